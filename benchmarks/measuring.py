@@ -1,0 +1,28 @@
+"""How a benchmark measures: alternating medians for time, a fresh process for peak memory."""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+
+def alternate(*calls: Callable[[], object], repeats: int = 15) -> list[float]:
+    """Median seconds of each call, taken in turns so that all meet the same state of the machine."""
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    for _ in range(repeats):
+        for call, seconds in zip(calls, times, strict=True):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+    return [statistics.median(seconds) for seconds in times]
+
+
+def peak_memory(code: str) -> int:
+    """Peak resident bytes of a fresh Python process that runs ``code``."""
+    report = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", code + report], check=True, capture_output=True, text=True)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(done.stdout.split()[-1]) * unit

@@ -1,0 +1,204 @@
+"""Attention as an operator on probability measures (claim C1).
+
+A query z gives the tilt u = Uz, where the score of token x is x^T U z, and softmax attention reads the tilted mean:
+
+    T[μ](z) = V ∫ x e^{x·Uz} dμ(x) / ∫ e^{x·Uz} dμ(x) = V ∇Λ(Uz).
+
+The same call serves a finite prompt (μ = Empirical) and an infinite one (μ a law).
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Measure
+
+
+def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:
+    return covariance + mean.unsqueeze(-1) * mean.unsqueeze(-2)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Attention(abc.ABC):
+    """What softmax and linear attention share: tilts Uz, a read-out of the measure in R^d, and the value matrix V."""
+
+    U: Tensor
+    V: Tensor
+
+    def __post_init__(self) -> None:
+        U = validation.last_dimensions("U", validation.tensor("U", self.U), ("d", "d"))
+        if U.shape[-1] != U.shape[-2]:
+            raise InvalidArgumentError("U", f"shape {validation.shape_text(U.shape)}", "square matrices, shape (..., d, d)")
+        V = validation.tensor("V", self.V, like=U)
+        validation.last_dimensions("V", V, ("o", U.shape[-1]), f", for U of shape (..., {U.shape[-1]}, {U.shape[-1]})")
+        validation.broadcast("U and V", U.shape[:-2], V.shape[:-2])
+        object.__setattr__(self, "U", U)
+        object.__setattr__(self, "V", V)
+
+    @classmethod
+    def from_projections(cls, K: Tensor, Q: Tensor, V: Tensor, scale: float = 1.0) -> Self:
+        """Attention with scores scale·<Kx, Qz>: U = scale·K^T Q. Transformers use scale = 1/√(rows of K).
+
+        Parameters
+        ----------
+        K, Q
+            Key and query projections, shape (..., k, d).
+        V
+            Value projection, shape (..., o, d).
+        scale
+            Factor on the scores.
+        """
+        K = validation.last_dimensions("K", validation.tensor("K", K), ("k", "d"))
+        Q = validation.last_dimensions("Q", validation.tensor("Q", Q, like=K), tuple(K.shape[-2:]), ", as K")
+        validation.broadcast("K and Q", K.shape[:-2], Q.shape[:-2])
+        return cls(validation.tensor("scale", scale, like=K) * (K.mT @ Q), V)
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the tokens."""
+        return self.U.shape[-1]
+
+    @property
+    def heads(self) -> torch.Size:
+        """Leading shape of U and V: () for one head."""
+        return torch.Size(torch.broadcast_shapes(self.U.shape[:-2], self.V.shape[:-2]))
+
+    @abc.abstractmethod
+    def _read(self, mu: Measure, u: Tensor) -> Tensor:
+        """What the layer reads from the measure at tilt u, before V: shape (..., d)."""
+
+    @abc.abstractmethod
+    def _read_jacobian(self, mu: Measure, u: Tensor) -> Tensor:
+        """Derivative of the read-out in u: shape (..., d, d), symmetric."""
+
+    @abc.abstractmethod
+    def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
+        """Affine map z -> matrix z + offset that the layer is on the Gaussian with the moments of mu."""
+
+    def tilts(self, z: Tensor) -> Tensor:
+        """U = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
+        z = validation.last_dimensions("z", validation.tensor("z", z, like=self.U), (self.dim,), ": one query for each row")
+        flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
+        return flat.reshape(*self.U.shape[:-2], *z.shape)
+
+    def __call__(self, mu: Measure, z: Tensor) -> Tensor:
+        """T[μ](z), shape ``(*heads, *queries, o)`` for z of shape ``(*queries, d)``.
+
+        ``mu`` is an :class:`Empirical` (finite prompt) or a law (infinite prompt); its batch broadcasts against
+        ``(*heads, *queries)``.
+        """
+        values, z = self._values(mu, z)
+        return (values @ self._read(mu, self.tilts(z)).unsqueeze(-1)).squeeze(-1)
+
+    def jacobian_u(self, mu: Measure, z: Tensor) -> Tensor:
+        """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``."""
+        values, z = self._values(mu, z)
+        return (values @ self._read_jacobian(mu, self.tilts(z))).unsqueeze(-1) * z[..., None, None, :]
+
+    def jacobian_v(self, mu: Measure, z: Tensor) -> Tensor:
+        """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``."""
+        values, z = self._values(mu, z)
+        read = self._read(mu, self.tilts(z))
+        eye = torch.eye(values.shape[-2], dtype=values.dtype, device=values.device)
+        return (eye.unsqueeze(-1) * read[..., None, None, :]).expand(*self._batch(mu, z), *values.shape[-2:-1], *eye.shape[1:], -1)
+
+    def _values(self, mu: Measure, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Check the pair, and align V's heads with the queries: V as ``(*heads, 1.., o, d)``."""
+        if not isinstance(mu, Measure):
+            raise InvalidArgumentError(
+                "mu", type(mu).__name__, "a Measure", "Wrap a prompt, a tensor of tokens (L, d), as Empirical(tokens)."
+            )
+        if mu.dim != self.dim:
+            raise InvalidArgumentError("mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there")
+        z = validation.tensor("z", z, like=self.U)
+        validation.last_dimensions("z", z, (self.dim,), ": one query for each row")
+        return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
+
+    def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
+        return torch.Size(torch.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape))
+
+    def __repr__(self) -> str:
+        heads = f", heads={tuple(self.heads)}" if self.heads else ""
+        return f"{type(self).__name__}(dim={self.dim}, out={self.V.shape[-2]}{heads})"
+
+
+class SoftmaxAttention(Attention):
+    """Softmax attention T[μ](z) = V ∇Λ(Uz).
+
+    Parameters
+    ----------
+    U
+        Score matrix, shape (..., d, d): the score of token x for query z is x^T U z. Leading dimensions are heads.
+    V
+        Value matrix, shape (..., o, d).
+
+    Examples
+    --------
+    On Gaussian tokens the infinite-prompt limit is the affine map V(m + ΓUz):
+
+    >>> attention = lp.SoftmaxAttention(U=[[0.0, 1.0], [0.0, 0.0]], V=[[1.0, 0.0]])
+    >>> mu = lp.Gaussian([1.0, 0.0], [[2.0, 0.0], [0.0, 1.0]])
+    >>> attention(mu, [0.0, 3.0])
+    tensor([7.], dtype=torch.float64)
+    """
+
+    def _read(self, mu: Measure, u: Tensor) -> Tensor:
+        return mu.tilted_mean(u)
+
+    def _read_jacobian(self, mu: Measure, u: Tensor) -> Tensor:
+        return mu.tilted_covariance(u)
+
+    def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
+        offset = (self.V @ mu.mean.unsqueeze(-1)).squeeze(-1)
+        return self.V @ mu.covariance @ self.U, offset
+
+
+class LinearAttention(Attention):
+    """Linear attention V E[x x^T] U z: on a prompt of L tokens, V (1/L) Σ_l z_l (z_l^T U z).
+
+    Parameters as for :class:`SoftmaxAttention`.
+
+    Examples
+    --------
+    >>> lp.LinearAttention([[0.5]], [[1.0]])(lp.Empirical([[1.0], [3.0]]), [1.0])
+    tensor([2.5000], dtype=torch.float64)
+    """
+
+    def _read(self, mu: Measure, u: Tensor) -> Tensor:
+        return (self._read_jacobian(mu, u) @ u.unsqueeze(-1)).squeeze(-1)
+
+    def _read_jacobian(self, mu: Measure, u: Tensor) -> Tensor:
+        moment = _second_moment(mu.mean, mu.covariance)
+        return moment.expand(*torch.broadcast_shapes(u.shape[:-1], mu.batch_shape), self.dim, self.dim)
+
+    def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
+        matrix = self.V @ _second_moment(mu.mean, mu.covariance) @ self.U
+        return matrix, matrix.new_zeros(matrix.shape[:-1])
+
+
+def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
+    """Affine map (matrix, offset) that attention is on an infinite prompt of Gaussian tokens with the moments of ``mu``.
+
+    For softmax attention z -> VΓU z + Vm (claim C2). On tokens that are not Gaussian it is not the limit, but what the limit
+    would be if only the mean and the covariance mattered.
+
+    Examples
+    --------
+    >>> attention = lp.SoftmaxAttention([[2.0]], [[1.0]])
+    >>> matrix, offset = lp.affine_limit(attention, lp.Rademacher(1))
+    >>> matrix @ torch.tensor([1.0], dtype=torch.float64) + offset  # the affine value
+    tensor([2.], dtype=torch.float64)
+    >>> attention(lp.Rademacher(1), [1.0])  # the limit: tanh 2
+    tensor([0.9640], dtype=torch.float64)
+    """
+    if not isinstance(attention, Attention):
+        raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention or LinearAttention")
+    attention._values(mu, attention.U.new_zeros(attention.dim))
+    return attention._affine(mu)

@@ -1,0 +1,23 @@
+"""The command's root; heavy imports wait until a subcommand needs them, so that --help answers at once."""
+
+from __future__ import annotations
+
+import typer
+
+from largeprompt.cli.reproduce import reproduce
+
+app = typer.Typer(
+    name="largeprompt",
+    help="What softmax attention does to a prompt, seen as a probability measure.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root() -> None:
+    """Keep ``reproduce`` a subcommand even while it is the only one."""
+
+
+app.command(epilog="Example: largeprompt reproduce --out runs")(reproduce)

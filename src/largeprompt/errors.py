@@ -1,0 +1,23 @@
+"""The errors of largeprompt: each says which argument, what was given, what is allowed, and what to do instead."""
+
+from __future__ import annotations
+
+
+class LargePromptError(ValueError):
+    """Base of every error that the library raises on purpose."""
+
+
+class InvalidArgumentError(LargePromptError):
+    """An argument has the wrong shape, type, dtype, device or value."""
+
+    def __init__(self, name: str, given: str, allowed: str, remedy: str = "") -> None:
+        self.name, self.given, self.allowed, self.remedy = name, given, allowed, remedy
+        super().__init__(f"{name}: got {given}; allowed: {allowed}." + (f" {remedy}" if remedy else ""))
+
+
+class TiltDomainError(InvalidArgumentError):
+    """The cumulant generating function is infinite at this tilt: attention has no infinite-prompt limit there."""
+
+
+class NoMomentError(InvalidArgumentError):
+    """The law has no such moment (the mean of a Student-t with one degree of freedom, say)."""

@@ -1,0 +1,1 @@
+"""Whole studies: a frozen config in, a labelled dataset out."""

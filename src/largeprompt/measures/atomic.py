@@ -1,0 +1,203 @@
+"""Measures with finitely many atoms, read in chunks: the memory needed does not grow with atoms times tilts."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from largeprompt.measures.base import Measure
+from largeprompt.measures.running import NO_MASS, RunningTilt
+
+CHUNK_ELEMENTS = 2**20  # largest intermediate array while streaming: 8 MiB in float64
+FUSED_DTYPES = (torch.float32, torch.float64)
+State = TypeVar("State")
+
+
+class AtomicMeasure(Measure):
+    """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average, ∇²Λ the softmax-weighted covariance."""
+
+    @property
+    @abc.abstractmethod
+    def points(self) -> Tensor:
+        """Atoms x_l, shape (..., l, d)."""
+
+    @property
+    @abc.abstractmethod
+    def probabilities(self) -> Tensor | None:
+        """Weights ω_l, shape (..., l); None when all are equal."""
+
+    @abc.abstractmethod
+    def _with(self, points: Tensor, probabilities: Tensor | None) -> Measure:
+        """Measure of the same kind with other atoms and weights, unchecked."""
+
+    @property
+    def count(self) -> int:
+        """Number of atoms."""
+        return self.points.shape[-2]
+
+    @property
+    def dim(self) -> int:
+        return self.points.shape[-1]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        if self.probabilities is None:
+            return self.points.shape[:-2]
+        return torch.Size(torch.broadcast_shapes(self.points.shape[:-2], self.probabilities.shape[:-1]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.points.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.points.device
+
+    @property
+    def _like(self) -> Tensor:
+        return self.points
+
+    def running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
+        """Mergeable state of softmax attention for tilts u, in one pass over the atoms.
+
+        Each atom has mass one (l·ω_l when weighted), so that the states of shards merge in proportion to their sizes.
+        """
+        queries, restore = self._layout(self._tilts(u))
+        read = functools.partial(RunningTilt.of, covariance=covariance)
+        blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
+        spread = [block.covariance for block in blocks if block.covariance is not None]
+        return RunningTilt(
+            restore(torch.cat([block.log_mass for block in blocks], -1), 0),
+            queries.new_full((), math.log(self.count)),
+            restore(torch.cat([block.mean for block in blocks], -2), 1),
+            restore(torch.cat(spread, -3), 2) if spread else None,
+        )
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return self.running(u).cgf
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        u = self._tilts(u)
+        if self._fused(u):
+            if not self.batch_shape:  # one prompt, the common case, without the cost of arranging batches
+                x = self.points[None, None]
+                return scaled_dot_product_attention(u.reshape(1, 1, -1, self.dim), x, x, scale=1.0).reshape(u.shape)
+            queries, restore = self._layout(u)
+            points = self._squeezed(self.points, 2)
+            q, x = (t.reshape(math.prod(t.shape[:-2]), 1, *t.shape[-2:]) for t in (queries, points))
+            return restore(scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1)
+        return self.running(u).mean
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        covariance = self.running(u, covariance=True).covariance
+        assert covariance is not None  # asked for in the line above
+        return covariance
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
+        pairs, restore = self._layout(torch.cat([u, center, self.running(u).log_mass.unsqueeze(-1)], -1))
+
+        def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
+            tilt, point, log_mass = pair[..., : self.dim], pair[..., self.dim : -1], pair[..., -1:]
+            weights = torch.exp(tilt @ tokens.mT - log_mass) * (1.0 if masses is None else masses.unsqueeze(-2))
+            return (weights * (tokens.unsqueeze(-3) - point.unsqueeze(-2)).square().sum(-1).square()).sum(-1)
+
+        return restore(torch.cat(self._stream(pairs, read, torch.add, width=self.dim), -1), 0)
+
+    def tilt(self, u: Tensor) -> Measure:
+        scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)
+        if self.probabilities is not None:
+            positive = self.probabilities > 0
+            scores = scores + torch.where(positive, torch.log(torch.where(positive, self.probabilities, 1.0)), NO_MASS)
+        return self._with(self.points, torch.softmax(scores, -1))
+
+    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
+        matrix, offset = self._affine(matrix, offset)
+        return self._with(self.points @ matrix.mT + offset, self.probabilities)
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        n = self._size(n, generator)
+        shape = (*self.batch_shape, n)
+        if self.probabilities is None:
+            index = torch.randint(self.count, shape, generator=generator, device=self.device)
+        else:
+            cumulative = self.probabilities.detach().to(torch.float64).cumsum(-1).expand(*self.batch_shape, -1).contiguous()
+            uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=self.device)
+            index = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True).clamp_max(self.count - 1)
+        points = self.points.expand(*self.batch_shape, -1, -1)
+        return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        return self.tilt(u).sample(n, generator)
+
+    def _fused(self, u: Tensor) -> bool:
+        """Whether PyTorch's fused attention kernel can be used: plain softmax on the CPU, and no gradient asked of it.
+
+        The kernel has no second derivative, and off the CPU it has no float64.
+        """
+        recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
+        fits = self.device.type == "cpu" and self.dtype in FUSED_DTYPES and u.numel() > 0
+        return self.probabilities is None and fits and not recorded
+
+    def _squeezed(self, value: Tensor, kept: int) -> Tensor:
+        """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept`` dimensions stay."""
+        batch = self.batch_shape
+        tail = value.shape[value.dim() - kept :]
+        return value.expand(*batch, *tail).reshape(*(size for size in batch if size != 1), *tail)
+
+    def _layout(self, u: Tensor) -> tuple[Tensor, Callable[[Tensor, int], Tensor]]:
+        """Arrange tilts as ``(*shared, n, ·)``: n tilts for each measure of the batch, so that products become matrix products.
+
+        Returns the arranged tilts and the function that puts results ``(*shared, n, ...)`` back into the order of ``u``.
+        """
+        full = torch.broadcast_shapes(u.shape[:-1], self.batch_shape)
+        padded = (1,) * (len(full) - len(self.batch_shape)) + tuple(self.batch_shape)
+        shared = [i for i, size in enumerate(padded) if size != 1]
+        free = [i for i, size in enumerate(padded) if size == 1]
+        order = shared + free
+        arranged = u.expand(*full, u.shape[-1]).permute(*order, -1)
+        queries = arranged.reshape(*(full[i] for i in shared), math.prod(full[i] for i in free), u.shape[-1])
+
+        def restore(result: Tensor, extra: int) -> Tensor:
+            tail = result.shape[result.dim() - extra :]
+            unpacked = result.reshape([full[i] for i in order] + list(tail))
+            return unpacked.permute([order.index(i) for i in range(len(full))] + list(range(len(full), len(full) + extra)))
+
+        return queries, restore
+
+    def _stream(
+        self,
+        queries: Tensor,
+        read: Callable[[Tensor, Tensor, Tensor | None], State],
+        merge: Callable[[State, State], State],
+        *,
+        width: int,
+    ) -> list[State]:
+        """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds for each tilt and token."""
+        points = self._squeezed(self.points, 2)
+        masses = None if self.probabilities is None else self._squeezed(self.probabilities, 1) * self.count
+        shared = math.prod(queries.shape[:-2])
+        rows = max(1, min(queries.shape[-2], CHUNK_ELEMENTS // (shared * width * min(self.count, 1024))))
+        columns = max(1, CHUNK_ELEMENTS // (shared * max(rows * width, self.dim)))
+        recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (queries, points, masses))
+
+        def part(block: Tensor, start: int) -> State:
+            tokens = points[..., start : start + columns, :]
+            mass = None if masses is None else masses[..., start : start + columns]
+            if recorded and columns < self.count:  # compute scores anew in the backward pass rather than keep them all
+                state: State = checkpoint(read, block, tokens, mass, use_reentrant=False)
+                return state
+            return read(block, tokens, mass)
+
+        return [
+            functools.reduce(merge, (part(block, start) for start in range(0, self.count, columns)))
+            for block in queries.split(rows, dim=-2)
+        ]

@@ -1,0 +1,276 @@
+"""The abstract probability measure: everything follows from its cumulant generating function.
+
+    Λ(u) = log ∫ e^{u·x} dμ(x),   ∇Λ(u) = mean of the tilt,   ∇²Λ(u) = covariance of the tilt,
+
+where the tilt of μ by u is the law dμ_u(x) = e^{u·x - Λ(u)} dμ(x). Softmax attention is this tilt: T[μ](z) = V ∇Λ(Uz).
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    attribute = property
+else:
+
+    class attribute:  # noqa: N801
+        """Computed attribute that a subclass may replace by a stored one, which a ``property`` would forbid.
+
+        Gaussian stores its mean, other laws compute it; to the caller both are ``mu.mean``.
+        """
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self.function, self.__doc__ = function, function.__doc__
+
+        def __get__(self, instance: Any, owner: type) -> Any:
+            return self if instance is None else self.function(instance)
+
+
+class Measure(abc.ABC):
+    """A probability measure on R^d.
+
+    A subclass gives ``dim``, :meth:`cgf` and :meth:`sample`; tilted means and covariances, moments, tilts and affine
+    images are then derived by automatic differentiation. A subclass that knows a closed form overrides it, and one that
+    can draw from its own tilts implements :meth:`sample_tilted`.
+
+    Leading dimensions are batches: ``u`` of shape (..., d) broadcasts against ``batch_shape``.
+
+    Examples
+    --------
+    A law that the library does not have, in three members:
+
+    >>> class Exponential(lp.Measure):
+    ...     dim = 1
+    ...     def cgf(self, u):
+    ...         return -torch.log1p(-u[..., 0])
+    ...     def sample(self, n, generator):
+    ...         return -torch.log1p(-torch.rand(n, 1, generator=generator, dtype=self.dtype))
+    >>> Exponential().tilted_mean(torch.tensor([0.5], dtype=torch.float64))
+    tensor([2.], dtype=torch.float64)
+    """
+
+    @attribute
+    def dim(self) -> int:
+        """Dimension d of the space that the tokens live in."""
+        raise NotImplementedError(f"{type(self).__name__} must say its dimension: dim = d, or a property dim")
+
+    @abc.abstractmethod
+    def cgf(self, u: Tensor) -> Tensor:
+        """Cumulant generating function Λ(u) = log ∫ e^{u·x} dμ(x).
+
+        Parameters
+        ----------
+        u
+            Tilts, shape (..., d).
+
+        Returns
+        -------
+        Tensor
+            Shape (...), broadcast with ``batch_shape``.
+
+        Raises
+        ------
+        TiltDomainError
+            Where the integral is infinite.
+        """
+
+    @abc.abstractmethod
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n independent tokens for each batch member, shape ``(*batch_shape, n, d)``."""
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        """Draw n independent tokens from the tilt by each u, shape ``(*broadcast(u, batch_shape), n, d)``."""
+        raise InvalidArgumentError(
+            "sample",
+            f"a tilt of {self!r}",
+            "laws that can draw from their own tilts",
+            f"Implement {type(self).__name__}.sample_tilted(u, n, generator).",
+        )
+
+    @attribute
+    def batch_shape(self) -> torch.Size:
+        """Shape of the batch of measures that this object holds; () for a single measure."""
+        return torch.Size(())
+
+    @attribute
+    def dtype(self) -> torch.dtype:
+        """Floating type of the parameters, of ``u`` and of the results."""
+        return torch.float64
+
+    @attribute
+    def device(self) -> torch.device:
+        """Device of the parameters, of ``u`` and of the results."""
+        return torch.device("cpu")
+
+    @attribute
+    def mean(self) -> Tensor:
+        """Mean m = ∇Λ(0), shape ``(*batch_shape, d)``."""
+        return self.tilted_mean(self._origin())
+
+    @attribute
+    def covariance(self) -> Tensor:
+        """Covariance Γ = ∇²Λ(0), shape ``(*batch_shape, d, d)``."""
+        return self.tilted_covariance(self._origin())
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        """Mean of the tilt, ∇Λ(u), shape (..., d): the softmax average of the tokens. Derived by autodiff unless overridden."""
+        point, keep_graph = self._differentiable(self._tilts(u))
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(self.cgf(point).sum(), point, create_graph=keep_graph)
+        return gradient
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        """Covariance of the tilt, ∇²Λ(u), shape (..., d, d). Derived by autodiff unless overridden."""
+        point, keep_graph = self._differentiable(self._tilts(u))
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(self.cgf(point).sum(), point, create_graph=True)
+            rows = [
+                torch.autograd.grad(gradient[..., i].sum(), point, create_graph=keep_graph, retain_graph=True)[0]
+                for i in range(self.dim)
+            ]
+        return torch.stack(rows, dim=-2)
+
+    def tilt(self, u: Tensor) -> Measure:
+        """Tilted measure e^{u·x - Λ(u)} μ(dx); a batch of tilts gives a batch of measures."""
+        from largeprompt.measures.tilted import Tilted
+
+        return Tilted(self, self._tilts(u))
+
+    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
+        """Image of the measure under x -> matrix x + offset; matrix (o, d), offset (o,)."""
+        from largeprompt.measures.affine import AffineImage
+
+        return AffineImage(self, *self._affine(matrix, offset))
+
+    def norm_moment4(self, center: Tensor) -> Tensor:
+        """Fourth moment of the distance to a point, ∫ ‖x - center‖⁴ dμ(x), shape (...)."""
+        return self.tilted_norm_moment4(self._origin(), center)
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        """∫ ‖x - center‖⁴ dμ_u(x) for the tilt by u.
+
+        Derived from cumulants along the d² directions e_i ± e_j: E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ - 2y_j⁴]/12.
+        """
+        u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
+        eye = torch.eye(self.dim, dtype=self.dtype, device=self.device)
+        i, j = torch.triu_indices(self.dim, self.dim, offset=1, device=self.device)
+        directions = torch.cat([eye, eye[i] + eye[j], eye[i] - eye[j]])
+        k1, k2, k3, k4 = self.directional_cumulants(directions, u)
+        k1 = k1 - torch.einsum("...d,nd->n...", center, directions)
+        fourth = k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4  # E (a·y)⁴ for each direction a
+        single, pairs = fourth[: self.dim].sum(0), fourth[self.dim :].sum(0)
+        # Σ_i E y_i⁴ + 2 Σ_{i<j} E y_i²y_j², and every i stands in d - 1 pairs
+        return single + (pairs - 2 * (self.dim - 1) * single) / 6
+
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """First four cumulants of a·x under the tilt by u: derivatives of t -> Λ(u + t a) at 0.
+
+        Parameters
+        ----------
+        directions
+            Directions a, shape (n, d).
+        u
+            Tilts, shape (..., d); the origin when left out.
+
+        Returns
+        -------
+        tuple of Tensor
+            κ1, κ2, κ3, κ4, each of shape (n, ...): variance is κ2, skewness κ3/κ2^{3/2}, excess kurtosis κ4/κ2².
+        """
+        u = self._tilts(self._origin() if u is None else u)
+        directions = validation.last_dimensions(
+            "directions", validation.tensor("directions", directions, like=self._like), ("n", self.dim)
+        )
+        steps = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
+        shape = (steps.shape[0], *torch.broadcast_shapes(u.shape[:-1], self.batch_shape))
+        keep_graph = self.cgf(u).requires_grad
+        with torch.enable_grad():
+            t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
+            value, cumulants = self.cgf(u + t.unsqueeze(-1) * steps), []
+            for order in range(1, 5):
+                (value,) = torch.autograd.grad(value.sum(), t, create_graph=keep_graph or order < 4, materialize_grads=True)
+                if not value.requires_grad:  # a polynomial cgf has run out of derivatives
+                    value = value + 0 * t
+                cumulants.append(value if keep_graph else value.detach())
+        k1, k2, k3, k4 = cumulants
+        return k1, k2, k3, k4
+
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
+        """Return the same measure with its parameters in another dtype or on another device."""
+        if not dataclasses.is_dataclass(self):
+            raise InvalidArgumentError("to", type(self).__name__, "measures that are dataclasses", "Build it anew.")
+        changed: dict[str, Any] = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor | Measure):
+                changed[field.name] = value.to(dtype=dtype or self.dtype, device=device or self.device)
+            elif isinstance(value, torch.dtype):
+                changed[field.name] = dtype or value
+            elif isinstance(value, torch.device):
+                changed[field.name] = torch.device(device or value)
+        return dataclasses.replace(self, **changed)
+
+    def __repr__(self) -> str:
+        batch = f", batch={tuple(self.batch_shape)}" if self.batch_shape else ""
+        kind = "" if self.dtype == torch.float64 else f", dtype={self.dtype}"
+        return f"{type(self).__name__}(dim={self.dim}{self._details()}{batch}{kind})"
+
+    def _details(self) -> str:
+        """Further entries of the one-line repr."""
+        return ""
+
+    @property
+    def _like(self) -> Tensor:
+        """Some tensor of the dtype and device that arguments must have."""
+        return torch.empty(0, dtype=self.dtype, device=self.device)
+
+    def _origin(self) -> Tensor:
+        """Tilt by nothing, one for each batch member."""
+        return torch.zeros((*self.batch_shape, self.dim), dtype=self.dtype, device=self.device)
+
+    def _tilts(self, u: Tensor) -> Tensor:
+        """Check tilts once, at the door."""
+        u = validation.tensor("u", u, like=self._like)
+        validation.last_dimensions("u", u, (self.dim,), f": one tilt in R^{self.dim} for each batch member")
+        if self.batch_shape:
+            validation.broadcast("u and the measure's batch", u.shape[:-1], self.batch_shape)
+        return u
+
+    def _center(self, center: Tensor) -> Tensor:
+        """Check the point that distances are taken from."""
+        center = validation.tensor("center", center, like=self._like)
+        return validation.last_dimensions("center", center, (self.dim,))
+
+    def _affine(self, matrix: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Check an affine map, and give the missing offset as zero."""
+        matrix = validation.tensor("matrix", matrix, like=self._like)
+        if matrix.dim() != 2 or matrix.shape[-1] != self.dim or matrix.shape[0] < 1:
+            given = f"shape {validation.shape_text(matrix.shape)}"
+            raise InvalidArgumentError("matrix", given, f"shape (o, {self.dim}): one row for each output coordinate")
+        if offset is None:
+            return matrix, matrix.new_zeros(matrix.shape[0])
+        offset = validation.tensor("offset", offset, like=self._like)
+        if offset.shape != matrix.shape[:1]:
+            given = f"shape {validation.shape_text(offset.shape)}"
+            raise InvalidArgumentError("offset", given, f"shape ({matrix.shape[0]},), one entry for each row of matrix")
+        return matrix, offset
+
+    def _size(self, n: int, generator: torch.Generator) -> int:
+        """Check the arguments that every sampler has."""
+        validation.generator(generator, self.device)
+        return validation.integer("n", n)
+
+    def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
+        """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""
+        u = u.expand(*torch.broadcast_shapes(u.shape[:-1], self.batch_shape), self.dim)
+        wanted = self.cgf(u).requires_grad
+        return (u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()), wanted

@@ -1,0 +1,140 @@
+"""Mixtures of Gaussians: the tilt moves every component and re-weights them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.measures.base import Measure
+from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
+from largeprompt.measures.special import weighted_logsumexp, weighted_softmax
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class GaussianMixture(Measure):
+    """Σ_k π_k N(m_k, Γ_k), singular Γ_k included.
+
+    Λ(u) = log Σ_k π_k e^{Λ_k(u)} with Λ_k(u) = u·m_k + u^T Γ_k u/2; component k tilts to N(m_k + Γ_k u, Γ_k) and its weight becomes
+    proportional to π_k e^{Λ_k(u)}.
+
+    Parameters
+    ----------
+    weights
+        π, nonnegative and summing to one, shape (..., k).
+    means
+        m_k, shape (..., k, d).
+    covariances
+        Γ_k, symmetric positive semidefinite, shape (..., k, d, d).
+
+    Examples
+    --------
+    Two clusters at -1 and +1; a strong tilt reads one of them:
+
+    >>> mu = lp.GaussianMixture([0.5, 0.5], [[-1.0], [1.0]], [[[0.01]], [[0.01]]])
+    >>> mu.tilted_mean([[0.0], [10.0]])
+    tensor([[0.0000],
+            [1.1000]], dtype=torch.float64)
+    """
+
+    weights: Tensor
+    means: Tensor
+    covariances: Tensor
+
+    def __post_init__(self) -> None:
+        means = validation.last_dimensions("means", validation.tensor("means", self.means), ("k", "d"))
+        count, dim = means.shape[-2:]
+        weights = validation.tensor("weights", self.weights, like=means)
+        validation.last_dimensions("weights", weights, (count,), f", one for each of the {count} rows of means")
+        covariances = validation.tensor("covariances", self.covariances, like=means)
+        validation.last_dimensions("covariances", covariances, (count, dim, dim), f", for means of shape (..., {count}, {dim})")
+        validation.broadcast("weights, means and covariances", weights.shape[:-1], means.shape[:-2], covariances.shape[:-3])
+        object.__setattr__(self, "weights", validation.weights("weights", weights))
+        object.__setattr__(self, "means", means)
+        object.__setattr__(self, "covariances", validation.covariance("covariances", covariances))
+
+    @classmethod
+    def _trusted(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Self:
+        """Skip the checks for parameters that come from a checked measure."""
+        self = object.__new__(cls)
+        for name, value in zip(("weights", "means", "covariances"), (weights, means, covariances), strict=True):
+            object.__setattr__(self, name, value)
+        return self
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[-1]
+
+    @property
+    def components(self) -> int:
+        """Number of components k."""
+        return self.means.shape[-2]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return torch.Size(torch.broadcast_shapes(self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.means.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.means.device
+
+    def _tilted_components(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Λ_k(u), shape (..., k), and the tilted component means m_k + Γ_k u, shape (..., k, d)."""
+        v = self._tilts(u).unsqueeze(-2)  # (..., 1, d)
+        shift = torch.einsum("...kij,...kj->...ki", self.covariances, v)
+        return (v * (self.means + shift / 2)).sum(-1), self.means + shift
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return weighted_logsumexp(self.weights, self._tilted_components(u)[0])
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        component_cgf, means = self._tilted_components(u)
+        return (weighted_softmax(self.weights, component_cgf).unsqueeze(-1) * means).sum(-2)
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        component_cgf, means = self._tilted_components(u)
+        weights = weighted_softmax(self.weights, component_cgf).unsqueeze(-1)
+        centred = means - (weights * means).sum(-2, keepdim=True)
+        within = (weights.unsqueeze(-1) * self.covariances).sum(-3)
+        return within + (weights * centred).mT @ centred
+
+    def tilt(self, u: Tensor) -> GaussianMixture:
+        component_cgf, means = self._tilted_components(u)
+        return self._trusted(weighted_softmax(self.weights, component_cgf), means, self.covariances)
+
+    def map(self, matrix: Tensor, offset: Tensor | None = None) -> GaussianMixture:
+        matrix, offset = self._affine(matrix, offset)
+        return self._trusted(self.weights, self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT)
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        component_cgf, means = self._tilted_components(u)
+        offset = means - self._center(center).unsqueeze(-2)
+        return (weighted_softmax(self.weights, component_cgf) * gaussian_norm_moment4(offset, self.covariances)).sum(-1)
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        n = self._size(n, generator)
+        shape = (*self.batch_shape, n)
+        cumulative = self.weights.detach().cumsum(-1).expand(*self.batch_shape, -1).contiguous()
+        uniform = torch.rand(shape, generator=generator, dtype=self.dtype, device=self.device) * cumulative[..., -1:]
+        component = torch.searchsorted(cumulative, uniform, right=True).clamp_max(self.components - 1).unsqueeze(-1)
+        noise = torch.randn((*shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)
+        means = self.means.expand(*self.batch_shape, -1, -1)
+        roots = square_root(self.covariances).expand(*self.batch_shape, -1, -1, -1)
+        tokens = torch.zeros_like(noise)
+        for k in range(self.components):
+            drawn = means[..., k, None, :] + noise @ roots[..., k, :, :].mT
+            tokens = torch.where(component == k, drawn, tokens)
+        return tokens
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        return self.tilt(u).sample(n, generator)
+
+    def _details(self) -> str:
+        return f", components={self.components}"

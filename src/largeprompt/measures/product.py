@@ -1,0 +1,203 @@
+"""Products of scalar laws: independent coordinates, each tilted by its own entry of u."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError, TiltDomainError
+from largeprompt.measures.base import Measure
+
+
+class ScalarLaw(abc.ABC):
+    """A probability law on the line, tilted elementwise: what a coordinate of a :class:`Product` needs.
+
+    A subclass gives :meth:`cgf` and :meth:`sample`; the rest is derived by autodiff.
+
+    Examples
+    --------
+    Exponential waiting times, minus their mean:
+
+    >>> class Exponential(lp.ScalarLaw):
+    ...     domain = (-math.inf, 1.0)
+    ...     def cgf(self, u):
+    ...         return -torch.log1p(-u) - u
+    ...     def sample(self, u, generator):
+    ...         uniform = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+    ...         return -torch.log1p(-uniform) / (1 - u) - 1
+    >>> mu = lp.Product([Exponential(), lp.RademacherLaw()])
+    >>> mu.tilted_mean([0.5, 0.0])
+    tensor([1., 0.], dtype=torch.float64)
+    """
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        """Open interval on which the cgf is finite; the origin always belongs to it."""
+        return -math.inf, math.inf
+
+    @abc.abstractmethod
+    def cgf(self, u: Tensor) -> Tensor:
+        """Log E e^{ux}, elementwise."""
+
+    @abc.abstractmethod
+    def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
+        """One draw for each entry of u, from the law tilted by that entry (by 0: the law itself)."""
+
+    def cumulants(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """First four cumulants of the tilt by u: derivatives of the cgf, elementwise."""
+        keep_graph = self.cgf(u).requires_grad
+        point = u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            value, cumulants = self.cgf(point), []
+            for _ in range(4):
+                if not value.requires_grad:  # a polynomial cgf has run out of derivatives
+                    value = value + 0 * point
+                (value,) = torch.autograd.grad(value.sum(), point, create_graph=True, materialize_grads=True)
+                cumulants.append(value if keep_graph else value.detach())
+        k1, k2, k3, k4 = cumulants
+        return k1, k2, k3, k4
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        """Mean of the tilt by u, elementwise."""
+        return self.cumulants(u)[0]
+
+    def tilted_variance(self, u: Tensor) -> Tensor:
+        """Variance of the tilt by u, elementwise."""
+        return self.cumulants(u)[1]
+
+
+class ProductMeasure(Measure):
+    """Independent coordinates; Λ(u) = Σ_i Λ_i(u_i), and the tilt by u tilts coordinate i by u_i."""
+
+    @property
+    @abc.abstractmethod
+    def groups(self) -> tuple[tuple[ScalarLaw, tuple[int, ...]], ...]:
+        """Each distinct scalar law with the coordinates that follow it."""
+
+    def _coordinatewise(self, u: Tensor, function: Callable[[ScalarLaw, Tensor], Tensor]) -> Tensor:
+        """Apply a function of (law, entries) to the coordinates of u, law by law, keeping their order."""
+        groups = self.groups
+        if len(groups) == 1:
+            return function(groups[0][0], u)
+        order = [i for _, indices in groups for i in indices]
+        values = torch.cat([function(law, u[..., list(indices)]) for law, indices in groups], dim=-1)
+        return values[..., torch.argsort(torch.tensor(order, device=u.device))]
+
+    def _tilts(self, u: Tensor) -> Tensor:
+        u = super()._tilts(u)
+        for law, indices in self.groups:
+            low, high = law.domain
+            if math.isinf(low) and math.isinf(high):
+                continue
+            entries = u[..., list(indices)]
+            outside = ~((entries > low) & (entries < high) | (entries == 0))
+            if bool(outside.any()):
+                worst = float(entries[outside].flatten()[0])
+                allowed = f"{low:.6g} < u_i < {high:.6g}" if low < high else "u = 0 only: the law has no exponential moment"
+                raise TiltDomainError(
+                    "u",
+                    f"the entry {worst:.6g} on {self!r}",
+                    allowed,
+                    "The cumulant generating function is infinite there and attention has no infinite-prompt limit: "
+                    "shrink the scores, or ask about a finite prompt, Empirical(mu.sample(...)).",
+                )
+        return u
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return self._coordinatewise(self._tilts(u), lambda law, v: law.cgf(v)).sum(-1)
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        return self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_mean(v))
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        return torch.diag_embed(self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_variance(v)))
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        u, center = self._tilts(u), self._center(center)
+        k1, k2, k3, k4 = (self._coordinatewise(u, lambda law, v, i=i: law.cumulants(v)[i]) for i in range(4))  # type: ignore[misc]
+        k1 = k1 - center
+        second = k2 + k1**2
+        fourth = k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4
+        return fourth.sum(-1) + second.sum(-1) ** 2 - (second**2).sum(-1)
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.sample_tilted(self._origin(), n, generator)
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        n = self._size(n, generator)
+        u = self._tilts(u).detach().unsqueeze(-2)
+        u = u.expand(*u.shape[:-2], n, self.dim)
+        return self._coordinatewise(u, lambda law, v: law.sample(v, generator))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class IidProduct(ProductMeasure):
+    """Independent coordinates that all follow one scalar law: the base of Rademacher, Uniform, Laplace and StudentT."""
+
+    dim: int = dataclasses.field()
+    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
+    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dim", validation.integer("dim", self.dim))
+        object.__setattr__(self, "device", torch.device(self.device))
+        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
+            raise InvalidArgumentError("dtype", repr(self.dtype), "a floating torch dtype, such as torch.float64")
+
+    @property
+    @abc.abstractmethod
+    def law(self) -> ScalarLaw:
+        """Law of one coordinate."""
+
+    @property
+    def groups(self) -> tuple[tuple[ScalarLaw, tuple[int, ...]], ...]:
+        return ((self.law, tuple(range(self.dim))),)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Product(ProductMeasure):
+    """Independent coordinates with a scalar law each.
+
+    Parameters
+    ----------
+    laws
+        One :class:`ScalarLaw` for each coordinate. Repeating the same object lets the library treat its coordinates at once.
+
+    Examples
+    --------
+    >>> mu = lp.Product([lp.RademacherLaw(), lp.UniformLaw(), lp.LaplaceLaw()])
+    >>> mu.tilted_mean([1.0, 1.0, 1.0])
+    tensor([0.7616, 0.8440, 2.0000], dtype=torch.float64)
+    """
+
+    laws: Sequence[ScalarLaw]
+    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
+    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
+
+    def __post_init__(self) -> None:
+        laws = tuple(self.laws) if isinstance(self.laws, Sequence) else ()
+        if not laws or not all(isinstance(law, ScalarLaw) for law in laws):
+            raise InvalidArgumentError("laws", repr(self.laws), "a sequence of at least one ScalarLaw")
+        object.__setattr__(self, "laws", laws)
+        object.__setattr__(self, "device", torch.device(self.device))
+
+    @property
+    def dim(self) -> int:
+        return len(self.laws)
+
+    @property
+    def groups(self) -> tuple[tuple[ScalarLaw, tuple[int, ...]], ...]:
+        found: dict[int, tuple[ScalarLaw, list[int]]] = {}
+        for i, law in enumerate(self.laws):
+            found.setdefault(id(law), (law, []))[1].append(i)
+        return tuple((law, tuple(indices)) for law, indices in found.values())
+
+    def _details(self) -> str:
+        names = [type(law).__name__ for law, _ in self.groups]
+        return f", laws={'/'.join(dict.fromkeys(names))}"

@@ -1,0 +1,83 @@
+"""Running state of softmax attention over tokens that arrive in parts, and the exact rule to merge two states."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+NO_MASS = -1e30  # stands for log 0: finite, so that a part without mass has no NaN in value or gradient
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunningTilt:
+    """Tilted moments of the tokens seen so far, for a batch of tilts.
+
+    For tokens x_l with masses ω_l (one each, unless weighted) and a tilt u:
+
+        log_mass = log Σ ω_l e^{u·x_l},  mean = Σ p_l x_l,  covariance = Σ p_l (x_l - mean)(x_l - mean)^T,  p_l ∝ ω_l e^{u·x_l}.
+
+    States of disjoint parts merge exactly, in any order, so that a prompt may be sharded over chunks, processes or machines.
+
+    Attributes
+    ----------
+    log_mass
+        Shape (...).
+    log_total
+        log Σ ω_l: the logarithm of the number of tokens when they are not weighted.
+    mean
+        Shape (..., d).
+    covariance
+        Shape (..., d, d), or None when it was not asked for.
+
+    Examples
+    --------
+    >>> tokens = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
+    >>> u = torch.tensor([0.5], dtype=torch.float64)
+    >>> first, second = lp.Empirical(tokens[:1]).running(u), lp.Empirical(tokens[1:]).running(u)
+    >>> torch.allclose(first.merge(second).mean, lp.Empirical(tokens).tilted_mean(u))
+    True
+    """
+
+    log_mass: Tensor
+    log_total: Tensor
+    mean: Tensor
+    covariance: Tensor | None = None
+
+    @classmethod
+    def of(cls, u: Tensor, tokens: Tensor, masses: Tensor | None = None, *, covariance: bool = False) -> RunningTilt:
+        """State of one part: u (..., n, d), tokens (..., c, d), masses (..., c); every tilt reads every token of its batch."""
+        scores = u @ tokens.mT  # (..., n, c)
+        if masses is None:
+            log_total = scores.new_full((), math.log(tokens.shape[-2]))
+        else:
+            log_masses = torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), NO_MASS)
+            scores = scores + log_masses.unsqueeze(-2)
+            log_total = torch.logsumexp(log_masses, -1)
+        log_mass = torch.logsumexp(scores, -1)
+        weights = torch.softmax(scores, -1)  # sums to one whatever the size of the scores
+        mean = weights @ tokens
+        if not covariance:
+            return cls(log_mass, log_total, mean)
+        centred = tokens.unsqueeze(-3) - mean.unsqueeze(-2)  # (..., n, c, d)
+        return cls(log_mass, log_total, mean, (centred * weights.unsqueeze(-1)).mT @ centred)
+
+    def merge(self, other: RunningTilt) -> RunningTilt:
+        """State of the union of two disjoint parts."""
+        log_mass = torch.logaddexp(self.log_mass, other.log_mass)
+        p, q = torch.exp(self.log_mass - log_mass), torch.exp(other.log_mass - log_mass)
+        between = other.mean - self.mean
+        mean = self.mean + q.unsqueeze(-1) * between
+        covariance = None
+        if self.covariance is not None and other.covariance is not None:
+            spread = between.unsqueeze(-1) * between.unsqueeze(-2)
+            p, q = p[..., None, None], q[..., None, None]
+            covariance = p * self.covariance + q * other.covariance + p * q * spread
+        return RunningTilt(log_mass, torch.logaddexp(self.log_total, other.log_total), mean, covariance)
+
+    @property
+    def cgf(self) -> Tensor:
+        """Λ(u) of the tokens seen so far: the log-mean-exp of their scores."""
+        return self.log_mass - self.log_total

@@ -1,0 +1,77 @@
+"""Special functions of one real variable that measures need, exact near zero, far out, and under autograd."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
+    """Return m = largest exponent of positive weight, and weights_k e^{exponents_k - m}."""
+    largest = torch.where(weights > 0, exponents, -torch.inf).amax(-1, keepdim=True).detach()
+    # a zero weight with a larger exponent must not overflow to 0 · inf
+    return largest, weights * torch.exp((exponents - largest).clamp_max(60.0))
+
+
+def weighted_logsumexp(weights: Tensor, exponents: Tensor) -> Tensor:
+    """Log Σ_k weights_k e^{exponents_k} over the last axis; zero weights allowed, differentiable in both arguments."""
+    largest, terms = _scaled_terms(weights, exponents)
+    return largest.squeeze(-1) + torch.log(terms.sum(-1))
+
+
+def weighted_softmax(weights: Tensor, exponents: Tensor) -> Tensor:
+    """weights_k e^{exponents_k} divided by their sum over the last axis."""
+    _, terms = _scaled_terms(weights, exponents)
+    return terms / terms.sum(-1, keepdim=True)
+
+
+def log_cosh(x: Tensor) -> Tensor:
+    """Log cosh x, with full relative accuracy near 0 (x²/2) and no overflow."""
+    near = x.abs() < 1
+    small, large = torch.where(near, x, 0.0), torch.where(near, 1.0, x.abs())
+    return torch.where(near, torch.log1p(2 * torch.sinh(small / 2) ** 2), large - math.log(2) + torch.log1p(torch.exp(-2 * large)))
+
+
+def sech2(x: Tensor) -> Tensor:
+    """1/cosh² x, the derivative of tanh, without overflow and with full relative accuracy far out."""
+    near = x.abs() < 1
+    small, large = torch.where(near, x, 0.0), torch.where(near, 1.0, x.abs())
+    e = torch.exp(-2 * large)
+    return torch.where(near, 1 / torch.cosh(small) ** 2, 4 * e / (1 + e) ** 2)
+
+
+def log_sinhc(x: Tensor) -> Tensor:
+    """log(sinh(x)/x), with full relative accuracy near 0 (x²/6) and no overflow."""
+    near = x.abs() < 2
+    small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x.abs())
+    square, term, total = small**2, torch.ones_like(x), torch.zeros_like(x)
+    for j in range(1, 15):  # sinh(x)/x - 1 = Σ x^{2j}/(2j+1)!; the last term is below 1e-21
+        term = term * square / (2 * j * (2 * j + 1))
+        total = total + term
+    return torch.where(near, torch.log1p(total), large + torch.log1p(-torch.exp(-2 * large)) - torch.log(2 * large))
+
+
+def _langevin_fractions(square: Tensor) -> tuple[Tensor, Tensor]:
+    """Continued fractions B = 1/(3 + y/(5 + y/(7 + ...))) and the same from 5 on, for y = x² below 4."""
+    fraction = torch.zeros_like(square)
+    for odd in range(35, 3, -2):
+        fraction = 1 / (odd + square * fraction)
+    return 1 / (3 + square * fraction), fraction
+
+
+def langevin(x: Tensor) -> Tensor:
+    """Coth x - 1/x, the derivative of :func:`log_sinhc`; x/3 near 0."""
+    near = x.abs() < 2
+    small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x)
+    return torch.where(near, small * _langevin_fractions(small**2)[0], 1 / torch.tanh(large) - 1 / large)
+
+
+def langevin_derivative(x: Tensor) -> Tensor:
+    """1/x² - 1/sinh² x, the second derivative of :func:`log_sinhc`; 1/3 near 0."""
+    near = x.abs() < 2
+    small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x.abs())
+    outer, inner = _langevin_fractions(small**2)
+    e = torch.exp(-2 * large)
+    return torch.where(near, outer * (1 - small**2 * (outer - inner)), 1 / large**2 - 4 * e / (1 - e) ** 2)

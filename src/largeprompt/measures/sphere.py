@@ -1,0 +1,130 @@
+"""The uniform law on a sphere, whose tilts are the von Mises-Fisher laws."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.base import Measure
+from largeprompt.measures.bessel import bessel_ratio, log_hyp0f1
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Sphere(Measure):
+    """Uniform on the sphere of radius r in R^d; r = √d by default, which gives unit variance in each coordinate.
+
+    With k = r‖u‖: Λ(u) = log 0F1(; d/2; k²/4), ∇Λ = r I_{d/2}(k)/I_{d/2-1}(k) along u. Accurate for d from 1 to 10,000 and any k.
+
+    Parameters
+    ----------
+    dim
+        Dimension d of the space (the sphere has dimension d - 1; d = 1 is the pair ±r).
+    radius
+        r, a positive number or tensor.
+
+    Examples
+    --------
+    >>> lp.Sphere(3).tilted_mean([0.0, 0.0, 1.0])  # √3 coth √3 - 1, Langevin's function
+    tensor([0.0000, 0.0000, 0.8440], dtype=torch.float64)
+    """
+
+    dim: int = dataclasses.field()
+    radius: Tensor | float | None = None
+    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
+    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
+
+    def __post_init__(self) -> None:
+        dim = validation.integer("dim", self.dim)
+        like = torch.empty(0, dtype=self.dtype, device=self.device)
+        radius = validation.tensor("radius", math.sqrt(dim) if self.radius is None else self.radius, like=like)
+        if radius.dim() != 0 or not bool(radius > 0):
+            raise InvalidArgumentError("radius", str(self.radius), "one positive number")
+        object.__setattr__(self, "dim", dim)
+        object.__setattr__(self, "radius", radius)
+        object.__setattr__(self, "device", torch.device(self.device))
+
+    @property
+    def _radius(self) -> Tensor:
+        assert isinstance(self.radius, Tensor)  # made one by __post_init__
+        return self.radius
+
+    @property
+    def _order(self) -> float:
+        return self.dim / 2 - 1
+
+    def _square(self, u: Tensor) -> Tensor:
+        """k² = r²‖u‖²."""
+        return self._radius**2 * u.square().sum(-1)
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return log_hyp0f1(self._square(self._tilts(u)), self._order)
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        u = self._tilts(u)
+        return self._radius**2 * bessel_ratio(self._square(u), self._order).unsqueeze(-1) * u
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        u = self._tilts(u)
+        square = self._square(u)
+        ratio, following = bessel_ratio(square, self._order), bessel_ratio(square, self._order + 1)
+        across = self._radius**2 * ratio[..., None, None] * torch.eye(self.dim, dtype=self.dtype, device=self.device)
+        along = self._radius**4 * (ratio * (following - ratio))[..., None, None] * u.unsqueeze(-1) * u.unsqueeze(-2)
+        return across + along
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        # on the sphere ‖x - c‖² = r² + ‖c‖² - 2 c·x, so two moments of x are enough
+        u, center = self._tilts(u), self._center(center)
+        base = self._radius**2 + center.square().sum(-1)
+        first = (center * self.tilted_mean(u)).sum(-1)
+        variance = torch.einsum("...i,...ij,...j->...", center, self.tilted_covariance(u), center)
+        return (base - 2 * first) ** 2 + 4 * variance
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        n = self._size(n, generator)
+        point = torch.randn((n, self.dim), generator=generator, dtype=self.dtype, device=self.device)
+        return self._radius * torch.nn.functional.normalize(point, dim=-1)
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        """Draw from the von Mises-Fisher law by Wood's rejection from a projected uniform direction."""
+        n = self._size(n, generator)
+        u = self._tilts(u).detach()
+        radius = self._radius.detach()
+        k = (radius * u.norm(dim=-1)).unsqueeze(-1).expand(*u.shape[:-1], n)
+        axis = torch.nn.functional.normalize(u, dim=-1).unsqueeze(-2)
+        direction = torch.randn((*k.shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)
+        if self.dim == 1:
+            uniform = torch.rand(k.shape, generator=generator, dtype=self.dtype, device=self.device).unsqueeze(-1)
+            return torch.where(uniform < torch.sigmoid(2 * radius * u.unsqueeze(-2)), radius, -radius)
+        gap = self._gap_along_axis(k, generator).unsqueeze(-1)  # 1 - cosine of the angle to u
+        across = torch.nn.functional.normalize(direction - (direction * axis).sum(-1, keepdim=True) * axis, dim=-1)
+        tokens = radius * ((1 - gap) * axis + torch.sqrt(gap * (2 - gap)) * across)
+        free = radius * torch.nn.functional.normalize(direction, dim=-1)
+        return torch.where(k.unsqueeze(-1) > 0, tokens, free)
+
+    def _gap_along_axis(self, k: Tensor, generator: torch.Generator) -> Tensor:
+        """1 - t, with t of density ∝ e^{kt}(1 - t²)^{(d-3)/2} on [-1, 1]."""
+        m = self.dim - 1
+        b = m / (2 * k + torch.sqrt(4 * k**2 + m**2))
+        x0 = (1 - b) / (1 + b)
+        gap, waiting = torch.zeros_like(k), torch.ones_like(k, dtype=torch.bool)
+        while bool(waiting.any()):
+            bw, xw, kw = b[waiting], x0[waiting], k[waiting]
+            normal = torch.randn((bw.numel(), self.dim), generator=generator, dtype=self.dtype, device=self.device)
+            beta = (1 + normal[:, 0] / normal.norm(dim=-1)) / 2  # Beta(m/2, m/2): a coordinate of a uniform direction
+            proposal = 2 * bw * beta / (1 - (1 - bw) * beta)
+            log_ratio = kw * (1 - proposal - xw) + m * (torch.log1p(-xw * (1 - proposal)) - torch.log(4 * bw / (1 + bw) ** 2))
+            uniform = torch.rand(bw.shape, generator=generator, dtype=self.dtype, device=self.device)
+            accepted = log_ratio >= torch.log1p(-uniform)
+            where = waiting.nonzero(as_tuple=True)
+            chosen = tuple(index[accepted] for index in where)
+            gap[chosen] = proposal[accepted]
+            waiting[chosen] = False
+        return gap
+
+    def _details(self) -> str:
+        return f", radius={float(self._radius):.6g}"

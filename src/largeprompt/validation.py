@@ -1,0 +1,172 @@
+"""Checks made once, where arguments enter the library.
+
+Each check returns the value in the form in which the library uses it, or raises
+:class:`~largeprompt.errors.InvalidArgumentError`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from largeprompt.errors import InvalidArgumentError
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Shape as a person writes it: ``(3, 2)``."""
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = True) -> Tensor:
+    """Return ``value`` as a real floating tensor.
+
+    Tensors and arrays keep their floating dtype; integers, booleans and Python numbers become float64 (or the dtype of ``like``).
+    A tensor of another dtype or device than ``like`` is refused rather than converted: a silent float32 would cost digits.
+    """
+    if isinstance(value, Tensor):
+        result = value
+    else:
+        try:
+            array = np.asarray(value)
+            python_numbers = not isinstance(value, np.ndarray | np.generic)
+            if array.dtype == object or array.dtype.kind not in "biufc":
+                raise TypeError
+            if python_numbers and array.dtype.kind in "biuf":
+                array = array.astype(np.float64)
+            result = torch.as_tensor(array)
+            if like is not None and (python_numbers or not result.is_floating_point()):
+                result = result.to(dtype=like.dtype, device=like.device)
+        except (TypeError, ValueError):
+            raise InvalidArgumentError(
+                name,
+                f"{type(value).__name__} that does not convert to numbers",
+                "a tensor, an array or nested lists of numbers with equal row lengths",
+            ) from None
+    if result.is_complex():
+        raise InvalidArgumentError(name, f"dtype {result.dtype}", "a real dtype", "Take the real part first.")
+    if not result.is_floating_point():
+        result = result.to(torch.float64 if like is None else like.dtype)
+    if like is not None and result.dtype != like.dtype:
+        raise InvalidArgumentError(
+            name,
+            f"dtype {result.dtype}",
+            f"dtype {like.dtype}, as the other arguments",
+            f"Use {name}.to({like.dtype}).",
+        )
+    if like is not None and result.device != like.device:
+        raise InvalidArgumentError(
+            name,
+            f"device {result.device}",
+            f"device {like.device}, as the other arguments",
+            f"Use {name}.to('{like.device}').",
+        )
+    # a finite sum has finite terms, and needs no second array of the size of the first
+    if finite and not math.isfinite(result.detach().sum()) and not bool(torch.isfinite(result).all()):
+        count = int((~torch.isfinite(result)).sum())
+        raise InvalidArgumentError(
+            name,
+            f"{count} NaN or infinite of {result.numel()} entries",
+            "finite numbers",
+            "Look for an overflow upstream.",
+        )
+    return result
+
+
+def last_dimensions(name: str, value: Tensor, expected: Sequence[int | str], meaning: str = "") -> Tensor:
+    """Check the trailing shape: integers must match, names stand for any size of at least one."""
+    tail = value.shape[max(0, value.dim() - len(expected)) :]
+    fits = value.dim() >= len(expected) and all(
+        size == want if isinstance(want, int) else size >= 1 for size, want in zip(tail, expected, strict=True)
+    )
+    if not fits:
+        wanted = ", ".join(map(str, expected))
+        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", f"shape (..., {wanted}){meaning}")
+    return value
+
+
+def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
+    """Broadcast leading shapes, or say which arguments do not fit together."""
+    try:
+        return torch.Size(torch.broadcast_shapes(*shapes))
+    except RuntimeError:
+        given = " and ".join(map(shape_text, shapes))
+        raise InvalidArgumentError(names, f"batch shapes {given}", "shapes that broadcast together") from None
+
+
+def covariance(name: str, value: Tensor) -> Tensor:
+    """Check that (..., d, d) matrices are symmetric and positive semidefinite up to rounding."""
+    if value.shape[-1] != value.shape[-2]:
+        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", "square matrices, shape (..., d, d)")
+    matrices = value.detach().to(torch.float64)
+    scale = matrices.abs().amax(dim=(-2, -1), keepdim=True)
+    slack = 64 * value.shape[-1] * torch.finfo(value.dtype).eps
+    asymmetry = (matrices - matrices.mT).abs().amax(dim=(-2, -1), keepdim=True)
+    if bool((asymmetry > slack * scale).any()):
+        raise InvalidArgumentError(
+            name,
+            f"an asymmetric matrix, |A - A^T| up to {asymmetry.max():.3g}",
+            "symmetric matrices",
+            "Use (A + A.mT) / 2 if the difference is rounding.",
+        )
+    smallest = torch.linalg.eigvalsh((matrices + matrices.mT) / 2)[..., :1, None]
+    if bool((smallest < -slack * scale).any()):
+        raise InvalidArgumentError(
+            name,
+            f"an indefinite matrix, smallest eigenvalue {smallest.min():.3g}",
+            "positive semidefinite matrices (singular ones included)",
+            "Clip the negative eigenvalues, or check the order of the arguments.",
+        )
+    return value
+
+
+def weights(name: str, value: Tensor) -> Tensor:
+    """Check that (..., k) entries are probabilities: nonnegative, summing to one up to rounding."""
+    if bool((value < 0).any()):
+        raise InvalidArgumentError(name, f"a negative entry {float(value.min()):.3g}", "nonnegative numbers")
+    total = value.detach().to(torch.float64).sum(-1)
+    slack = 8 * torch.finfo(value.dtype).eps * max(64, math.sqrt(value.shape[-1]))
+    if bool(((total - 1).abs() > slack).any()):
+        worst = total.flatten()[(total - 1).abs().argmax()]
+        raise InvalidArgumentError(name, f"entries that sum to {worst:.9g}", "entries that sum to one", "Divide by the sum.")
+    return value
+
+
+def integer(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an int of at least ``minimum``; booleans and non-integral floats are refused."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        result = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    except TypeError:
+        raise InvalidArgumentError(name, repr(value), f"an integer of at least {minimum}") from None
+    if result < minimum:
+        raise InvalidArgumentError(name, str(result), f"an integer of at least {minimum}")
+    return result
+
+
+def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
+    """Return ``value`` as a positive float."""
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(name, repr(value), "a positive number") from None
+    if not result > 0 or (math.isinf(result) and not allow_infinity):
+        raise InvalidArgumentError(name, str(result), "a positive number" + (" (inf allowed)" if allow_infinity else ""))
+    return result
+
+
+def generator(value: Any, device: torch.device) -> torch.Generator:
+    """Check that randomness comes from an explicit generator on the right device."""
+    if not isinstance(value, torch.Generator):
+        raise InvalidArgumentError("generator", type(value).__name__, "a torch.Generator", "Use torch.Generator().manual_seed(0).")
+    if value.device.type != device.type:
+        raise InvalidArgumentError(
+            "generator", f"device {value.device}", f"device {device}", f"Use torch.Generator(device='{device}')."
+        )
+    return value

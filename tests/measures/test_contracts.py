@@ -1,0 +1,163 @@
+"""Every law of the library, its tilts, its images and a law that a user wrote, through the one contract."""
+
+import math
+
+import numpy as np
+import torch
+
+import largeprompt as lp
+from largeprompt.testing import MeasureContract
+
+F = torch.float64
+
+
+def spd(dim: int, seed: int, rank: int | None = None) -> torch.Tensor:
+    root = torch.randn(dim, rank or dim, generator=torch.Generator().manual_seed(seed), dtype=F)
+    return root @ root.mT / dim
+
+
+def mixture(dim: int, seed: int = 3) -> lp.GaussianMixture:
+    means = torch.randn(3, dim, generator=torch.Generator().manual_seed(seed), dtype=F)
+    covariances = torch.stack([spd(dim, 1), spd(dim, 2, rank=1), 0.3 * torch.eye(dim, dtype=F)])
+    return lp.GaussianMixture([0.5, 0.2, 0.3], means, covariances)
+
+
+class TestGaussian(MeasureContract):
+    measure = lp.Gaussian(np.array([1.0, -0.5, 0.2]), spd(3, 0))
+
+
+class TestGaussianScalar(MeasureContract):
+    measure = lp.Gaussian([0.7], [[1.3]])
+
+
+class TestGaussianSingular(MeasureContract):
+    measure = lp.Gaussian([1.0, -0.5, 0.2, 0.0], spd(4, 0, rank=2))
+
+
+class TestGaussianPointMass(MeasureContract):
+    measure = lp.Gaussian([1.0, -0.5], torch.zeros(2, 2, dtype=F))
+
+
+class TestMixture(MeasureContract):
+    measure = mixture(3)
+
+
+class TestMixtureWithEmptyComponent(MeasureContract):
+    measure = lp.GaussianMixture([0.0, 1.0], [[5.0, 5.0], [0.0, 1.0]], torch.stack([10 * spd(2, 4), spd(2, 5)]))
+
+
+class TestEmpirical(MeasureContract):
+    measure = lp.Empirical(torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=F))
+
+
+class TestEmpiricalWeighted(MeasureContract):
+    measure = lp.Empirical([[0.0, 1.0], [1.0, 0.0], [-1.0, 0.5], [9.0, 9.0]], [0.5, 0.3, 0.2, 0.0])
+
+
+class TestEmpiricalOneToken(MeasureContract):
+    measure = lp.Empirical([[0.3, -1.0]])
+
+
+class TestDiscrete(MeasureContract):
+    measure = lp.Discrete([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [0.2, 0.3, 0.5])
+
+
+class TestRademacher(MeasureContract):
+    measure = lp.Rademacher(3)
+
+
+class TestUniform(MeasureContract):
+    measure = lp.Uniform(3)
+
+
+class TestLaplace(MeasureContract):
+    measure = lp.Laplace(3)
+    far = None
+    tilt_size = 0.45
+
+
+class TestStudentTAtInfinityIsGaussian(MeasureContract):
+    measure = lp.StudentT(2, df=math.inf)
+
+
+class TestSphereDefault(MeasureContract):
+    measure = lp.Sphere(3)
+
+
+class TestSpherePair(MeasureContract):
+    measure = lp.Sphere(1, radius=2.0)
+
+
+class TestSphereCircle(MeasureContract):
+    measure = lp.Sphere(2, radius=0.5)
+    tilt_size = 3.0
+
+
+class TestSphereHigh(MeasureContract):
+    measure = lp.Sphere(7)
+    draws = 60_000
+
+
+class TestProduct(MeasureContract):
+    measure = lp.Product([lp.UniformLaw(), lp.RademacherLaw(), lp.UniformLaw(), lp.StudentTLaw(math.inf, 1.0)])
+
+
+class TestTilted(MeasureContract):
+    measure = lp.Sphere(3).tilt([1.0, 0.0, 2.0])
+    tilt_size = 0.5
+
+
+class TestAffineImage(MeasureContract):
+    measure = lp.Uniform(3).map(torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -1.0]], dtype=F), [1.0, 2.0])
+
+
+class Exponential(lp.ScalarLaw):
+    """A user's law: waiting times minus their mean."""
+
+    domain = (-math.inf, 1.0)
+
+    def cgf(self, u):
+        return -torch.log1p(-u) - u
+
+    def sample(self, u, generator):
+        uniform = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+        return -torch.log1p(-uniform) / (1 - u) - 1
+
+
+class TestUsersScalarLaw(MeasureContract):
+    measure = lp.Product([Exponential(), lp.RademacherLaw()])
+    far = None
+    tilt_size = 0.3
+
+
+class Checkerboard(lp.Measure):
+    """A user's measure with nothing but the three members that the base asks for: (s, st) for signs s, t."""
+
+    dim = 2
+
+    def cgf(self, u):
+        u = self._tilts(u)
+        a, b = u[..., 0], u[..., 1]
+        return torch.logsumexp(torch.stack([a + b, a - b, -a - b, -a + b]), 0) - math.log(4)
+
+    def sample(self, n, generator):
+        signs = 2.0 * torch.randint(2, (self._size(n, generator), 2), generator=generator) - 1
+        return torch.stack([signs[:, 0], signs[:, 0] * signs[:, 1]], -1).to(F)
+
+
+class TestUsersMeasure(MeasureContract):
+    measure = Checkerboard()
+    samples_tilts = False
+
+    def test_float32_agrees(self):
+        """A measure of fixed dtype has no other to agree with."""
+        import pytest
+
+        with pytest.raises(lp.InvalidArgumentError, match="Build it anew"):
+            self.measure.to(dtype=torch.float32)
+
+    def test_drawing_from_its_tilt_names_the_method_to_write(self):
+        import pytest
+
+        with pytest.raises(lp.InvalidArgumentError, match=r"Implement Checkerboard\.sample_tilted"):
+            self.measure.tilt([0.1, 0.2]).sample(3, torch.Generator())
