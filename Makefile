@@ -16,8 +16,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+# one thread for each worker: two workers with two threads each would fight for the cores
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not study" --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not study" --cov --cov-report=term
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

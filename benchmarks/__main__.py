@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-SUITES = {"empirical": "Finite prompts (`Empirical`)"}
+SUITES = {"empirical": "Finite prompts as measures (`Empirical`)", "finite_prompts": "The exact law, and sampling"}
 
 
 def main() -> None:

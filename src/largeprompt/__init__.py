@@ -1,13 +1,17 @@
 """largeprompt: what softmax attention does to a prompt, seen as a probability measure.
 
-Measures        Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product
-Operators       SoftmaxAttention, LinearAttention, affine_limit
-To extend       Measure (any law), ScalarLaw (one coordinate), largeprompt.testing (the checks that every law passes)
-Errors          LargePromptError and its kinds: InvalidArgumentError, TiltDomainError, NoMomentError
+Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product
+Operators        SoftmaxAttention (with error_bar for a real prompt), LinearAttention, affine_limit
+Finite prompts   finite_prompt (exact), weight_moment, regime; certificate, jacobian_certificate (proved bounds); sample_prompts
+Planning         prompt_length (how long is long enough), query_average (mean over random queries)
+To extend        Measure (any law), ScalarLaw (one coordinate), largeprompt.testing (the checks that every law passes)
+Errors           LargePromptError and its kinds: InvalidArgumentError, TiltDomainError, NoMomentError
 """
 
-from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention, affine_limit
+from largeprompt.attention import Attention, ErrorBar, LinearAttention, SoftmaxAttention, affine_limit
+from largeprompt.certificate import Certificate, certificate, jacobian_certificate
 from largeprompt.errors import InvalidArgumentError, LargePromptError, NoMomentError, TiltDomainError
+from largeprompt.law import FinitePromptLaw, finite_prompt, regime, weight_moment, weight_moments
 from largeprompt.measures import (
     Discrete,
     Empirical,
@@ -27,13 +31,18 @@ from largeprompt.measures import (
     Uniform,
     UniformLaw,
 )
+from largeprompt.planning import PromptLength, QueryAverage, prompt_length, query_average
+from largeprompt.sampling import PromptSamples, sample_prompts
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Attention",
+    "Certificate",
     "Discrete",
     "Empirical",
+    "ErrorBar",
+    "FinitePromptLaw",
     "Gaussian",
     "GaussianMixture",
     "InvalidArgumentError",
@@ -44,6 +53,9 @@ __all__ = [
     "Measure",
     "NoMomentError",
     "Product",
+    "PromptLength",
+    "PromptSamples",
+    "QueryAverage",
     "Rademacher",
     "RademacherLaw",
     "RunningTilt",
@@ -56,4 +68,13 @@ __all__ = [
     "Uniform",
     "UniformLaw",
     "affine_limit",
+    "certificate",
+    "finite_prompt",
+    "jacobian_certificate",
+    "prompt_length",
+    "query_average",
+    "regime",
+    "sample_prompts",
+    "weight_moment",
+    "weight_moments",
 ]

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
 
+LONGEST = 10**15
+
 
 def shape_text(shape: Sequence[int]) -> str:
     """Shape as a person writes it: ``(3, 2)``."""
@@ -148,6 +150,27 @@ def integer(name: str, value: Any, *, minimum: int = 1) -> int:
     if result < minimum:
         raise InvalidArgumentError(name, str(result), f"an integer of at least {minimum}")
     return result
+
+
+def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
+    """Return a prompt length as a float: an integer from 1 to 10^15, beyond which L - 1 is no longer exact, or infinity."""
+    if allow_infinity and isinstance(value, float) and value == math.inf:
+        return value
+    if isinstance(value, Tensor) and value.dim() == 0 and not value.is_floating_point():
+        value = int(value)
+    result = integer(name, value)
+    if result > LONGEST:
+        raise InvalidArgumentError(name, str(result), f"an integer from 1 to 10^15{', or math.inf' if allow_infinity else ''}")
+    return float(result)
+
+
+def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[list[float], bool]:
+    """Return one or several prompt lengths as a list, and whether several were given."""
+    several = isinstance(value, Sequence | np.ndarray | Tensor) and np.ndim(value) > 0
+    entries = list(value) if several else [value]
+    if not entries:
+        raise InvalidArgumentError(name, "no lengths", "at least one")
+    return [length(name, entry, allow_infinity=allow_infinity) for entry in entries], several
 
 
 def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:

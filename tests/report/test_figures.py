@@ -6,6 +6,10 @@ import pytest
 import xarray as xr
 
 from largeprompt.report.figures.convergence import convergence_figure
+from largeprompt.report.figures.exponent import exponent_figure
+from largeprompt.report.figures.finite_error import finite_error_figure
+from largeprompt.report.figures.phase_diagram import phase_diagram_figure
+from largeprompt.report.figures.sharpness import sharpness_figure
 from largeprompt.report.figures.style import save
 
 
@@ -44,3 +48,35 @@ def test_saving_writes_png_and_pdf_and_leaves_settings_alone(data, tmp_path):
     assert paths[0].read_bytes().startswith(b"\x89PNG")
     assert paths[1].read_bytes().startswith(b"%PDF")
     assert dict(mpl.rcParams) == before
+
+
+@pytest.fixture(scope="module")
+def finite():
+    from largeprompt.experiments.finite_error import FiniteErrorConfig, run
+
+    return run(FiniteErrorConfig(points=9, sampled_lengths=(3, 30), replicas=50))
+
+
+def test_finite_error_figure_draws_the_data(finite):
+    figure = finite_error_figure(finite)
+    assert len(figure.axes) == 3
+    curves = {line.get_label(): line for line in figure.axes[1].lines}
+    np.testing.assert_allclose(curves["exact"].get_ydata(), finite.exact.sel(score_variance=2.0))
+    np.testing.assert_allclose(curves["certified"].get_ydata(), finite.certified.sel(score_variance=2.0))
+    assert "c_1" in figure.axes[1].get_title()
+
+
+def test_phase_and_exponent_and_sharpness_figures():
+    from largeprompt.experiments import exponent, phase_diagram, sharpness
+
+    phase = phase_diagram.run(phase_diagram.PhaseDiagramConfig(variances=9, lengths=9))
+    axes = phase_diagram_figure(phase).axes[0]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), np.exp(2 * phase.score_variance))
+    assert {text.get_text() for text in axes.texts} >= {"linear", "heavy", "frozen"}
+    decay = exponent.run(exponent.ExponentConfig(squares=(0.3, 1.0), dims=(1,), decades=(2, 6, 10)))
+    lines = exponent_figure(decay).axes[0].lines
+    np.testing.assert_allclose(lines[2].get_ydata(), decay.exponent.sel(dim=1, decade_end=6))
+    sharp = sharpness.run(sharpness.SharpnessConfig(variances=(0.5,), tilts=(0.7,), points=5))
+    left, right = sharpness_figure(sharp).axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), sharp.ratio[0])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), sharp.ratio[1])

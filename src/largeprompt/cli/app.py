@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from largeprompt.cli.plan import plan
 from largeprompt.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -15,9 +16,5 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def root() -> None:
-    """Keep ``reproduce`` a subcommand even while it is the only one."""
-
-
 app.command(epilog="Example: largeprompt reproduce --out runs")(reproduce)
+app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)

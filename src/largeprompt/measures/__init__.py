@@ -9,6 +9,7 @@ from largeprompt.measures.gaussian import Gaussian
 from largeprompt.measures.laplace import Laplace, LaplaceLaw
 from largeprompt.measures.mixture import GaussianMixture
 from largeprompt.measures.product import Product, ProductMeasure, ScalarLaw
+from largeprompt.measures.quasi import sobol_points
 from largeprompt.measures.rademacher import Rademacher, RademacherLaw
 from largeprompt.measures.running import RunningTilt
 from largeprompt.measures.sphere import Sphere
@@ -38,4 +39,5 @@ __all__ = [
     "Tilted",
     "Uniform",
     "UniformLaw",
+    "sobol_points",
 ]

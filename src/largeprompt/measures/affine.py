@@ -37,6 +37,10 @@ class AffineImage(Measure):
     def device(self) -> torch.device:
         return self.base.device
 
+    @property
+    def support_radius(self) -> float:
+        return float(torch.linalg.matrix_norm(self.matrix, 2)) * self.base.support_radius + float(self.offset.norm())
+
     def cgf(self, u: Tensor) -> Tensor:
         u = self._tilts(u)
         return self.base.cgf(u @ self.matrix) + u @ self.offset

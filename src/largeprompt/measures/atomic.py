@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.running import NO_MASS, RunningTilt
 
@@ -60,6 +62,10 @@ class AtomicMeasure(Measure):
     @property
     def device(self) -> torch.device:
         return self.points.device
+
+    @property
+    def support_radius(self) -> float:
+        return float(torch.linalg.vector_norm(self.points, dim=-1).max())
 
     @property
     def _like(self) -> Tensor:
@@ -111,6 +117,27 @@ class AtomicMeasure(Measure):
             return (weights * (tokens.unsqueeze(-3) - point.unsqueeze(-2)).square().sum(-1).square()).sum(-1)
 
         return restore(torch.cat(self._stream(pairs, read, torch.add, width=self.dim), -1), 0)
+
+    def largest_scores(self, u: Tensor, count: int) -> Tensor:
+        """The ``count`` largest scores u·x_l for each tilt, in descending order, shape (..., count).
+
+        Weights of the atoms do not enter. Read in chunks, so that no array of all the scores is made.
+        """
+        count = validation.integer("count", count)
+        if count > self.count:
+            raise InvalidArgumentError("count", str(count), f"an integer of at most {self.count}, the number of atoms")
+        queries, restore = self._layout(self._tilts(u))
+
+        def largest(scores: Tensor) -> Tensor:
+            return scores.topk(min(count, scores.shape[-1]), dim=-1).values
+
+        def read(tilts: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
+            return largest(tilts @ tokens.mT)
+
+        def merge(one: Tensor, other: Tensor) -> Tensor:
+            return largest(torch.cat([one, other], -1))
+
+        return restore(torch.cat(self._stream(queries, read, merge, width=1), -2), 1)
 
     def tilt(self, u: Tensor) -> Measure:
         scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
@@ -120,6 +121,11 @@ class Measure(abc.ABC):
     def covariance(self) -> Tensor:
         """Covariance Γ = ∇²Λ(0), shape ``(*batch_shape, d, d)``."""
         return self.tilted_covariance(self._origin())
+
+    @attribute
+    def support_radius(self) -> float:
+        """Largest distance of a token from the origin; infinite for an unbounded law."""
+        return math.inf
 
     def tilted_mean(self, u: Tensor) -> Tensor:
         """Mean of the tilt, ∇Λ(u), shape (..., d): the softmax average of the tokens. Derived by autodiff unless overridden."""

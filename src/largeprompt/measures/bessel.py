@@ -140,5 +140,5 @@ def bessel_ratio(y: Tensor, order: float) -> Tensor:
 
 
 def log_hyp0f1(y: Tensor, order: float) -> Tensor:
-    """Log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near 0 and ~ k far out."""
+    """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near 0 and ~ k far out."""
     return _LogHyp0F1.apply(y, order)  # type: ignore[no-any-return, no-untyped-call]

@@ -41,9 +41,14 @@ class ScalarLaw(abc.ABC):
         """Open interval on which the cgf is finite; the origin always belongs to it."""
         return -math.inf, math.inf
 
+    @property
+    def bound(self) -> float:
+        """Largest absolute value; infinite for an unbounded law."""
+        return math.inf
+
     @abc.abstractmethod
     def cgf(self, u: Tensor) -> Tensor:
-        """Log E e^{ux}, elementwise."""
+        """log E e^{ux}, elementwise."""
 
     @abc.abstractmethod
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
@@ -79,6 +84,10 @@ class ProductMeasure(Measure):
     @abc.abstractmethod
     def groups(self) -> tuple[tuple[ScalarLaw, tuple[int, ...]], ...]:
         """Each distinct scalar law with the coordinates that follow it."""
+
+    @property
+    def support_radius(self) -> float:
+        return math.sqrt(sum(len(indices) * law.bound**2 for law, indices in self.groups))
 
     def _coordinatewise(self, u: Tensor, function: Callable[[ScalarLaw, Tensor], Tensor]) -> Tensor:
         """Apply a function of (law, entries) to the coordinates of u, law by law, keeping their order."""

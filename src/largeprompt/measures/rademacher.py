@@ -15,6 +15,10 @@ from largeprompt.measures.special import log_cosh, sech2
 class RademacherLaw(ScalarLaw):
     """±1 with probability 1/2 each: Λ(u) = log cosh u, ∇Λ = tanh u."""
 
+    @property
+    def bound(self) -> float:
+        return 1.0
+
     def cgf(self, u: Tensor) -> Tensor:
         return log_cosh(u)
 

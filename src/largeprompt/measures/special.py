@@ -16,7 +16,7 @@ def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weighted_logsumexp(weights: Tensor, exponents: Tensor) -> Tensor:
-    """Log Σ_k weights_k e^{exponents_k} over the last axis; zero weights allowed, differentiable in both arguments."""
+    """log Σ_k weights_k e^{exponents_k} over the last axis; zero weights allowed, differentiable in both arguments."""
     largest, terms = _scaled_terms(weights, exponents)
     return largest.squeeze(-1) + torch.log(terms.sum(-1))
 
@@ -28,7 +28,7 @@ def weighted_softmax(weights: Tensor, exponents: Tensor) -> Tensor:
 
 
 def log_cosh(x: Tensor) -> Tensor:
-    """Log cosh x, with full relative accuracy near 0 (x²/2) and no overflow."""
+    """log cosh x, with full relative accuracy near 0 (x²/2) and no overflow."""
     near = x.abs() < 1
     small, large = torch.where(near, x, 0.0), torch.where(near, 1.0, x.abs())
     return torch.where(near, torch.log1p(2 * torch.sinh(small / 2) ** 2), large - math.log(2) + torch.log1p(torch.exp(-2 * large)))
@@ -62,7 +62,7 @@ def _langevin_fractions(square: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def langevin(x: Tensor) -> Tensor:
-    """Coth x - 1/x, the derivative of :func:`log_sinhc`; x/3 near 0."""
+    """coth x - 1/x, the derivative of :func:`log_sinhc`; x/3 near 0."""
     near = x.abs() < 2
     small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x)
     return torch.where(near, small * _langevin_fractions(small**2)[0], 1 / torch.tanh(large) - 1 / large)

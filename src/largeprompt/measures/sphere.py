@@ -57,6 +57,10 @@ class Sphere(Measure):
     def _order(self) -> float:
         return self.dim / 2 - 1
 
+    @property
+    def support_radius(self) -> float:
+        return float(self._radius)
+
     def _square(self, u: Tensor) -> Tensor:
         """k² = r²‖u‖²."""
         return self._radius**2 * u.square().sum(-1)

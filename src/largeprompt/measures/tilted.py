@@ -39,6 +39,10 @@ class Tilted(Measure):
     def device(self) -> torch.device:
         return self.base.device
 
+    @property
+    def support_radius(self) -> float:
+        return self.base.support_radius
+
     def cgf(self, u: Tensor) -> Tensor:
         return self.base.cgf(self.natural + self._tilts(u)) - self.base.cgf(self.natural)
 

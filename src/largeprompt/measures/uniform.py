@@ -18,6 +18,10 @@ HALF_WIDTH = math.sqrt(3)
 class UniformLaw(ScalarLaw):
     """Uniform on [-√3, √3]: Λ(u) = log(sinh(√3u)/(√3u)), ∇Λ = √3 coth(√3u) - 1/u."""
 
+    @property
+    def bound(self) -> float:
+        return HALF_WIDTH
+
     def cgf(self, u: Tensor) -> Tensor:
         return log_sinhc(HALF_WIDTH * u)
 

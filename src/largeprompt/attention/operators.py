@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import Self
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.attention.error_bar import ErrorBar
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures import Measure
+from largeprompt.measures import Empirical, Measure
+from largeprompt.measures.tail import pareto_tail_index, tail_count
 
 
 def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:
@@ -83,7 +86,7 @@ class Attention(abc.ABC):
         """Affine map z -> matrix z + offset that the layer is on the Gaussian with the moments of mu."""
 
     def tilts(self, z: Tensor) -> Tensor:
-        """U = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
+        """u = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
         z = validation.last_dimensions("z", validation.tensor("z", z, like=self.U), (self.dim,), ": one query for each row")
         flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
         return flat.reshape(*self.U.shape[:-2], *z.shape)
@@ -158,6 +161,91 @@ class SoftmaxAttention(Attention):
     def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
         offset = (self.V @ mu.mean.unsqueeze(-1)).squeeze(-1)
         return self.V @ mu.covariance @ self.U, offset
+
+    def error_bar(self, prompt: Empirical, z: Tensor) -> ErrorBar:
+        """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens is assumed.
+
+        For independent tokens the sandwich estimate of the covariance of T_L around its infinite-prompt limit, w the softmax:
+
+            Cov ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T = Y V [∇²Λ(2u) + (∇Λ(2u) - ∇Λ(u))(·)^T] V^T,   Y = Σ w_l²,  u = Uz,
+
+        as w_l² ∝ e^{2u·z_l}. It cannot see a missing second moment, nor rare tokens that did not occur: the tail index of the
+        largest weights and the number of tokens that carry the covariance stand beside it, and say for each query whether to
+        trust it. They speak of the weights alone: where these are nearly equal (u near 0) and the tokens themselves have no
+        variance, nothing warns. The tokens are streamed three times, in chunks.
+
+        Parameters
+        ----------
+        prompt
+            Tokens without weights; its batch broadcasts against ``(*heads, *queries)``.
+        z
+            Queries, shape ``(*queries, d)``.
+
+        Returns
+        -------
+        ErrorBar
+            With ``output``, ``covariance``, ``standard_error``, ``effective_tokens``, ``carrying_tokens``, ``tail_index``,
+            ``trusted`` and ``warning``.
+
+        Examples
+        --------
+        >>> tokens = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> attention = lp.SoftmaxAttention(torch.eye(2, dtype=torch.float64), [[1.0, 0.0]])
+        >>> bar = attention.error_bar(lp.Empirical(tokens), [[0.5, 0.0], [5.0, 0.0]])  # the limits are 0.5 and 5
+        >>> bar
+        ErrorBar(output=(2, 1), length=1000, trusted=1 of 2)
+        >>> bool((bar.output[0] - 0.5).abs() < 2 * bar.standard_error[0])
+        True
+        >>> bar.warning
+        '1 of 2 queries: the largest weights have tail index ... >= 0.5: a second moment is missing or the prompt is too short ...'
+        """
+        self._check_prompt(prompt)
+        values, z = self._values(prompt, z)
+        u = self.tilts(z)
+        queries = torch.Size((*self.heads, *z.shape[:-1]))
+        batch = validation.broadcast("prompt and (*heads, *queries)", prompt.batch_shape, queries)
+        # the prompt's batch is aligned from the right, so that the axis of the two tilts must come before all of it
+        u = u.expand(*torch.broadcast_shapes(u.shape[:-1], prompt.batch_shape), self.dim)
+        powers = prompt.running(torch.stack([u, 4 * u]))
+        second = prompt.running(2 * u, covariance=True)
+        assert second.covariance is not None  # asked for in the line above
+        between = second.mean - powers.mean[0]
+        spread = second.covariance + between.unsqueeze(-1) * between.unsqueeze(-2)
+        # the clamps matter for scores so large that their differences are lost in rounding
+        log_length = math.log(prompt.count)
+        log_effective = (2 * powers.log_mass[0] - second.log_mass).clamp(0, log_length)  # -log Y
+        log_carrying = (2 * second.log_mass - powers.log_mass[1]).clamp(0, log_length)  # log(Y²/Σ w⁴)
+        largest = prompt.largest_scores(u.detach(), min(tail_count(prompt.count) + 1, prompt.count))
+        return ErrorBar(
+            output=(values @ powers.mean[0].unsqueeze(-1)).squeeze(-1),
+            covariance=values @ (torch.exp(-log_effective)[..., None, None] * spread) @ values.mT,
+            effective_tokens=torch.exp(log_effective).expand(batch),
+            carrying_tokens=torch.exp(log_carrying).expand(batch),
+            tail_index=pareto_tail_index(largest).expand(batch),
+            length=prompt.count,
+        )
+
+    def _check_prompt(self, prompt: Empirical) -> None:
+        """Error bars are for independent tokens of equal weight, in the space that U acts on."""
+        if not isinstance(prompt, Empirical):
+            if isinstance(prompt, Measure):
+                remedy = "A law has no sampling error; draw a prompt from it: Empirical(mu.sample(n, generator))."
+            else:
+                remedy = "Wrap a prompt, a tensor of tokens (L, d), as Empirical(tokens)."
+            raise InvalidArgumentError("prompt", type(prompt).__name__, "an Empirical", remedy)
+        if prompt.weights is not None:
+            raise InvalidArgumentError(
+                "prompt",
+                "tokens with weights",
+                "tokens of equal weight",
+                "Leave the weights out if the tokens are independent draws.",
+            )
+        if prompt.dim != self.dim:
+            given = f"tokens in R^{prompt.dim}"
+            raise InvalidArgumentError(
+                "prompt", given, f"tokens in R^{self.dim}, as U acts there", "Look at the last axis of tokens."
+            )
+        validation.tensor("prompt", prompt.tokens, like=self.U, finite=False)
 
 
 class LinearAttention(Attention):

@@ -1,0 +1,80 @@
+"""What one prompt says about its own sampling error."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from torch import Tensor
+
+from largeprompt import validation
+
+LARGEST_TAIL_INDEX = 0.5  # from here on the weights have no variance
+FEWEST_CARRYING_TOKENS = 20.0  # a variance estimated from n terms is known to about 1/√n
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ErrorBar:
+    """What one prompt says about its own sampling error, and whether to believe it: see :meth:`SoftmaxAttention.error_bar`.
+
+    Attributes
+    ----------
+    output
+        T_L, what attention returns on the prompt, shape (..., o), where ... is the batch of heads, queries and prompts.
+    covariance
+        Sandwich estimate of Cov(T_L) over prompts of the same law and length, shape (..., o, o).
+    effective_tokens
+        1/Y = 1/Σ w_l², between 1 and L, shape (...): how many tokens carry the output.
+    carrying_tokens
+        Y²/Σ w_l⁴, between 1 and ``effective_tokens``, shape (...): how many tokens carry the covariance.
+    tail_index
+        Shape k of the largest softmax weights, shape (...); +inf when the prompt is too short to tell, -inf when they are equal.
+    length
+        Number of tokens L.
+    """
+
+    output: Tensor
+    covariance: Tensor
+    effective_tokens: Tensor
+    carrying_tokens: Tensor
+    tail_index: Tensor
+    length: int
+
+    @property
+    def standard_error(self) -> Tensor:
+        """Square root of the diagonal of the covariance, shape (..., o): T_L ± 1.96 standard errors covers the limit in 95 %."""
+        return self.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+
+    @property
+    def trusted(self) -> Tensor:
+        """Whether the weights show a variance, and the prompt enough of it: tail index < 1/2, carrying tokens >= 20; shape (...).
+
+        Effective tokens are no substitute: a prompt that happens to lack its rare large token has more of them, not fewer. Trust
+        is a screen, not a promise: for Gaussian tokens of score variance 2 and L = 2000, between the regimes, 44 % of the prompts
+        pass it and their 95 % intervals cover in 78 %; at score variance 0.5 nearly all pass, and cover in 94 to 95 %.
+        """
+        return (self.tail_index < LARGEST_TAIL_INDEX) & (self.carrying_tokens >= FEWEST_CARRYING_TOKENS)
+
+    @property
+    def warning(self) -> str:
+        """One sentence on the queries that are not trusted, empty when all are."""
+        outside = ~self.trusted
+        if not bool(outside.any()):
+            return ""
+        heaviest, fewest = float(self.tail_index[outside].max()), float(self.carrying_tokens[outside].min())
+        size = f"{self.length} tokens, {fewest:.3g} of which carry the covariance"
+        if heaviest == math.inf:
+            reason = f"there are too few tokens to tell the tail of the weights ({size})"
+        elif heaviest >= LARGEST_TAIL_INDEX:
+            reason = (
+                f"the largest weights have tail index {heaviest:.2g} >= {LARGEST_TAIL_INDEX}: a second moment is missing "
+                f"or the prompt is too short ({size})"
+            )
+        else:
+            reason = f"the covariance rests on fewer than {FEWEST_CARRYING_TOKENS:.0f} tokens ({size})"
+        return f"{int(outside.sum())} of {outside.numel()} queries: {reason}, so this error bar may be far too small"
+
+    def __repr__(self) -> str:
+        shape = validation.shape_text(self.output.shape)
+        count, total = int(self.trusted.sum()), self.trusted.numel()
+        return f"ErrorBar(output={shape}, length={self.length}, trusted={count} of {total})"

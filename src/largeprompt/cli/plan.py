@@ -1,0 +1,123 @@
+"""``largeprompt plan``: how many tokens does a layer need?"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def plan(
+    score_variance: Annotated[float, typer.Option(help="Variance of the scores u·x over the tokens, in units of the softmax.")],
+    tolerance: Annotated[list[float], typer.Option(help="Root mean squared error allowed; repeat for several rows.")],
+    dim: Annotated[int | None, typer.Option(help="Dimension of the tokens, with identity covariance.")] = None,
+    covariance: Annotated[
+        Path | None, typer.Option(help="Token covariance instead: a .npy file, or text with one row a line.")
+    ] = None,
+    direction: Annotated[
+        Literal["strong", "weak"], typer.Option(help="Along which eigenvector of the covariance the query points.")
+    ] = "strong",
+    relative: Annotated[bool, typer.Option("--relative", help="Take the tolerance relative to the size of the output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Tell how long a prompt of Gaussian tokens must be for softmax attention to be within a tolerance of its limit.
+
+    The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score variance.
+    """
+    from largeprompt.errors import LargePromptError
+
+    errors = Console(stderr=True)
+    try:
+        rows = [_row(score_variance, one, _matrix(dim, covariance), direction, relative) for one in tolerance]
+    except LargePromptError as error:
+        errors.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    size = f"covariance {covariance}" if covariance else f"d = {dim}"
+    table = Table(title=f"Softmax attention over Gaussian tokens, score variance {score_variance:g}, {size}")
+    for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", "error there"):
+        table.add_column(column, justify="left" if column == "regime" else "right")
+    for row in rows:
+        table.add_row(
+            f"{row['tolerance']:g}" + (" (relative)" if relative else ""),
+            _count(row["length"], "> 10^15"),
+            _count(row["certified_length"], "> 10^15"),
+            row["regime"] or "-",
+            _count(row["effective_tokens"], "-"),
+            f"{row['rmse']:.4g}",
+        )
+    Console().print(table)
+    for row in rows:
+        if row["length"] is None:
+            Console().print(f"tolerance {row['tolerance']:g}: {row['reason']}", highlight=False, soft_wrap=True)
+
+
+def _count(value: float | None, missing: str) -> str:
+    if value is None:
+        return missing
+    return f"{value:,.0f}" if value < 1e9 else f"{value:.4g}"
+
+
+def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
+    """Covariance from the options, exactly one of which must be given."""
+    import numpy as np
+
+    from largeprompt.errors import InvalidArgumentError
+
+    if (dim is None) == (path is None):
+        given = "both" if path else "neither"
+        raise InvalidArgumentError("--dim and --covariance", given, "exactly one of them", "Try --dim 16.")
+    if path is None:
+        if dim is None or dim < 1:
+            raise InvalidArgumentError("--dim", str(dim), "an integer of at least 1")
+        return np.eye(dim)
+    try:
+        matrix = (
+            np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, ndmin=2, delimiter=_delimiter(path))
+        )
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError("--covariance", f"{path} ({error})", "a readable .npy or text file of numbers") from None
+    return np.asarray(matrix, dtype=np.float64)
+
+
+def _delimiter(path: Path) -> str | None:
+    return "," if path.suffix == ".csv" else None
+
+
+def _row(score_variance: float, tolerance: float, matrix: NDArray[np.float64], direction: str, relative: bool) -> dict[str, Any]:
+    import torch
+
+    from largeprompt import Gaussian, SoftmaxAttention, prompt_length, validation
+
+    score_variance = validation.positive("--score-variance", score_variance)
+    tolerance = validation.positive("--tolerance", tolerance)
+    covariance = torch.from_numpy(matrix)
+    mu = Gaussian(torch.zeros(covariance.shape[-1], dtype=torch.float64), covariance)
+    eye = torch.eye(mu.dim, dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(mu.covariance)
+    positive = torch.nonzero(values > 1e-12 * values[-1]).flatten()
+    index = int(positive[-1] if direction == "strong" else positive[0])
+    query = vectors[:, index] * math.sqrt(score_variance / float(values[index]))
+    attention = SoftmaxAttention(eye, eye)
+    exact = prompt_length(attention, mu, query, tolerance, relative=relative)
+    proved = prompt_length(attention, mu, query, tolerance, "certified", relative=relative)
+    return {
+        "tolerance": tolerance,
+        "length": None if math.isinf(exact.length) else int(exact),
+        "certified_length": None if math.isinf(proved.length) else int(proved),
+        "regime": exact.regime,
+        "effective_tokens": exact.effective_tokens,
+        "rmse": exact.rmse,
+        "reason": exact.reason,
+    }

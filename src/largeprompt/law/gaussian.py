@@ -1,0 +1,71 @@
+"""The exact law of attention over L Gaussian tokens.
+
+A token splits into its score and the rest: z_l = m + e ξ_l + r_l with e = Γu/σ, ξ_l standard normal, r_l ~ N(0, Γ - ee^T). The
+weights depend on ξ alone, so T_L = m + e S + √Y (Γ - ee^T)^{1/2} η: a prompt of L tokens in R^d has the law of L scalars and one
+vector.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from largeprompt.law.statistics import jacobian_statistics, output_statistics
+from largeprompt.measures import Gaussian
+
+
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor]:
+    """Γu and the standard deviation σ = √(u^T Γ u) of the scores, with derivative 0 at σ = 0."""
+    shift = mu.tilted_mean(u) - mu.mean
+    variance = (u * shift).sum(-1)
+    positive = variance > 0
+    return shift, torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
+
+
+def output_law(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
+    """Bias, covariance, mean squared error, the same without V, and E Y.
+
+    bias = -E[Y] VΓu;  Cov T_L = E[Y] VΓV^T + (a - E[Y]²) VΓuu^TΓV^T;  mse = E[Y] tr VΓV^T + a ‖VΓu‖²,  a = E[Y - 6 W3 + 6 Y²].
+    """
+    shift, sigma = _scores(mu, u)
+    statistics = output_statistics(length, sigma)
+    y, along = statistics.collision, statistics.along
+    read = (values @ shift.unsqueeze(-1)).squeeze(-1)  # VΓu
+    spread = values @ mu.covariance @ values.mT
+    covariance = y[..., None, None] * spread + (along - y**2)[..., None, None] * read.unsqueeze(-1) * read.unsqueeze(-2)
+    mse = y * _trace(spread) + along * read.square().sum(-1)
+    without_values = y * _trace(mu.covariance) + along * shift.square().sum(-1)
+    return -y.unsqueeze(-1) * read, covariance, mse, without_values, y
+
+
+def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Tensor:
+    """E‖V(C_L - Γ)‖_F², C_L the softmax-weighted covariance of the tokens.
+
+    Given ξ, C_L - Γ = (κ - 1)ee^T + eg^T + ge^T + (R - G) with G = Γ - ee^T, g ~ N(0, Σ w²(ξ-S)² G) and R the weighted covariance
+    of the residuals, of mean (1 - Y)G. With B = V^T V the squared norm averages to
+
+        E(κ-1)² ‖Ve‖²‖e‖² + E Σw²(ξ-S)² (‖Ve‖² tr G + ‖e‖² tr BG + 2 e^T BG e) - 2 E(κ-1)Y e^T BG e
+        + E Y² tr BG² + E‖diag(w) - ww^T‖² (tr BG tr G + tr BG²).
+    """
+    shift, sigma = _scores(mu, u)
+    statistics = jacobian_statistics(length, sigma)
+    safe = torch.where(sigma > 0, sigma, 1.0)
+    e = torch.where((sigma > 0).unsqueeze(-1), shift / safe.unsqueeze(-1), 0.0)
+    rest = mu.covariance - e.unsqueeze(-1) * e.unsqueeze(-2)  # G
+    gram = values.mT @ values  # B
+    read_e = (values @ e.unsqueeze(-1)).squeeze(-1)
+    weighted = gram @ rest  # BG
+    along, across = read_e.square().sum(-1), e.square().sum(-1)
+    mixed = torch.einsum("...i,...ij,...j->...", e, weighted, e)
+    square = (weighted * rest.mT).sum(dim=(-2, -1))  # tr BG²
+    return (
+        statistics.spread * along * across
+        + statistics.cross * (along * _trace(rest) + across * _trace(weighted) + 2 * mixed)
+        - 2 * statistics.mixed * mixed
+        + statistics.collision2 * square
+        + statistics.pairs * (_trace(weighted) * _trace(rest) + square)
+    )

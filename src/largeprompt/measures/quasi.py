@@ -1,0 +1,41 @@
+"""Low-discrepancy points from a law: averages over random queries that are smooth, repeatable and accurate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.base import Measure
+from largeprompt.measures.gaussian import Gaussian, square_root
+from largeprompt.measures.mixture import GaussianMixture
+
+
+def sobol_points(mu: Measure, count: int, seed: int) -> Tensor:
+    """Scrambled Sobol points of a Gaussian law or a mixture (component by one more coordinate), shape (count, d).
+
+    Parameters
+    ----------
+    mu
+        The law of the queries.
+    count
+        A power of two, for the balance of the points.
+    seed
+        Of the scrambling: different seeds give independent unbiased estimates.
+    """
+    from scipy.stats import norm, qmc  # slow to import, and few need it
+
+    count = validation.integer("count", count)
+    if count & (count - 1):
+        raise InvalidArgumentError("count", str(count), "a power of two", f"Use {1 << count.bit_length()}.")
+    if mu.batch_shape or not isinstance(mu, Gaussian | GaussianMixture):
+        raise InvalidArgumentError("queries", repr(mu), "one Gaussian or GaussianMixture, the law of the queries")
+    mixture = isinstance(mu, GaussianMixture)
+    uniform = qmc.Sobol(mu.dim + mixture, scramble=True, rng=seed).random(count)
+    normal = torch.from_numpy(norm.ppf(uniform.clip(1e-16, 1 - 1e-16))).to(dtype=mu.dtype, device=mu.device)
+    if isinstance(mu, Gaussian):
+        return mu.mean + normal @ square_root(mu.covariance).mT
+    label = torch.searchsorted(mu.weights.cumsum(0), torch.from_numpy(uniform[:, -1].copy()).to(mu.weights), right=True)
+    label = label.clamp_max(mu.components - 1)
+    return mu.means[label] + (square_root(mu.covariances)[label] @ normal[:, :-1, None]).squeeze(-1)

@@ -1,0 +1,175 @@
+"""Finite prompts, drawn: what attention does to prompts of i.i.d. tokens, nested over lengths.
+
+``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Gaussian, GaussianMixture, Measure
+from largeprompt.sampling.reduced import sample_reduced
+from largeprompt.sampling.streams import draw_seed, sample_full
+
+__all__ = ["PromptSamples", "sample_prompts"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PromptSamples:
+    """Attention over drawn prompts.
+
+    Attributes
+    ----------
+    lengths
+        Prompt lengths L.
+    outputs
+        T_L, shape ``(n_lengths, replicas, *heads, *queries, o)``. Along the first dimension prompts are prefixes of one another.
+    readout_jacobian
+        V C_L with C_L the softmax-weighted covariance of the tokens, shape ``(n_lengths, replicas, *heads, *queries, o, d)``,
+        from which dT/dU = (V C_L) ⊗ z; None when it was not asked for.
+    """
+
+    lengths: tuple[int, ...]
+    outputs: Tensor
+    readout_jacobian: Tensor | None = None
+
+    @property
+    def replicas(self) -> int:
+        """Number of independent prompts at each length."""
+        return self.outputs.shape[1]
+
+    def mse(self, limit: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean over replicas of ‖T_L - limit‖², and its standard error, each of shape ``(n_lengths, *heads, *queries)``.
+
+        Parameters
+        ----------
+        limit
+            What the outputs are compared with, shape ``(*heads, *queries, o)`` or one that broadcasts to it.
+
+        Returns
+        -------
+        tuple of Tensor
+            The mean, and its standard error; infinite for a single replica, which says nothing about the spread.
+        """
+        limit = validation.tensor("limit", limit, like=self.outputs)
+        shape = self.outputs.shape[2:]
+        try:
+            limit = limit.expand(shape)
+        except RuntimeError:
+            given, wanted = validation.shape_text(limit.shape), validation.shape_text(shape)
+            raise InvalidArgumentError("limit", f"shape {given}", f"shape {wanted}, or one that broadcasts to it") from None
+        squared = (self.outputs - limit).square().sum(-1)
+        mean = squared.mean(1)
+        if self.replicas == 1:
+            return mean, torch.full_like(mean, math.inf)
+        return mean, squared.std(1, correction=1) / math.sqrt(self.replicas)
+
+    def __repr__(self) -> str:
+        shape = validation.shape_text(self.outputs.shape)
+        jacobian = ", with readout_jacobian" if self.readout_jacobian is not None else ""
+        return f"PromptSamples(lengths={self.lengths}, replicas={self.replicas}, outputs of shape {shape}{jacobian})"
+
+
+def sample_prompts(
+    attention: SoftmaxAttention,
+    mu: Measure,
+    z: Tensor,
+    lengths: int | Sequence[int],
+    replicas: int,
+    generator: torch.Generator,
+    *,
+    reduced: bool = False,
+    jacobian: bool = False,
+) -> PromptSamples:
+    """Draw prompts of i.i.d. tokens and read them with softmax attention: T_L = V Σ_l w_l z_l, w = softmax of the scores z_l·Uz.
+
+    Prompts are nested: each replica is one stream of tokens, and each length reads a prefix of it, so that differences between
+    lengths are less noisy than either. The stream is never held as a whole: 10⁸ tokens take no more memory than 10⁵.
+
+    The same seed gives the same tokens: more replicas come after the earlier ones, and further lengths below the longest change
+    nothing. No gradient flows through the samples.
+
+    Parameters
+    ----------
+    attention
+        Softmax attention; heads read the same tokens.
+    mu
+        Law of the tokens, without batch dimensions.
+    z
+        Queries, shape ``(*queries, d)``.
+    lengths
+        Prompt lengths, strictly increasing.
+    replicas
+        Number of independent prompts.
+    generator
+        Source of randomness, of which one number is drawn.
+    reduced
+        For Gaussian and GaussianMixture tokens and a single head: draw scores and one residual vector instead of L tokens in R^d.
+        For each query the joint law over the lengths is exact, but each query has its own tokens: queries are independent, where
+        with ``reduced=False`` they share each prompt.
+    jacobian
+        Also return V C_L, from which dT/dU = (V C_L) ⊗ z; not with ``reduced``.
+
+    Examples
+    --------
+    >>> from largeprompt.sampling import sample_prompts
+    >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
+    >>> samples = sample_prompts(attention, lp.Rademacher(1), [0.5], (10, 1000), 200, torch.Generator().manual_seed(0))
+    >>> samples
+    PromptSamples(lengths=(10, 1000), replicas=200, outputs of shape (2, 200, 1))
+    >>> mean, standard_error = samples.mse(attention(lp.Rademacher(1), [0.5]))
+    >>> bool(mean[1] < mean[0] / 50)
+    True
+    """
+    lengths = _lengths(lengths)
+    replicas = validation.integer("replicas", replicas)
+    _flag("reduced", reduced)
+    _flag("jacobian", jacobian)
+    if not isinstance(attention, SoftmaxAttention):
+        raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
+    values, z = attention._values(mu, z)
+    if mu.batch_shape:
+        given = f"a batch of laws of shape {validation.shape_text(mu.batch_shape)}"
+        raise InvalidArgumentError("mu", given, "a single law", "Call once for each member of the batch.")
+    if (mu.dtype, mu.device) != (attention.U.dtype, attention.U.device):
+        given, allowed = f"{mu.dtype} on {mu.device}", f"{attention.U.dtype} on {attention.U.device}, as U"
+        raise InvalidArgumentError("mu", given, allowed, "Use mu.to(dtype=..., device=...).")
+    validation.generator(generator, mu.device)
+    with torch.no_grad():
+        u = attention.tilts(z)
+        if not reduced:
+            return PromptSamples(lengths, *sample_full(u, values, mu, lengths, replicas, draw_seed(generator), jacobian=jacobian))
+        if jacobian:
+            raise InvalidArgumentError("jacobian", "True with reduced=True", "False", "Use reduced=False for Jacobians.")
+        if attention.heads:
+            given = f"heads {validation.shape_text(attention.heads)}"
+            raise InvalidArgumentError("attention", given, "a single head, with reduced=True", "Use reduced=False for heads.")
+        if not isinstance(mu, Gaussian | GaussianMixture):
+            raise InvalidArgumentError("mu", repr(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False.")
+        return PromptSamples(lengths, sample_reduced(u, attention.V, mu, lengths, replicas, draw_seed(generator)))
+
+
+def _flag(name: str, value: bool) -> None:
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(name, repr(value), "True or False")
+
+
+def _lengths(lengths: int | Sequence[int]) -> tuple[int, ...]:
+    """Check that prompt lengths are positive and strictly increasing; one number is one length."""
+    try:
+        entries: tuple[object, ...] = tuple(lengths)  # type: ignore[arg-type]
+    except TypeError:  # not iterable: one length
+        entries = (lengths,)
+    result = tuple(validation.integer("lengths", entry) for entry in entries)
+    if not result or any(second <= first for first, second in itertools.pairwise(result)):
+        raise InvalidArgumentError("lengths", str(result), "strictly increasing positive integers, at least one")
+    return result

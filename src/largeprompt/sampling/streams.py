@@ -1,0 +1,160 @@
+"""Nested prompts by drawing every token: one stream of tokens for each replica, of which every length reads a prefix.
+
+A stream is drawn in cells, a block of replicas by a block of tokens. The shape of a cell depends on the longest prompt and on the
+dimension alone, and each cell has a generator of its own, seeded by (seed of the call, block of replicas, block of tokens). So the
+tokens of a replica do not depend on how many replicas there are, on which lengths are recorded, or on who draws the cell.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from largeprompt.measures import Measure, RunningTilt
+
+CELL_SCALARS = 2**18  # random numbers in a cell: 2 MiB in float64, which stays in the cache
+CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
+READ_SCALARS = 2**20  # scores (and centred tokens, for the Jacobian) held while a cell is read
+
+
+def draw_seed(generator: torch.Generator) -> int:
+    """Draw the 63-bit seed from which all randomness of one call follows."""
+    return int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
+
+
+def keyed_generator(seed: int, device: torch.device, *key: int) -> torch.Generator:
+    """Generator that depends on the seed and the key alone.
+
+    PyTorch's generator on the CPU keeps 32 bits of its seed, so that of n cells about n²/2³³ pairs hold the same numbers.
+    """
+    digest = hashlib.blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
+    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """How prompts of ``length`` tokens, each of ``width`` random numbers, are cut into cells.
+
+    ``extra`` counts further random numbers that a replica needs at a time, beside those of its tokens.
+    """
+
+    length: int
+    width: int
+    extra: int = 0
+
+    @property
+    def cells(self) -> int:
+        """Blocks of tokens in a prompt."""
+        return -(-self.length // max(1, CELL_SCALARS // self.width))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in a block: all blocks but the last have this size."""
+        return -(-self.length // self.cells)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas in a block. A block is always drawn whole, since the first rows of a smaller draw would be other numbers."""
+        return max(1, min(CELL_REPLICAS, CELL_SCALARS // max(self.tokens * self.width, self.extra)))
+
+    def span(self, cell: int) -> tuple[int, int]:
+        """First token of a block, and the first one after it."""
+        return cell * self.tokens, min((cell + 1) * self.tokens, self.length)
+
+    def blocks(self, replicas: int) -> Iterator[tuple[int, slice]]:
+        """Blocks that hold the first ``replicas`` replicas: number of the block, and the replicas that it gives."""
+        for block in range(-(-replicas // self.replicas)):
+            yield block, slice(block * self.replicas, min((block + 1) * self.replicas, replicas))
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenStream:
+    """The tokens of every replica, drawn when asked for."""
+
+    mu: Measure
+    length: int
+    seed: int
+
+    @property
+    def grid(self) -> Grid:
+        """Cells that the stream is drawn in."""
+        return Grid(self.length, self.mu.dim)
+
+    def cell(self, block: int, cell: int) -> Tensor:
+        """Tokens of one cell, shape (replicas of a block, tokens of the cell, d)."""
+        start, stop = self.grid.span(cell)
+        rows = self.grid.replicas
+        generator = keyed_generator(self.seed, self.mu.device, block, cell)
+        return self.mu.sample(rows * (stop - start), generator).reshape(rows, stop - start, self.mu.dim)
+
+    def prompt(self, replica: int) -> Tensor:
+        """Whole prompt of one replica, shape (length, d)."""
+        block, row = divmod(replica, self.grid.replicas)
+        return torch.cat([self.cell(block, cell)[row] for cell in range(self.grid.cells)])
+
+    def states(self, u: Tensor, lengths: Sequence[int], block: int, rows: int, *, covariance: bool) -> Iterator[RunningTilt]:
+        """State of tilts u (n, d) at each length in turn, for the first ``rows`` replicas of a block: batch shape (rows, n)."""
+        held = rows * self.grid.tokens * (self.mu.dim if covariance else 1)
+        tilts = u.split(max(1, READ_SCALARS // held))
+        states: list[RunningTilt] = []
+        for cell in range(self.grid.cells):
+            start, stop = self.grid.span(cell)
+            tokens = self.cell(block, cell)[:rows]
+            bounds = [start, *(length for length in lengths if start < length < stop), stop]
+            for first, last in itertools.pairwise(bounds):
+                part = tokens[:, first - start : last - start]
+                read = [RunningTilt.of(tilt, part, covariance=covariance) for tilt in tilts]
+                states = [old.merge(new) for old, new in zip(states, read, strict=True)] if states else read
+                if last in lengths:
+                    yield _joined(states)
+
+
+def _joined(states: Sequence[RunningTilt]) -> RunningTilt:
+    """One state for the tilts of all: batch shapes (rows, ·) side by side."""
+    spread = [state.covariance for state in states if state.covariance is not None]
+    return RunningTilt(
+        torch.cat([state.log_mass for state in states], 1),
+        states[0].log_total,
+        torch.cat([state.mean for state in states], 1),
+        torch.cat(spread, 1) if spread else None,
+    )
+
+
+def sample_full(
+    u: Tensor, values: Tensor, mu: Measure, lengths: Sequence[int], replicas: int, seed: int, *, jacobian: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Outputs V Σ w_l z_l and, if asked for, V C_L, for every length and replica.
+
+    Parameters
+    ----------
+    u
+        Tilts, shape ``(*heads, *queries, d)``; the heads may be those of U alone.
+    values
+        V, shape ``(*heads, 1.., o, d)``.
+
+    Returns
+    -------
+    tuple
+        Shapes ``(n_lengths, replicas, *heads, *queries, o)`` and ``(n_lengths, replicas, *heads, *queries, o, d)``.
+    """
+    batch = torch.broadcast_shapes(u.shape[:-1], values.shape[:-2])
+    missing = (1,) * (len(batch) - u.dim() + 1)  # heads that V has and U has not come before those of U
+    shape = (len(lengths), replicas, *batch, values.shape[-2])
+    outputs = u.new_empty(shape)
+    jacobians = u.new_empty((*shape, u.shape[-1])) if jacobian else None
+    stream = TokenStream(mu, lengths[-1], seed)
+    tilts = u.reshape(math.prod(u.shape[:-1]), u.shape[-1])
+    for block, rows in stream.grid.blocks(replicas):
+        count = rows.stop - rows.start
+        for i, state in enumerate(stream.states(tilts, lengths, block, count, covariance=jacobian)):
+            mean = state.mean.reshape(count, *missing, *u.shape)
+            outputs[i, rows] = (values @ mean.unsqueeze(-1)).squeeze(-1)
+            if jacobians is not None and state.covariance is not None:
+                jacobians[i, rows] = values @ state.covariance.reshape(count, *missing, *u.shape, u.shape[-1])
+    return outputs, jacobians

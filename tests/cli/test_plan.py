@@ -1,0 +1,83 @@
+"""``largeprompt plan`` as its user types it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import largeprompt as lp
+from largeprompt.cli import app
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["plan", *words])
+
+
+def test_json_agrees_with_the_library():
+    result = run("--score-variance", "2", "--dim", "16", "--tolerance", "0.05", "--json")
+    (row,) = json.loads(result.output)
+    eye = torch.eye(16, dtype=torch.float64)
+    mu, attention = lp.Gaussian(torch.zeros(16, dtype=torch.float64), eye), lp.SoftmaxAttention(eye, eye)
+    z = torch.zeros(16, dtype=torch.float64)
+    z[3] = 2**0.5
+    assert row["length"] == int(lp.prompt_length(attention, mu, z, 0.05)) == 53084
+    assert row["certified_length"] == int(lp.prompt_length(attention, mu, z, 0.05, "certified"))
+    assert row["regime"] == "linear"
+
+
+def test_table_has_a_row_for_each_tolerance():
+    result = run("--score-variance", "2", "--dim", "4", "--tolerance", "0.5", "--tolerance", "0.1")
+    assert result.exit_code == 0
+    for word in ("length", "certified", "regime", "effective", "linear", "0.5", "0.1"):
+        assert word in result.output
+
+
+def test_out_of_reach_says_so():
+    result = run("--score-variance", "60", "--dim", "4", "--tolerance", "0.01")
+    assert result.exit_code == 0
+    assert "> 10^15" in result.output
+    assert "not within 10^15 tokens" in result.output
+
+
+@pytest.mark.parametrize("ending", ["npy", "csv", "txt"])
+def test_covariance_from_a_file(tmp_path, ending):
+    matrix, path = np.diag([4.0, 1.0]), tmp_path / f"covariance.{ending}"
+    if ending == "npy":
+        np.save(path, matrix)
+    else:
+        np.savetxt(path, matrix, delimiter="," if ending == "csv" else " ")
+    strong, weak = (
+        json.loads(
+            run("--score-variance", "1", "--covariance", str(path), "--tolerance", "0.1", "--direction", d, "--json").output
+        )[0]
+        for d in ("strong", "weak")
+    )
+    assert strong["length"] > weak["length"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--score-variance", "2", "--tolerance", "0.1"], "exactly one of them"),
+        (["--score-variance", "-1", "--dim", "2", "--tolerance", "0.1"], "--score-variance: got -1"),
+        (["--score-variance", "1", "--dim", "0", "--tolerance", "0.1"], "--dim: got 0"),
+        (["--score-variance", "1", "--dim", "2", "--tolerance", "0"], "--tolerance: got 0"),
+        (["--score-variance", "1", "--covariance", "missing.npy", "--tolerance", "0.1"], "--covariance: got missing.npy"),
+        (["--score-variance", "1", "--dim", "2"], "Missing option"),
+    ],
+)
+def test_bad_options_exit_with_two_and_one_sentence(words, message):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_indefinite_file_is_refused(tmp_path):
+    path = tmp_path / "c.txt"
+    np.savetxt(path, [[1.0, 2.0], [2.0, 1.0]])
+    result = run("--score-variance", "1", "--covariance", str(path), "--tolerance", "0.1")
+    assert result.exit_code == 2
+    assert "indefinite" in result.output

@@ -1,0 +1,205 @@
+"""The scalar reduction has the law of the full sampler, jointly over nested lengths, and the properties of its streams."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import largeprompt as lp
+from largeprompt.measures.gaussian import square_root
+from largeprompt.sampling import reduced, sample_prompts, streams
+from largeprompt.testing import assert_sample_mean
+
+FALSE_ALARM = 1e-7
+REPLICAS = 8_000
+EYE = torch.eye(3, dtype=torch.float64)
+ATTENTION = lp.SoftmaxAttention(EYE, [[1.0, 0.5, 0.0], [0.0, -1.0, 2.0]])
+COVARIANCE = torch.tensor([[1.5, 0.5, 0.2], [0.5, 1.0, -0.3], [0.2, -0.3, 0.8]], dtype=torch.float64)
+GAUSSIAN = lp.Gaussian([1.0, -2.0, 0.5], COVARIANCE)
+FLAT = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], dtype=torch.float64)  # spans a plane
+SINGULAR = lp.Gaussian([0.3, 0.0, -1.0], FLAT @ FLAT.mT)
+MIXTURE = lp.GaussianMixture(
+    [0.5, 0.2, 0.3, 0.0],
+    [[1.0, 0.0, 0.0], [-1.0, 2.0, 0.0], [0.0, -1.0, 1.0], [9.0, 9.0, 9.0]],
+    torch.stack([COVARIANCE, FLAT @ FLAT.mT / 4, torch.zeros(3, 3, dtype=torch.float64), EYE]),
+)
+DIRECTION = torch.tensor([0.6, -0.3, 0.5], dtype=torch.float64)
+NORMAL = torch.tensor([2.0, -2.0, 1.0], dtype=torch.float64)  # normal to the plane: constant scores for SINGULAR
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def scaled(mu, sigma):
+    """Query whose scores have standard deviation sigma."""
+    return DIRECTION * sigma / torch.sqrt(DIRECTION @ mu.covariance @ DIRECTION)
+
+
+CASES = {
+    "Gaussian, moderate": (GAUSSIAN, scaled(GAUSSIAN, 1.0), (3, 10)),
+    "Gaussian, strong": (GAUSSIAN, scaled(GAUSSIAN, 2.0), (7, 50)),
+    "Gaussian, frozen": (GAUSSIAN, scaled(GAUSSIAN, 5.0), (6, 20)),
+    "Gaussian, no scores": (GAUSSIAN, 0 * DIRECTION, (3, 10)),
+    "singular": (SINGULAR, scaled(SINGULAR, 1.5), (5, 12)),
+    "singular, constant scores": (SINGULAR, NORMAL, (5, 12)),
+    "mixture": (MIXTURE, DIRECTION, (3, 10)),
+    "mixture, strong": (MIXTURE, 3 * DIRECTION, (6, 25)),
+    "mixture, no scores": (MIXTURE, 0 * DIRECTION, (3, 10)),
+    "mixture, constant scores in one component": (MIXTURE, NORMAL / 2, (4, 9)),
+}
+
+
+def features(outputs, centre):
+    """First and second moments over both lengths, the cross-covariance among them: (2, n, o) -> (n, 2o + 4o²)."""
+    rows = (outputs - centre).movedim(0, 1).flatten(1)
+    return torch.cat([rows, (rows.unsqueeze(-1) * rows.unsqueeze(-2)).flatten(1)], 1)
+
+
+def assert_same_law(mu, z, lengths, attention=ATTENTION):
+    full = sample_prompts(attention, mu, z, lengths, REPLICAS, seeded(1)).outputs
+    short = sample_prompts(attention, mu, z, lengths, REPLICAS, seeded(2), reduced=True).outputs
+    assert short.shape == full.shape
+    difference = features(full, attention(mu, z)) - features(short, attention(mu, z))
+    assert_sample_mean(difference, torch.zeros_like(difference[0]), false_alarm=FALSE_ALARM)
+
+
+@pytest.mark.parametrize(("mu", "z", "lengths"), CASES.values(), ids=CASES)
+def test_reduced_has_the_law_of_the_full_sampler(mu, z, lengths):
+    assert_same_law(mu, z, lengths)
+
+
+@pytest.mark.parametrize("case", ["Gaussian, strong", "mixture, strong"])
+def test_reduced_has_the_law_of_the_full_sampler_across_cells(monkeypatch, case):
+    monkeypatch.setattr(streams.Grid, "cells", property(lambda grid: 3))
+    mu, z, lengths = CASES[case]
+    assert streams.Grid(lengths[-1], 1).span(2)[1] == lengths[-1]
+    assert_same_law(mu, z, lengths)
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize(("length", "sigma", "power"), [(10, 1.0, 0.194687393695), (50, 2.0, 0.182727368013)])
+def test_mean_is_the_shrunken_affine_map(full, length, sigma, power):
+    """E T_L = m + (1 - E Y) Γu, with E Y from quadrature (MATHS, section 3)."""
+    attention, u = lp.SoftmaxAttention(EYE, EYE), scaled(GAUSSIAN, sigma)
+    outputs = sample_prompts(attention, GAUSSIAN, u, length, 8000, seeded(), reduced=not full).outputs[0]
+    assert_sample_mean(outputs, GAUSSIAN.mean + (1 - power) * COVARIANCE @ u, false_alarm=FALSE_ALARM)
+
+
+def test_without_scores_prompts_are_averages():
+    """At u = 0: mean m, and Cov(T_L, T_M) = Γ/max(L, M)."""
+    attention = lp.SoftmaxAttention(EYE, EYE)
+    outputs = sample_prompts(attention, SINGULAR, 0 * DIRECTION, (4, 10), REPLICAS, seeded(), reduced=True).outputs - SINGULAR.mean
+    assert_sample_mean(outputs.movedim(0, 1), torch.zeros(2, 3, dtype=torch.float64), false_alarm=FALSE_ALARM)
+    for first, second, length in ((0, 0, 4), (0, 1, 10), (1, 1, 10)):
+        product = outputs[first].unsqueeze(-1) * outputs[second].unsqueeze(-2)
+        assert_sample_mean(product, SINGULAR.covariance / length, false_alarm=FALSE_ALARM)
+
+
+@pytest.mark.parametrize("mu", [GAUSSIAN, SINGULAR, MIXTURE], ids=["Gaussian", "singular", "mixture"])
+@pytest.mark.parametrize("longest", [1, 200])
+@pytest.mark.parametrize("sigma", [0.7, 60.0])
+def test_one_token_has_the_law_of_a_token(mu, longest, sigma):
+    """Also as the first of many, some of which weigh e^100 times as much."""
+    attention = lp.SoftmaxAttention(EYE, EYE)
+    lengths = (1,) if longest == 1 else (1, longest)
+    samples = sample_prompts(attention, mu, scaled(mu, sigma), lengths, 3000, seeded(3), reduced=True)
+    assert bool(torch.isfinite(samples.outputs).all())
+    centred = samples.outputs[0] - mu.mean
+    assert_sample_mean(centred, torch.zeros(3, dtype=torch.float64), false_alarm=FALSE_ALARM)
+    assert_sample_mean(centred.unsqueeze(-1) * centred.unsqueeze(-2), mu.covariance, false_alarm=FALSE_ALARM)
+
+
+def test_singular_tokens_stay_in_their_plane():
+    attention = lp.SoftmaxAttention(EYE, EYE)
+    queries = torch.stack([scaled(SINGULAR, 2.0), NORMAL, 1e-9 * DIRECTION, 0 * DIRECTION])
+    outputs = sample_prompts(attention, SINGULAR, queries, (1, 30), 200, seeded(), reduced=True).outputs
+    assert_close((outputs - SINGULAR.mean) @ NORMAL, torch.zeros(2, 200, 4, dtype=torch.float64), rtol=0, atol=1e-7)
+
+
+def test_error_falls_to_the_limit():
+    """E‖V(T_L - T)‖² = (e^{σ²}/L) (tr VΓV^T + ‖VΓu‖²) to leading order; here within 5 % at L = 3000."""
+    z = scaled(GAUSSIAN, 1.0)
+    V = ATTENTION.V
+    samples = sample_prompts(ATTENTION, GAUSSIAN, z, (300, 3000), 1000, seeded(), reduced=True)
+    mean, error = samples.mse(ATTENTION(GAUSSIAN, z))
+    leading = math.e * (torch.trace(V @ COVARIANCE @ V.mT) + (V @ COVARIANCE @ z).square().sum()) / 3000
+    assert abs(mean[1] - leading) < 0.05 * leading + 5.5 * error[1]
+    assert mean[0] > 5 * mean[1]
+
+
+@pytest.mark.parametrize("mu", [GAUSSIAN, MIXTURE], ids=["Gaussian", "mixture"])
+@pytest.mark.parametrize("cells", [None, 7])
+def test_seeds_replicas_and_lengths(monkeypatch, mu, cells):
+    if cells:
+        monkeypatch.setattr(streams.Grid, "cells", property(lambda grid: cells))
+
+    def draw(lengths, replicas, seed=0, z=DIRECTION):
+        return sample_prompts(ATTENTION, mu, z, lengths, replicas, seeded(seed), reduced=True).outputs
+
+    reference = draw((10, 100), 7)
+    assert torch.equal(reference, draw((10, 100), 7))
+    assert not torch.equal(reference, draw((10, 100), 7, seed=1))
+    assert_close(draw((10, 100), 1500)[:, :7], reference, rtol=1e-12, atol=1e-13)  # more replicas come after the first
+    assert_close(draw((10, 100), 1), reference[:, :1], rtol=1e-12, atol=1e-13)
+    assert_close(draw((10, 50, 100), 7)[::2], reference, rtol=1e-11, atol=1e-12)  # lengths in between are only read
+    assert_close(draw(range(1, 101), 7)[[9, 99]], reference, rtol=1e-11, atol=1e-12)
+    assert_close(draw(100, 7), reference[1:], rtol=1e-11, atol=1e-12)
+    assert_close(draw((10, 100), 7, z=torch.stack([DIRECTION, NORMAL]))[:, :, 0], reference)  # nor do further queries
+
+
+def test_queries_are_independent_and_keep_their_shape():
+    z = DIRECTION.expand(2, 2, 3)
+    outputs = sample_prompts(ATTENTION, GAUSSIAN, z, 5, REPLICAS, seeded(), reduced=True).outputs
+    assert outputs.shape == (1, REPLICAS, 2, 2, 2)
+    centred = (outputs - outputs.mean(1, keepdim=True))[0].flatten(1, 2)  # (replicas, queries, o)
+    product = centred[:, 0, :, None] * centred[:, 3, None, :]
+    assert_sample_mean(product, torch.zeros(2, 2, dtype=torch.float64), false_alarm=FALSE_ALARM)
+    assert sample_prompts(ATTENTION, GAUSSIAN, z[:0], 5, 3, seeded(), reduced=True).outputs.shape == (1, 3, 0, 2, 2)
+
+
+def test_a_constant_in_the_scores_is_not_seen():
+    far = lp.Gaussian(GAUSSIAN.mean + 1e4, COVARIANCE)
+    near = sample_prompts(ATTENTION, GAUSSIAN, DIRECTION, (2, 30), 5, seeded(), reduced=True).outputs
+    moved = sample_prompts(ATTENTION, far, DIRECTION, (2, 30), 5, seeded(), reduced=True).outputs
+    assert_close(moved - ATTENTION.V.sum(-1) * 1e4, near, rtol=0, atol=1e-8)
+
+
+def test_float32_and_no_graph():
+    single = lp.SoftmaxAttention(EYE.float().requires_grad_(), ATTENTION.V.float())
+    for mu in (GAUSSIAN, MIXTURE):
+        z = scaled(mu, 40.0).float()
+        samples = sample_prompts(single, mu.to(dtype=torch.float32), z, (1, 7, 500), 20, seeded(), reduced=True)
+        assert samples.outputs.dtype == torch.float32
+        assert not samples.outputs.requires_grad
+        assert bool(torch.isfinite(samples.outputs).all())
+
+
+def test_blocks_of_replicas_make_room_for_many_dimensions():
+    assert streams.Grid(10, 1).replicas == streams.CELL_REPLICAS
+    assert streams.Grid(10, 1, 3 * 500).replicas == streams.CELL_SCALARS // 1500
+    assert streams.Grid(10, 1, 10**7).replicas == 1
+
+
+def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
+    """The tree only splits what the cell drew: Σ √V x over the leaves is √V x of the root, and x stays standard normal."""
+    tree = reduced.Node.tree(0, 37, [1, 5, 6, 30])
+    leaves = tree.leaves()
+    assert [leaf.start for leaf in leaves] == [0, *(leaf.stop for leaf in leaves[:-1])]
+    assert {1, 5, 6, 30, 37} <= {leaf.stop for leaf in leaves}
+    reduction = reduced.Reduction.of(*_components(MIXTURE), DIRECTION, EYE)
+    stream = reduced.ScalarStream(reduction, 37, 0, 0)
+    label, xi = reduction.draw((stream.grid.replicas, 37), seeded())
+    segments = {leaf: reduction.segment(label[:, leaf.start : leaf.stop], xi[:, leaf.start : leaf.stop]) for leaf in leaves}
+    noise = list(stream._leaf_noise(tree, segments, 0, 0, stream.grid.replicas))
+    total = sum((segment.log_power / 2).exp().unsqueeze(-1) * x for segment, x in zip(segments.values(), noise, strict=True))
+    whole = reduction.segment(label, xi)
+    assert_close(total, (whole.log_power / 2).exp().unsqueeze(-1) * stream.noise(0, 0, 1, stream.grid.replicas))
+    x = torch.cat(noise, 1).flatten(1)
+    product = x.unsqueeze(-1) * x.unsqueeze(-2)
+    assert_sample_mean(product, torch.eye(x.shape[1], dtype=torch.float64), false_alarm=FALSE_ALARM)
+
+
+def _components(mu):
+    return mu.weights, mu.means, square_root(mu.covariances)
