@@ -102,7 +102,7 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int
     mu
         The law of the tokens.
     z
-        Queries, shape (*queries, d).
+        Queries, shape ``(*queries, d)``.
     length
         L >= 1, or several, which then lead the shape of every result.
 

@@ -35,8 +35,6 @@ class FinitePromptLaw:
         Cov T_L, shape (..., o, o).
     mse
         E‖T_L - T‖², shape (...).
-    jacobian_u_mse
-        E‖dT_L/dU - dT/dU‖², computed when first asked for.
     jacobian_v_mse
         E‖dT_L/dV - dT/dV‖².
     score_variance
@@ -63,7 +61,7 @@ class FinitePromptLaw:
 
     @functools.cached_property
     def jacobian_u_mse(self) -> Tensor:
-        """E‖dT_L/dU - dT/dU‖², shape (...)."""
+        """E‖dT_L/dU - dT/dU‖², shape (...), computed when first asked for."""
         return self._jacobian_u()
 
     @property
@@ -104,7 +102,7 @@ def finite_prompt(
     mu
         The law of the tokens.
     z
-        Queries, shape (*queries, d).
+        Queries, shape ``(*queries, d)``.
     length
         L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of every result.
     expansion

@@ -71,7 +71,7 @@ def _moments(scale: Tensor, length: float, center: float, products: tuple[tuple[
 
 
 def weight_moments(length: float, scale: Any, products: Sequence[Any], center: float = 0.0) -> Tensor:
-    """Several moments at once, sharing the exponentials; shape (len(products), *scale.shape). See :func:`weight_moment`."""
+    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``. See :func:`weight_moment`."""
     value = validation.tensor("scale", scale)
     if bool((value < 0).any()):
         raise InvalidArgumentError("scale", f"{float(value.min()):.6g}", "nonnegative numbers", "The law is even in the scale.")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ NARROW_STEP = 0.5  # of ξ for narrow score laws
 REACH = 8.8  # standard deviations on either side of the (tilted) centre of ξ
 LARGEST_EXPONENT = 6.7  # e^{-e^s} underflows beyond
 SCALES_AT_ONCE = 64
+FEW_SCALES = 6
 ROWS = 64  # of the window matrix at a time: what stays in the cache
 EDGE = 1e-17  # what the integrand may still be at the ends of the range, relative to its largest value
 
@@ -51,7 +53,6 @@ def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed:
     right = math.ceil(right_reach / STEP)
     xi = STEP * np.arange(-left, right + 1)[:, None] / scales  # (s - τ)/σ, shape (v, scale)
     kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi)) / scales
-    beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scales)])  # mass of the kernel from each v on
     s = np.minimum(start + STEP * np.arange(-left, right + count), LARGEST_EXPONENT + 1)  # what lies beyond is never used
     grown = np.exp(s)
     functions: list[tuple[Array, Array]] = [(-np.expm1(-grown), kernel), (np.exp(-grown), kernel)]
@@ -61,15 +62,21 @@ def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed:
         columns[a] = orders
         functions.append((np.exp(a * s - grown), np.hstack([kernel * (xi - center) ** b if b else kernel for b in orders])))
     results = [np.zeros((count, weight.shape[1])) for _, weight in functions]
-    for row in range(0, count, ROWS):
-        rows = min(ROWS, count - row)
-        # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1 there
-        width = min(left + right + 1, max(0, math.floor((LARGEST_EXPONENT - start) / STEP) - row + left + 1))
-        if width:
-            for (values, weight), result in zip(functions, results, strict=True):
-                window = np.lib.stride_tricks.sliding_window_view(values[row : row + rows + width - 1], width)
-                result[row : row + rows] = window @ weight[:width]
-        results[0][row : row + rows] += beyond[width]
+    if len(scales) <= FEW_SCALES:  # no window matrix to share
+        for (values, weight), result in zip(functions, results, strict=True):
+            for i, column in enumerate(weight.T):
+                result[:, i] = np.correlate(values, column, "valid")
+    else:
+        beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scales)])  # mass of the kernel from each v on
+        for row in range(0, count, ROWS):
+            rows = min(ROWS, count - row)
+            # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1 there
+            width = min(left + right + 1, max(0, math.floor((LARGEST_EXPONENT - start) / STEP) - row + left + 1))
+            if width:
+                for (values, weight), result in zip(functions, results, strict=True):
+                    window = np.lib.stride_tricks.sliding_window_view(values[row : row + rows + width - 1], width)
+                    result[row : row + rows] = window @ weight[:width]
+            results[0][row : row + rows] += beyond[width]
     lost, kept = results[:2]
     pieces = {
         (a, b): (result, i) for (a, orders), result in zip(columns.items(), results[2:], strict=True) for i, b in enumerate(orders)
@@ -157,8 +164,12 @@ def _integrate(length: float, scales: Array, center: Array, products: Sequence[t
     needed = sorted({block for partition in partitions for blocks, _ in partition for block in blocks})
     compute = _wide_blocks if scales.min() >= WIDE else _narrow_blocks
     lowest = min(sum(a for a, _ in terms) for terms in products)
-    q, sigma = float(scales.max()) ** 2, float(scales.max())
-    below, above = math.log(length) + min(1.5 * q, 10 * sigma) + max(28.0, 42.0 / lowest), 5 + 10.5 * sigma
+    sigma = float(scales.max())
+    below, above = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + max(28.0, 42.0 / lowest), 5 + 10.5 * sigma
+    if length >= 200:
+        # 1 - φ >= P(s > 0)(1 - 1/e), so φ^{L-k} < e^{-45} once P(s > 0) = Φ(τ/σ) exceeds 80/L, for every scale of the batch
+        quantile = NormalDist().inv_cdf(80 / length)
+        above = min(above, 1 + max(quantile * sigma, quantile * float(scales.min())))
     while True:
         start, count = -below, math.ceil((below + above) / STEP) + 1
         blocks = compute(start, count, scales, center, needed)
