@@ -123,7 +123,7 @@ def test_answers_compare_like_numbers():
         (lambda: lp.prompt_length(LAYER, NORMAL, [[1.0], [2.0]], 0.1), "one query"),
         (lambda: lp.prompt_length(LAYER, lp.Uniform(1), [1.0], 0.1), "expansion=True"),
         (lambda: lp.prompt_length(LAYER, NORMAL, lp.Uniform(1), 0.1), "queries: got Uniform"),
-        (lambda: lp.prompt_length(LAYER, NORMAL, NORMAL, 0.1, points=100), "count: got 100"),
+        (lambda: lp.prompt_length(LAYER, NORMAL, NORMAL, 0.1, points=100), "points: got 100"),
         (lambda: lp.query_average(LAYER, NORMAL, NORMAL, 10, points=32), "points: got 32"),
         (lambda: lp.query_average(LAYER, NORMAL, NORMAL, 10, method="x"), "method: got 'x'"),
         (lambda: lp.query_average(lp.SoftmaxAttention(np.ones((2, 1, 1)), np.ones((2, 1, 1))), NORMAL, NORMAL, 10), "one head"),

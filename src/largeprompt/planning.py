@@ -15,10 +15,11 @@ from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.certificate import certificate
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law import finite_prompt, regime
+from largeprompt.law import finite_prompt, finite_prompt_errors, regime
 from largeprompt.measures import Gaussian, Measure, sobol_points
 
 SCRAMBLES = 8
+SECTIONS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,21 +68,26 @@ def query_average(
     >>> print(f"{float(average.mse):.4f}")
     0.0179
     """
-    if attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "one head", "Loop over the heads.")
-    if validation.integer("points", points) < 64:
+    if not isinstance(attention, SoftmaxAttention) or attention.heads:
+        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
+    if not isinstance(queries, Measure):
+        raise InvalidArgumentError("queries", type(queries).__name__, "a law of queries, such as Gaussian(mean, covariance)")
+    points = validation.integer("points", points)
+    if points < 64 or points & (points - 1):
         raise InvalidArgumentError("points", str(points), "a power of two of at least 64")
     estimate = _measure(method)
+    lengths, several = validation.lengths("length", length)
+    tokens = [int(one) for one in lengths]
     groups = [
-        estimate(attention, mu, sobol_points(queries, points // SCRAMBLES, seed + i), length).mean(-1) for i in range(SCRAMBLES)
+        estimate(attention, mu, sobol_points(queries, points // SCRAMBLES, seed + i), tokens).mean(-1) for i in range(SCRAMBLES)
     ]
-    stacked = torch.stack(groups)
+    stacked = torch.stack(groups)[..., slice(None) if several else 0]
     return QueryAverage(stacked.mean(0), stacked.std(0) / math.sqrt(SCRAMBLES), length, method)
 
 
 def _measure(method: str) -> Callable[..., Tensor]:
     if method == "exact":
-        return lambda attention, mu, z, length: finite_prompt(attention, mu, z, length).mse
+        return finite_prompt_errors
     if method == "certified":
         return lambda attention, mu, z, length: certificate(attention, mu, z, length).bound
     raise InvalidArgumentError("method", repr(method), "'exact' or 'certified'")
@@ -127,8 +133,8 @@ class PromptLength:
     def __eq__(self, other: object) -> bool:
         return float(self) == float(other) if isinstance(other, int | float | PromptLength) else NotImplemented
 
-    def __lt__(self, other: float | PromptLength) -> bool:
-        return float(self) < float(other)
+    def __lt__(self, other: object) -> bool:
+        return float(self) < float(other) if isinstance(other, int | float | PromptLength) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(float(self))
@@ -146,7 +152,10 @@ def prompt_length(
     points: int = 256,
     seed: int = 0,
 ) -> PromptLength:
-    """Smallest prompt length whose root mean squared error is at most ``tolerance``.
+    """Smallest prompt length from which on the root mean squared error is at most ``tolerance``.
+
+    The error usually falls with the length, but need not (a rare token that the limit reads is missing from most short prompts), so
+    the search goes over all powers of two up to 10^15, and then between the last one outside the tolerance and the next.
 
     Parameters
     ----------
@@ -183,7 +192,7 @@ def prompt_length(
         raise InvalidArgumentError("target", repr(target), "'limit' or 'affine'")
     estimate = _measure(method)
     if isinstance(z, Measure):
-        queries = sobol_points(z, points, seed)
+        queries = sobol_points(z, points, seed, name="points")
     else:
         queries = attention._values(mu, z)[1]
         if queries.dim() != 1:
@@ -191,51 +200,65 @@ def prompt_length(
             raise InvalidArgumentError(
                 "z", given, f"one query, shape ({attention.dim},), or a law of queries", "Loop over the queries."
             )
+    if mu.batch_shape:
+        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
     limit = attention(mu, queries)
     matrix, offset = affine_limit(attention, mu)
     aim = limit if target == "limit" else queries @ matrix.mT + offset
     gap2 = float((limit - aim).square().sum(-1).mean())
     if relative:
-        tolerance *= math.sqrt(float(aim.square().sum(-1).mean()))
+        size = math.sqrt(float(aim.square().sum(-1).mean()))
+        if size == 0:
+            raise InvalidArgumentError(
+                "relative", "True for a target of norm 0", "a target that is not 0", "Use an absolute tolerance."
+            )
+        tolerance *= size
 
-    @functools.cache
-    def error(length: int) -> float:
-        """Root mean squared distance to the aim, or an upper bound of it."""
-        mse = estimate(attention, mu, queries, length)
+    def errors(lengths: list[int]) -> list[float]:
+        """Root mean squared distance to the aim at each length, or an upper bound of it."""
+        mse = estimate(attention, mu, queries, lengths).reshape(len(lengths), -1).mean(-1)
         if target == "limit":
-            return math.sqrt(float(mse.mean()))
+            return mse.sqrt().tolist()
         if method == "exact":  # E‖T_L - A‖² = mse + 2 bias·(T - A) + ‖T - A‖²
-            cross = (finite_prompt(attention, mu, queries, length).bias * (limit - aim)).sum(-1)
-            return math.sqrt(max(0.0, float((mse + 2 * cross).mean()) + gap2))
-        return math.sqrt(float(mse.mean())) + math.sqrt(gap2)
+            bias = finite_prompt(attention, mu, queries, lengths).bias
+            cross = (bias * (limit - aim)).sum(-1).reshape(len(lengths), -1).mean(-1)
+            return (mse + 2 * cross + gap2).clamp_min(0.0).sqrt().tolist()
+        return (mse.sqrt() + math.sqrt(gap2)).tolist()
 
-    length, reason = _search(error, tolerance)
+    length, rmse, reason = _search(errors, tolerance)
     if math.isinf(length):
         if target == "affine" and gap2 > 0 and tolerance <= math.sqrt(gap2) * (1 + 1e-9):
             reason = (
                 f"never: the tokens are not Gaussian and the limit itself is {math.sqrt(gap2):.4g} away from the affine read-out, "
                 f"more than the tolerance {tolerance:.4g}"
             )
-        return PromptLength(math.inf, error(validation.LONGEST), tolerance, method, None, None, reason)
+        return PromptLength(math.inf, rmse, tolerance, method, None, None, reason)
     if isinstance(z, Measure):
-        return PromptLength(length, error(int(length)), tolerance, method, None, None, reason)
+        return PromptLength(length, rmse, tolerance, method, None, None, reason)
     u = attention.tilts(queries)
     variance = float(u @ mu.covariance @ u)
     tokens = float(finite_prompt(attention, mu, queries, int(length)).effective_tokens) if method == "exact" else None
     named = regime(variance, length) if isinstance(mu, Gaussian) or method == "exact" else None
-    return PromptLength(length, error(int(length)), tolerance, method, named, tokens, reason)
+    return PromptLength(length, rmse, tolerance, method, named, tokens, reason)
 
 
-def _search(error: Callable[[int], float], tolerance: float) -> tuple[float, str]:
-    """Double until within tolerance, then bisect; assumes that the error falls with the length, as it does."""
-    if error(1) <= tolerance:
-        return 1, "one token is enough: the tolerance exceeds the spread of the tokens"
-    low, high = 1, 2
-    while error(high) > tolerance:
-        if high >= validation.LONGEST:
-            return math.inf, f"not within 10^15 tokens: the error is still {error(validation.LONGEST):.4g} there"
-        low, high = high, min(high * 2, validation.LONGEST)
+def _search(errors: Callable[[list[int]], list[float]], tolerance: float) -> tuple[float, float, str]:
+    """Length, error there, and why: the last power of two outside the tolerance, then sixteen points at a time up to the next."""
+    grid = [*(2**k for k in range(50)), validation.LONGEST]
+    found = errors(grid)
+    outside = [i for i, error in enumerate(found) if not error <= tolerance]
+    if not outside:
+        return 1, found[0], "one token is enough"
+    if outside[-1] == len(grid) - 1:
+        return math.inf, found[-1], f"not within 10^15 tokens: the error is still {found[-1]:.4g} there"
+    low, high = grid[outside[-1]], grid[outside[-1] + 1]
+    at_low, at_high = found[outside[-1]], found[outside[-1] + 1]
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if error(middle) <= tolerance else (middle, high)
-    return high, f"error {error(high):.6g} at L = {high}, {error(high - 1):.6g} at L = {high - 1}"
+        inner = sorted({low + (high - low) * i // SECTIONS for i in range(1, SECTIONS)} - {low, high})
+        values = errors(inner)
+        last = max((i for i, error in enumerate(values) if not error <= tolerance), default=-1)
+        if last >= 0:
+            low, at_low = inner[last], values[last]
+        if last + 1 < len(inner):
+            high, at_high = inner[last + 1], values[last + 1]
+    return high, at_high, f"error {at_high:.6g} at L = {high}, {at_low:.6g} at L = {low}"

@@ -142,9 +142,9 @@ def weights(name: str, value: Tensor) -> Tensor:
 def integer(name: str, value: Any, *, minimum: int = 1) -> int:
     """Return ``value`` as an int of at least ``minimum``; booleans and non-integral floats are refused."""
     try:
-        if isinstance(value, bool):
+        if isinstance(value, bool | np.bool_) or (isinstance(value, Tensor) and value.dtype == torch.bool):
             raise TypeError
-        result = int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+        result = int(value) if isinstance(value, float | np.floating) and value.is_integer() else operator.index(value)
     except TypeError:
         raise InvalidArgumentError(name, repr(value), f"an integer of at least {minimum}") from None
     if result < minimum:
@@ -156,7 +156,7 @@ def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """Return a prompt length as a float: an integer from 1 to 10^15, beyond which L - 1 is no longer exact, or infinity."""
     if allow_infinity and isinstance(value, float) and value == math.inf:
         return value
-    if isinstance(value, Tensor) and value.dim() == 0 and not value.is_floating_point():
+    if isinstance(value, Tensor) and value.dim() == 0 and not value.is_floating_point() and value.dtype != torch.bool:
         value = int(value)
     result = integer(name, value)
     if result > LONGEST:
@@ -166,7 +166,7 @@ def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
 
 def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[list[float], bool]:
     """Return one or several prompt lengths as a list, and whether several were given."""
-    several = isinstance(value, Sequence | np.ndarray | Tensor) and np.ndim(value) > 0
+    several = isinstance(value, Sequence) or (isinstance(value, np.ndarray | Tensor) and value.ndim > 0)
     entries = list(value) if several else [value]
     if not entries:
         raise InvalidArgumentError(name, "no lengths", "at least one")

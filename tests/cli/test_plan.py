@@ -81,3 +81,39 @@ def test_indefinite_file_is_refused(tmp_path):
     result = run("--score-variance", "1", "--covariance", str(path), "--tolerance", "0.1")
     assert result.exit_code == 2
     assert "indefinite" in result.output
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        np.zeros((2, 2)),
+        np.ones((2, 2), complex),
+        np.ones((2, 2, 2)),
+        np.array(1.0),
+        np.array([["a", "b"], ["c", "d"]]),
+        np.ones((2, 3)),
+    ],
+    ids=["zero", "complex", "three axes", "number", "text", "not square"],
+)
+def test_files_that_are_no_covariance(tmp_path, content):
+    path = tmp_path / "c.npy"
+    np.save(path, content)
+    result = run("--score-variance", "1", "--covariance", str(path), "--tolerance", "0.1")
+    assert result.exit_code == 2
+    assert "--covariance: got" in result.output
+
+
+@pytest.mark.parametrize("name", ["empty.npy", "empty.txt", "[bold]x.txt", "[/red]x.txt"])
+def test_empty_and_oddly_named_files(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    result = run("--score-variance", "1", "--covariance", str(path), "--tolerance", "0.1")
+    assert result.exit_code == 2
+    assert "--covariance: got" in result.output
+    assert name.split("/")[-1] in result.output
+
+
+def test_version():
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.output.strip() == f"largeprompt {lp.__version__}"

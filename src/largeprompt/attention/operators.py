@@ -98,7 +98,11 @@ class Attention(abc.ABC):
         ``(*heads, *queries)``.
         """
         values, z = self._values(mu, z)
-        return (values @ self._read(mu, self.tilts(z)).unsqueeze(-1)).squeeze(-1)
+        output = (values @ self._read(mu, self.tilts(z)).unsqueeze(-1)).squeeze(-1)
+        if not math.isfinite(output.detach().sum()) and not bool(torch.isfinite(output).all()):
+            given = "scores or outputs beyond the range of " + str(output.dtype)
+            raise InvalidArgumentError("z", given, "queries and tokens whose scores are finite", "Scale the query or the tokens.")
+        return output
 
     def jacobian_u(self, mu: Measure, z: Tensor) -> Tensor:
         """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``."""
@@ -120,6 +124,9 @@ class Attention(abc.ABC):
             )
         if mu.dim != self.dim:
             raise InvalidArgumentError("mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there")
+        if mu.dtype != self.U.dtype or mu.device != self.U.device:
+            given, wanted = f"{mu.dtype} on {mu.device}", f"{self.U.dtype} on {self.U.device}, as U"
+            raise InvalidArgumentError("mu", given, wanted, f"Use mu.to({self.U.dtype}, '{self.U.device}').")
         z = validation.tensor("z", z, like=self.U)
         validation.last_dimensions("z", z, (self.dim,), ": one query for each row")
         return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from largeprompt.errors import TiltDomainError
+from largeprompt.errors import NoMomentError, TiltDomainError
 from largeprompt.measures import Measure
 
 
@@ -21,6 +21,7 @@ from largeprompt.measures import Measure
 class Ingredients:
     """Moments of one head's numerator and denominator, each of shape (query,); infinite where they do not exist."""
 
+    log_rho: Tensor  # Λ(2u) - 2Λ(u)
     weight: dict[float, Tensor]  # E ω^j
     numerator: dict[float, Tensor]  # E ω^j ‖ζ‖²
     pull: Tensor  # ‖E ω² ζ‖²
@@ -36,9 +37,11 @@ def _trace(matrix: Tensor) -> Tensor:
 
 
 def per_query(function: Callable[[Tensor], Tensor], tilts: Tensor) -> Tensor:
-    """Evaluate at all tilts, and where some lie outside the domain one by one, with infinity for those."""
+    """Evaluate at all tilts, and where some lie outside the domain one by one, with infinity for those and for missing moments."""
     try:
         return function(tilts)
+    except NoMomentError:
+        return tilts.new_full((len(tilts),), torch.inf)
     except TiltDomainError:
         if len(tilts) == 1:
             return tilts.new_full((1,), torch.inf)
@@ -47,8 +50,11 @@ def per_query(function: Callable[[Tensor], Tensor], tilts: Tensor) -> Tensor:
 
 def gather(mu: Measure, u: Tensor, V: Tensor) -> Ingredients:
     """Collect the moments for tilts u (query, d) and one value matrix V (o, d)."""
+    # centred tokens: the same errors, and no digits lost to a large mean
+    centre = mu.mean
+    if bool((centre != 0).any()):
+        mu = mu.map(torch.eye(mu.dim, dtype=V.dtype, device=V.device), -centre)
     cgf, limit = mu.cgf(u), mu.tilted_mean(u)
-    read = limit @ V.mT
 
     def weight(j: float) -> Tensor:
         return torch.exp(per_query(lambda v: mu.cgf(j * v), u) - j * cgf)
@@ -65,15 +71,19 @@ def gather(mu: Measure, u: Tensor, V: Tensor) -> Ingredients:
 
     both_ways = torch.exp(cgf + per_query(lambda v: mu.cgf(-v), u))
     image = mu.map(V)
-    reach = torch.linalg.matrix_norm(V, 2) * (mu.support_radius + limit.norm(dim=-1))
+    norm = torch.linalg.matrix_norm(V, 2)
+    reach = norm * (mu.support_radius + limit.norm(dim=-1)) if float(norm) > 0 else torch.zeros_like(cgf)
     return Ingredients(
+        log_rho=per_query(lambda v: mu.cgf(2 * v), u) - 2 * cgf,
         weight={j: weight(j) for j in (2.0,)},
         numerator={j: numerator(j) for j in (2.0, 3.0, 4.0)},
         pull=weight(2.0) ** 2 * per_query(pull, u),
-        second=_trace(V @ mu.covariance @ V.mT) + (mu.mean @ V.mT - read).square().sum(-1),
-        fourth=image.norm_moment4(read),
-        tilted_second=both_ways * _trace(V @ mu.tilted_covariance(u) @ V.mT),
-        tilted_fourth=both_ways * mu.tilt(u).map(V).norm_moment4(read),
+        second=per_query(
+            lambda v: _trace(V @ mu.covariance @ V.mT) + (mu.mean @ V.mT - mu.tilted_mean(v) @ V.mT).square().sum(-1), u
+        ),
+        fourth=per_query(lambda v: image.norm_moment4(mu.tilted_mean(v) @ V.mT), u),
+        tilted_second=both_ways * per_query(lambda v: _trace(V @ mu.tilted_covariance(v) @ V.mT), u),
+        tilted_fourth=both_ways * per_query(lambda v: mu.tilt(v).map(V).norm_moment4(mu.tilted_mean(v) @ V.mT), u),
         reach=reach,
     )
 

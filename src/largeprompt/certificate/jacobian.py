@@ -16,7 +16,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.certificate.ingredients import per_query
-from largeprompt.certificate.output import OUTWARD, Certificate
+from largeprompt.certificate.output import Certificate, outward
 from largeprompt.certificate.split import THETAS
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, GaussianMixture, Measure
@@ -32,9 +32,9 @@ def _norm_moment8(mu: Measure, center: Tensor) -> Tensor:
     elif isinstance(mu, Gaussian):
         weights, means, covariances = mu.mean.new_ones(1), mu.mean[None], mu.covariance[None]
     else:
-        return torch.full(center.shape[:-1], torch.inf, dtype=center.dtype)
+        return center.new_full(center.shape[:-1], torch.inf)
     offset = means - center.unsqueeze(-2)  # (query, k, d)
-    kappa, power, moved = [], torch.eye(mu.dim, dtype=center.dtype).expand_as(covariances), offset
+    kappa, power, moved = [], torch.eye(mu.dim, dtype=center.dtype, device=center.device).expand_as(covariances), offset
     for r in range(1, 5):
         quadratic = (offset * moved).sum(-1)  # δ^T Γ^{r-1} δ
         power = power @ covariances
@@ -61,12 +61,14 @@ def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
     """
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
         raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
-    if mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
     lengths, several = validation.lengths("length", length)
     _, z = attention._values(mu, z)
-    V, shape = attention.V, z.shape[:-1]
-    u = attention.tilts(z).reshape(-1, mu.dim)
+    if mu.batch_shape:
+        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+    V, shape, z = attention.V.detach(), z.shape[:-1], z.detach()
+    u = attention.tilts(z).detach().reshape(-1, mu.dim)
+    if bool((mu.mean != 0).any()):  # centred tokens: the same errors, and no digits lost to a large mean
+        mu = mu.map(torch.eye(mu.dim, dtype=V.dtype, device=V.device), -mu.mean)
     limit, covariance, cgf = mu.tilted_mean(u), mu.tilted_covariance(u), mu.cgf(u)
     norm = torch.linalg.matrix_norm(V, 2)
 
@@ -102,18 +104,20 @@ def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
         small = torch.exp(-one * (1 - theta) ** 2 / (2 * rho))  # P(D < θ)
         averages = squared / (one * theta**2)
         products = norm**2 * (fourth / one**3 + 3 * second**2 / one**2) / theta**4
-        largest = torch.minimum(reach4 * small, torch.sqrt(small * one * eighth))
-        value = (averages.sqrt() + products.sqrt()) ** 2 + 2 * norm**2 * (largest + size * small)
+        bounded = torch.where(torch.isinf(reach4), torch.inf, reach4 * small)
+        largest = torch.minimum(bounded, torch.sqrt(torch.where(torch.isinf(eighth), torch.inf, small * one * eighth)))
+        tail = torch.zeros_like(small) if float(norm) == 0 else 2 * norm**2 * (largest + size * small)
+        value = (averages.clamp_min(0.0).sqrt() + products.sqrt()) ** 2 + tail
         best, index = torch.where(torch.isnan(value), torch.inf, value).min(0)
         level = theta[index, 0]
         reason = [
             f"derivative in U, theta = {float(t):.4g}"
             if math.isfinite(float(b))
-            else "no bound: needs a finite cgf at 4u and a bounded or Gaussian law"
+            else "no bound: needs a finite cgf at 4u (and no overflow there), and a law that is bounded, Gaussian or a mixture"
             for b, t in zip(best, level, strict=True)
         ]
-        rest = factor * 2 * norm**2 * torch.gather(largest + size * small, 0, index[None])[0]
-        columns.append([factor * best * OUTWARD, factor * squared / one, rest, level, rho])
+        rest = factor * torch.gather(tail, 0, index[None])[0]
+        columns.append([outward(factor * best), factor * squared / one, rest, level, rho])
         reasons.append(reason)
     bound, leading, remainder, chosen, rate = (
         torch.stack([column[i] for column in columns]).reshape(len(lengths), *shape)[slice(None) if several else 0]

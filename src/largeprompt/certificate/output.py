@@ -21,7 +21,10 @@ from largeprompt.certificate.ingredients import gather
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, Measure
 
-OUTWARD = 1 + 1e-13  # bounds are rounded away from the truth
+
+def outward(bound: Tensor) -> Tensor:
+    """Round a bound away from the truth, by more than the rounding of the sums it is made of."""
+    return bound * (1 + 1024 * torch.finfo(bound.dtype).eps)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -55,22 +58,27 @@ class Certificate:
     rho: Tensor
     length: float | tuple[float, ...]
     reason: Any
+    numerator: Tensor | None = None  # E‖N‖², where the error is N/D; None where it is not of that form
 
     def tail(self, distance: Any) -> Tensor:
         """Upper bound of P(‖T_L - T‖ > distance).
 
-        The smaller of bound/distance² (Markov) and P(D < θ) + E‖N‖²/(θ distance)² over θ, with P(D < θ) <= e^{-L(1-θ)²/(2ρ)}.
+        The smaller of bound/distance² (Markov) and, for the output, P(D < θ) + E‖N‖²/(θ distance)² over θ, with
+        P(D < θ) <= e^{-L(1-θ)²/(2ρ)}.
         """
         t = validation.tensor("distance", distance, like=self.bound)
         if not bool((t > 0).all()):
             raise InvalidArgumentError("distance", f"{float(t.min()):.6g}", "positive numbers")
-        lengths = torch.as_tensor(self.length, dtype=self.bound.dtype)
+        markov = self.bound / t**2
+        if self.numerator is None:
+            return outward(markov).clamp_max(1.0)
+        lengths = torch.as_tensor(self.length, dtype=self.bound.dtype, device=self.bound.device)
         lengths = lengths.reshape(lengths.shape + (1,) * (self.bound.dim() - lengths.dim()))
-        theta = torch.linspace(0.02, 0.995, 196, dtype=self.bound.dtype)
+        theta = torch.linspace(0.02, 0.995, 196, dtype=self.bound.dtype, device=self.bound.device)
         theta = theta.reshape(-1, *(1,) * max(self.bound.dim(), t.dim()))
-        probability = torch.exp(-lengths * (1 - theta) ** 2 / (2 * self.rho)) + self.leading / (theta * t) ** 2
+        probability = torch.exp(-lengths * (1 - theta) ** 2 / (2 * self.rho)) + self.numerator / (theta * t) ** 2
         candidates = torch.where(torch.isfinite(self.rho), probability, torch.inf).amin(0)
-        return torch.minimum(candidates, self.bound / t**2).clamp_max(1.0) * OUTWARD
+        return outward(torch.minimum(candidates, markov)).clamp_max(1.0)
 
     def __repr__(self) -> str:
         if self.bound.dim():
@@ -93,7 +101,7 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int
 
     Gaussian tokens: (x/L)(1 - (1 - 1/x)^L)(tr VΓV^T + ‖VΓu‖²), x = e^{u^TΓu}. Other laws with a finite cgf at 2u: the split bound
     of docs/certificates.md, optimised over θ; with Λ(pu) finite for some 1 < p < 2 only: a slower one; and never more than what
-    holds because T_L is an average of tokens.
+    holds because T_L is an average of tokens. Bounds are numbers: no gradient flows through them.
 
     Parameters
     ----------
@@ -124,39 +132,42 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     lengths, several = validation.lengths("length", length)
     values, z = attention._values(mu, z)
-    u = attention.tilts(z)
-    if isinstance(mu, Gaussian):
-        parts = [_gaussian(mu, u, values, one) for one in lengths]
-    else:
-        if mu.batch_shape:
-            raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
-        parts = _general(attention, mu, u, lengths)
+    with torch.no_grad():
+        u = attention.tilts(z)
+        if isinstance(mu, Gaussian):
+            parts = _gaussian(mu, u, values, lengths)
+        else:
+            if mu.batch_shape:
+                raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+            parts = _general(attention, mu, u, lengths)
     stacked = [torch.stack(list(column)) for column in zip(*(part[:5] for part in parts), strict=True)]
     reasons = np.stack([part[5] for part in parts])
     if not several:
         stacked, reasons = [column[0] for column in stacked], np.asarray(reasons[0], dtype=object)
     bound, leading, remainder, theta, rho = stacked
     return Certificate(
-        bound * OUTWARD,
+        outward(bound),
         leading,
         remainder,
         theta,
         rho,
         tuple(lengths) if several else lengths[0],
         reasons.item() if reasons.ndim == 0 else reasons,
+        numerator=leading,
     )
 
 
-def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> tuple[Any, ...]:
-    shift = mu.tilted_mean(u) - mu.mean
+def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Any, ...]]:
+    shift = mu.shift(u)
     score_variance = (u * shift).sum(-1).clamp_min(0.0)
-    spread = (values @ mu.covariance @ values.mT).diagonal(dim1=-2, dim2=-1).sum(-1)
+    spread = ((values @ mu.covariance) * values).sum(dim=(-2, -1))  # tr VΓV^T
     size = spread + (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
-    rho = torch.exp(score_variance)
-    bound = gaussian_collision_bound(score_variance, length) * size
-    reason = np.full(tuple(bound.shape), "closed form for Gaussian tokens", dtype=object)
-    rho = rho.expand(bound.shape)
-    return bound, rho / length * size, torch.zeros_like(bound), torch.ones_like(bound), rho, reason
+    rho = torch.exp(score_variance).expand(size.shape)
+    one, zero = torch.ones_like(size), torch.zeros_like(size)
+    reason = np.full(tuple(size.shape), "closed form for Gaussian tokens", dtype=object)
+    return [
+        (gaussian_collision_bound(score_variance, length) * size, rho / length * size, zero, one, rho, reason) for length in lengths
+    ]
 
 
 def _general(attention: SoftmaxAttention, mu: Measure, u: Tensor, lengths: Sequence[float]) -> list[tuple[Any, ...]]:

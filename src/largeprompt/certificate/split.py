@@ -49,7 +49,7 @@ def bound(moments: Ingredients, mu: Measure, u: Tensor, V: Tensor, length: float
     best = trivial
     chosen = torch.ones_like(trivial)
     rest = torch.zeros_like(trivial)
-    reason = np.array([_vacuous(float(r), length) for r in rho], dtype=object)
+    reason = np.array([_vacuous(float(r), length) for r in moments.log_rho], dtype=object)
     for candidates, name in ((first, "split bound"), (second, "split bound, second order")):
         value, index = candidates.min(0)
         level = theta[index, 0]
@@ -60,9 +60,10 @@ def bound(moments: Ingredients, mu: Measure, u: Tensor, V: Tensor, length: float
             reason[i] = f"{name}, theta = {float(level[i]):.4g}"
     if bool(torch.isinf(rho).any()):
         for p in FRACTIONS:
-            value, level = _fractional_bound(mu, u, V, length, p, fourth, theta)
+            value, level, small = _fractional_bound(mu, u, V, length, p, fourth, theta)
             better = torch.isinf(rho) & (value < best)
             best, chosen = torch.where(better, value, best), torch.where(better, level, chosen)
+            rest = torch.where(better, small, rest)
             for i in torch.nonzero(better).flatten().tolist():
                 reason[i] = f"moment of order {p} only (the cgf is infinite at 2u), theta = {float(level[i]):.4g}"
     return best, leading, rest, chosen, rho, reason
@@ -73,19 +74,24 @@ def _finite(values: Tensor) -> Tensor:
     return torch.where(torch.isnan(values), torch.inf, values)
 
 
-def _vacuous(rho: float, length: float) -> str:
-    if math.isinf(rho):
+def _vacuous(log_rho: float, length: float) -> str:
+    """Why nothing better is known than that the output is an average of tokens."""
+    if length == 1:
+        return "one token: its spread"
+    if math.isinf(log_rho):
         return "an average of tokens, no more: the cgf is infinite at 2u"
-    return f"an average of tokens, no more: {length:g} tokens are too few against rho = {rho:.3g}"
+    rho = f"{math.exp(log_rho):.3g}" if log_rho < 700 else f"e^{log_rho:.0f}"
+    return f"an average of tokens, no more: {length:g} tokens are too few against rho = {rho}"
 
 
 def _fractional_bound(
     mu: Measure, u: Tensor, V: Tensor, length: float, p: float, fourth: Tensor, theta: Tensor
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Bound from moments of order 1 < p < 2: von Bahr-Esseen for the numerator, interpolated with the fourth moment."""
     weight, numerator = fractional(mu, u, V, p)
     interpolation = 2 / (4 - p)
     main = (2 * length ** (1 - p) * numerator / theta**p) ** interpolation * (fourth**2) ** (1 - interpolation)
     rate = ((1 - theta) * 2 ** (p - 1) / (p * weight)) ** (1 / (p - 1)) * (1 - theta) * (1 - 1 / p)
-    value, index = _finite(main + fourth * torch.exp(-length * rate / 2)).min(0)
-    return value, theta[index, 0]
+    small = fourth * torch.exp(-length * rate / 2)
+    value, index = _finite(main + small).min(0)
+    return value, theta[index, 0], torch.gather(small, 0, index[None])[0]

@@ -1,9 +1,12 @@
-"""The command's root; heavy imports wait until a subcommand needs them, so that --help answers at once."""
+"""The command's root; plotting and the studies are imported when a subcommand needs them."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from largeprompt import __version__
 from largeprompt.cli.plan import plan
 from largeprompt.cli.reproduce import reproduce
 
@@ -14,6 +17,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"largeprompt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 app.command(epilog="Example: largeprompt reproduce --out runs")(reproduce)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -35,16 +37,15 @@ def plan(
     """
     from largeprompt.errors import LargePromptError
 
-    errors = Console(stderr=True)
     try:
         rows = [_row(score_variance, one, _matrix(dim, covariance), direction, relative) for one in tolerance]
     except LargePromptError as error:
-        errors.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    size = f"covariance {covariance}" if covariance else f"d = {dim}"
+    size = f"covariance {escape(str(covariance))}" if covariance else f"d = {dim}"
     table = Table(title=f"Softmax attention over Gaussian tokens, score variance {score_variance:g}, {size}")
     for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", "error there"):
         table.add_column(column, justify="left" if column == "regime" else "right")
@@ -60,7 +61,7 @@ def plan(
     Console().print(table)
     for row in rows:
         if row["length"] is None:
-            Console().print(f"tolerance {row['tolerance']:g}: {row['reason']}", highlight=False, soft_wrap=True)
+            typer.echo(f"tolerance {row['tolerance']:g}: {row['reason']}")
 
 
 def _count(value: float | None, missing: str) -> str:
@@ -83,16 +84,19 @@ def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
             raise InvalidArgumentError("--dim", str(dim), "an integer of at least 1")
         return np.eye(dim)
     try:
-        matrix = (
-            np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, ndmin=2, delimiter=_delimiter(path))
-        )
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError("--covariance", f"{path} ({error})", "a readable .npy or text file of numbers") from None
+        if path.suffix == ".npy":
+            matrix = np.load(path, allow_pickle=False)
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an empty file is told below
+                matrix = np.loadtxt(path.read_text().replace(",", " ").splitlines(), ndmin=2)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or matrix.dtype.kind not in "biuf":
+            raise ValueError(f"{matrix.dtype} of shape {matrix.shape}")
+        if not np.any(matrix):
+            raise ValueError("all zero: the scores would not vary")
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        raise InvalidArgumentError("--covariance", f"{path} ({error})", "a square matrix of numbers, .npy or text") from None
     return np.asarray(matrix, dtype=np.float64)
-
-
-def _delimiter(path: Path) -> str | None:
-    return "," if path.suffix == ".csv" else None
 
 
 def _row(score_variance: float, tolerance: float, matrix: NDArray[np.float64], direction: str, relative: bool) -> dict[str, Any]:

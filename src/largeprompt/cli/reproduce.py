@@ -47,11 +47,10 @@ def reproduce(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        message = f"[red]--out:[/red] cannot write to {out} ({error.strerror}); choose a folder that you may write to."
-        Console(stderr=True).print(message, soft_wrap=True)
+        typer.echo(f"--out: cannot write to {out} ({error.strerror}); choose a folder that you may write to.", err=True)
         raise typer.Exit(1) from None
     for name, compute, draw in studies(quick):
         with console.status(name) as status:
             data = compute(status.update)
         for path in save(draw(data), out / name, name):
-            console.print(f"wrote {path}", highlight=False, soft_wrap=True)
+            typer.echo(f"wrote {path}")

@@ -28,7 +28,7 @@ class FinitePromptLaw:
     Attributes
     ----------
     limit
-        T, the infinite-prompt output, shape (..., o).
+        T, the infinite-prompt output, shape (..., o), without the lengths.
     mean, bias
         E T_L and E T_L - T, shape (..., o).
     covariance
@@ -68,8 +68,8 @@ class FinitePromptLaw:
     def regime(self) -> Any:
         """'linear', 'heavy' or 'frozen'; an array of these names where there are several lengths or queries."""
         lengths = np.asarray(self.length, dtype=np.float64)
-        variance = self.score_variance.detach().cpu().numpy()
-        spread = lengths.reshape(lengths.shape + (1,) * variance.ndim)
+        variance = self.score_variance.detach().cpu().to(torch.float64).numpy()
+        spread = lengths.reshape(lengths.shape + (1,) * (variance.ndim - lengths.ndim))
         names = np.vectorize(regime, otypes=[object])(*np.broadcast_arrays(variance, spread))
         return names.item() if names.ndim == 0 else names
 
@@ -92,7 +92,8 @@ def finite_prompt(
 ) -> FinitePromptLaw:
     """Law of softmax attention over a prompt of L independent tokens from ``mu``.
 
-    Exact for :class:`Gaussian` and :class:`GaussianMixture`, at a cost that does not depend on the length: for Gaussian tokens
+    Exact for :class:`Gaussian` (differentiable in the layer, the query and the law) and :class:`GaussianMixture` (numbers without a
+    gradient), at a cost that does not depend on the length: for Gaussian tokens
     E T_L = V(m + (1 - E Y)ΓUz) and E‖T_L - T‖² = E[Y] tr VΓV^T + E[Y - 6 W3 + 6 Y²] ‖VΓUz‖².
 
     Parameters
@@ -127,7 +128,7 @@ def finite_prompt(
         parts = [_first_order(mu, u, values, one) for one in lengths]
         method: Literal["exact", "first order"] = "first order"
     elif isinstance(mu, Gaussian):
-        parts, method = [gaussian.output_law(mu, u, values, one) for one in lengths], "exact"
+        parts, method = gaussian.output_laws(mu, u, values, lengths), "exact"
     elif isinstance(mu, GaussianMixture):
         parts, method = mixture.output_laws(mu, u, values, lengths), "exact"
     else:
@@ -153,8 +154,12 @@ def finite_prompt(
         return torch.stack(torch.broadcast_tensors(*results)) if several else results[0]
 
     limit = attention(mu, z)
-    bias, covariance, mse, value_mse, collision = (pack([part[i] for part in parts]) for i in range(5))
-    shift = (u.unsqueeze(-2) @ mu.covariance @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+    if isinstance(mu, GaussianMixture) and not expansion:
+        limit = limit.detach()  # its law carries no gradient, and half of one would be wrong
+    inner = limit.shape[:-1]
+    bias, covariance = (pack([part[i] for part in parts]) for i in (0, 1))
+    mse, value_mse, collision = (pack([part[i].expand(inner) for part in parts]) for i in (2, 3, 4))
+    variance = (u.unsqueeze(-2) @ mu.covariance @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
     return FinitePromptLaw(
         limit=limit,
         mean=limit + bias,
@@ -162,12 +167,20 @@ def finite_prompt(
         covariance=covariance,
         mse=mse,
         jacobian_v_mse=values.shape[-2] * value_mse,
-        score_variance=shift.clamp_min(0.0),
+        score_variance=variance.clamp_min(0.0).expand(mse.shape),
         effective_tokens=1 / collision,
         length=tuple(lengths) if several else lengths[0],
         method=method,
         _jacobian_u=jacobian_u,
     )
+
+
+def finite_prompt_errors(attention: SoftmaxAttention, mu: Measure, z: Tensor, lengths: Sequence[int]) -> Tensor:
+    """E‖T_L - T‖² alone for several lengths, shape (length, ...): what a search over lengths needs of :func:`finite_prompt`."""
+    if isinstance(attention, SoftmaxAttention) and isinstance(mu, Gaussian):
+        values, z = attention._values(mu, z)
+        return gaussian.output_errors(mu, attention.tilts(z), values, validation.lengths("length", lengths)[0])
+    return finite_prompt(attention, mu, z, lengths).mse
 
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:

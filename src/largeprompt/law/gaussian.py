@@ -7,6 +7,8 @@ vector.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -20,26 +22,39 @@ def _trace(matrix: Tensor) -> Tensor:
 
 def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor]:
     """Γu and the standard deviation σ = √(u^T Γ u) of the scores, with derivative 0 at σ = 0."""
-    shift = mu.tilted_mean(u) - mu.mean
+    shift = mu.shift(u)
     variance = (u * shift).sum(-1)
     positive = variance > 0
     return shift, torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
 
 
-def output_law(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
-    """Bias, covariance, mean squared error, the same without V, and E Y.
+def output_laws(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Tensor, ...]]:
+    """Bias, covariance, mean squared error, the same without V, and E Y, for each length.
 
     bias = -E[Y] VΓu;  Cov T_L = E[Y] VΓV^T + (a - E[Y]²) VΓuu^TΓV^T;  mse = E[Y] tr VΓV^T + a ‖VΓu‖²,  a = E[Y - 6 W3 + 6 Y²].
     """
     shift, sigma = _scores(mu, u)
-    statistics = output_statistics(length, sigma)
-    y, along = statistics.collision, statistics.along
     read = (values @ shift.unsqueeze(-1)).squeeze(-1)  # VΓu
     spread = values @ mu.covariance @ values.mT
-    covariance = y[..., None, None] * spread + (along - y**2)[..., None, None] * read.unsqueeze(-1) * read.unsqueeze(-2)
-    mse = y * _trace(spread) + along * read.square().sum(-1)
-    without_values = y * _trace(mu.covariance) + along * shift.square().sum(-1)
-    return -y.unsqueeze(-1) * read, covariance, mse, without_values, y
+    outer = read.unsqueeze(-1) * read.unsqueeze(-2)
+    laws: list[tuple[Tensor, ...]] = []
+    for length in lengths:
+        statistics = output_statistics(length, sigma)
+        y, along = statistics.collision, statistics.along
+        covariance = y[..., None, None] * spread + (along - y**2)[..., None, None] * outer
+        mse = y * _trace(spread) + along * read.square().sum(-1)
+        without_values = y * _trace(mu.covariance) + along * shift.square().sum(-1)
+        laws.append((-y.unsqueeze(-1) * read, covariance, mse, without_values, y))
+    return laws
+
+
+def output_errors(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Tensor:
+    """Mean squared errors alone, shape (length, ...), without a matrix for each length."""
+    shift, sigma = _scores(mu, u)
+    size = (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
+    spread = ((values @ mu.covariance) * values).sum(dim=(-2, -1))
+    found = [output_statistics(length, sigma) for length in lengths]
+    return torch.stack([one.collision * spread + one.along * size for one in found])
 
 
 def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Tensor:

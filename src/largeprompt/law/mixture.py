@@ -29,12 +29,17 @@ MOST_NODES = 60_000  # of τ
 ROWS = 256
 
 
+def _array(tensor: Tensor) -> Array:
+    result: Array = tensor.detach().cpu().to(torch.float64).numpy()
+    return result
+
+
 class _Moments:
     """φ, H and E[ζζ^T e^{2s - e^s}] on a grid of τ, for one tilt."""
 
     def __init__(self, mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, below: float, above: float) -> None:
-        weights, means, covariances = (t.detach().double().numpy() for t in (mu.weights, mu.means, mu.covariances))
-        tilt, centre = u.detach().double().numpy(), limit.detach().double().numpy()
+        weights, means, covariances = (_array(t) for t in (mu.weights, mu.means, mu.covariances))
+        tilt, centre = _array(u), _array(limit)
         self.tau = np.arange(-below, above + STEP, STEP)
         rows, dim = len(self.tau), len(tilt)
         lost, kept, pairs = np.zeros(rows), np.zeros(rows), np.zeros(rows)
@@ -107,26 +112,29 @@ def output_laws(mu: GaussianMixture, u: Tensor, values: Tensor, lengths: Sequenc
     """Bias, covariance, mean squared error, the same without V, and E Y, for each length."""
     if mu.batch_shape:
         raise InvalidArgumentError("mu", repr(mu), "one mixture, without batch dimensions", "Loop over the mixtures.")
-    batch = u.shape[:-1]
-    tilts = u.reshape(-1, mu.dim)
+    batch, dim = u.shape[:-1], mu.dim
+    tilts = u.detach().to(torch.float64).reshape(-1, dim)
+    # centred tokens: the same errors, and no digits lost to a large mean
+    mu = mu.to(torch.float64).map(torch.eye(dim, dtype=torch.float64, device=mu.device), -mu.mean.to(torch.float64))
+    values = values.detach()
     limits, cgfs = mu.tilted_mean(tilts), mu.cgf(tilts)
     solved = [_solve(mu, tilt, limit, float(cgf), lengths) for tilt, limit, cgf in zip(tilts, limits, cgfs, strict=True)]
     results: list[tuple[Tensor, ...]] = []
     for i in range(len(lengths)):
-        first, second, collision = (torch.from_numpy(np.stack([one[i][j] for one in solved])) for j in range(3))
-        bias = (values @ first.reshape(*batch, mu.dim, 1).to(u)).squeeze(-1)
-        moment = second.reshape(*batch, mu.dim, mu.dim).to(u)
+        first, second, collision = (np.array([one[i][j] for one in solved]) for j in range(3))
+        bias = (values @ torch.from_numpy(first).reshape(*batch, dim, 1).to(u)).squeeze(-1)
+        moment = torch.from_numpy(second).reshape(*batch, dim, dim).to(u)
         read = values @ moment @ values.mT
         trace, whole = (m.diagonal(dim1=-2, dim2=-1).sum(-1) for m in (read, moment))
         covariance = read - bias.unsqueeze(-1) * bias.unsqueeze(-2)
-        results.append((bias, covariance, trace, whole, collision.reshape(batch).to(u)))
+        results.append((bias, covariance, trace, whole, torch.from_numpy(collision).reshape(batch).to(u)))
     return results
 
 
 def _one_token(mu: GaussianMixture, limit: Tensor) -> tuple[Array, Array, Array]:
     """A prompt of one token is read whole: T_1 = z."""
-    offset = (mu.mean - limit).detach().double().numpy()
-    return offset, mu.covariance.detach().double().numpy() + np.outer(offset, offset), np.ones(())
+    offset = _array(mu.mean - limit)
+    return offset, _array(mu.covariance) + np.outer(offset, offset), np.ones(())
 
 
 def _solve(mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, lengths: Sequence[float]) -> list[tuple[Array, Array, Array]]:

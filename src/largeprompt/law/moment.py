@@ -15,6 +15,8 @@ from largeprompt.law import weights
 from largeprompt.law.partitions import Term
 
 MOST_TERMS = 8
+LARGEST_POWER = 40
+LARGEST_SCALE = 500.0  # checked up to 300; beyond, the lattice takes seconds and more
 
 
 def _terms(powers: Any) -> tuple[Term, ...]:
@@ -23,8 +25,9 @@ def _terms(powers: Any) -> tuple[Term, ...]:
         integral = all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True))
     except (TypeError, ValueError):
         terms, integral = (), False
-    if not integral or not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms):
-        allowed = f"one to {MOST_TERMS} pairs of integers (a, b) with a >= 1 and b >= 0"
+    large = sum(a + b for a, b in terms) > LARGEST_POWER
+    if not integral or not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms) or large:
+        allowed = f"one to {MOST_TERMS} pairs of integers (a, b) with a >= 1, b >= 0, {LARGEST_POWER} at most in all"
         raise InvalidArgumentError("powers", repr(powers), allowed, "E Y is powers=[(2, 0)], E S² is [(1, 1), (1, 1)].")
     return terms
 
@@ -48,7 +51,7 @@ class _WeightMoments(torch.autograd.Function):
     def forward(ctx: Any, scale: Tensor, length: float, center: float, products: tuple[tuple[Term, ...], ...]) -> Tensor:
         ctx.save_for_backward(scale)
         ctx.length, ctx.center, ctx.products = length, center, products
-        flat = scale.detach().cpu().numpy().astype(np.float64).reshape(-1)
+        flat = scale.detach().cpu().to(torch.float64).numpy().reshape(-1)
         unique, back = np.unique(flat, return_inverse=True)
         values = weights.moments(length, unique, np.full_like(unique, center), products)[:, back]
         return torch.from_numpy(values.reshape(len(products), *scale.shape)).to(scale)
@@ -75,10 +78,19 @@ def weight_moments(length: float, scale: Any, products: Sequence[Any], center: f
     value = validation.tensor("scale", scale)
     if bool((value < 0).any()):
         raise InvalidArgumentError("scale", f"{float(value.min()):.6g}", "nonnegative numbers", "The law is even in the scale.")
-    centre = float(validation.tensor("center", center))
-    return _moments(
-        value, validation.length("length", length, allow_infinity=True), centre, tuple(_terms(powers) for powers in products)
-    )
+    if bool((value > LARGEST_SCALE).any()):
+        given = f"{float(value.max()):.6g}"
+        remedy = "Scores spread so far are argmax: only the largest token is read."
+        raise InvalidArgumentError(
+            "scale (standard deviation of the scores)", given, f"numbers from 0 to {LARGEST_SCALE:g}", remedy
+        )
+    centre = validation.tensor("center", center)
+    if centre.dim():
+        raise InvalidArgumentError("center", f"shape {validation.shape_text(centre.shape)}", "one number")
+    if not len(products):
+        raise InvalidArgumentError("products", "none", "at least one list of powers")
+    tokens = validation.length("length", length, allow_infinity=True)
+    return _moments(value, tokens, float(centre), tuple(_terms(powers) for powers in products))
 
 
 def weight_moment(length: float, scale: Any, powers: Any, center: float = 0.0) -> Tensor:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+
 Regime = Literal["linear", "heavy", "frozen"]
 
 
@@ -21,7 +24,10 @@ def regime(score_variance: float, length: float) -> Regime:
     >>> [regime(2.0, length) for length in (2, 10, 100)]
     ['frozen', 'heavy', 'linear']
     """
-    if score_variance <= 0 or math.isinf(length):
+    if not 0 <= score_variance < math.inf:
+        raise InvalidArgumentError("score_variance", f"{score_variance:g}", "a nonnegative number")
+    length = validation.length("length", length, allow_infinity=True)
+    if score_variance == 0 or math.isinf(length):
         return "linear"
     twice_log = 2 * math.log(length)
     if twice_log > 4 * score_variance:

@@ -8,7 +8,7 @@ Z^{-n} = ∫ t^{n-1} e^{-tZ} dt/(n-1)! makes the tokens independent, and with t 
     G_{ab}(τ) = E[(ξ - c)^b e^{as - e^s}],  s = τ + σξ,  φ = G_00.
 
 Both the integral over τ and the expectation over ξ are trapezoid sums of functions that are analytic in a strip, so they converge
-geometrically: the step 0.14 leaves an error of 1e-19. log φ comes from 1 - φ = E[-expm1(-e^s)] where φ is near one, so that
+geometrically: the step 0.14 is far more than enough. log φ comes from 1 - φ = E[-expm1(-e^s)] where φ is near one, so that
 φ^{L-k} is as accurate at L = 10^15 as at 10. The range of τ is widened until nothing is lost at its ends.
 """
 

@@ -58,6 +58,12 @@ class AffineImage(Measure):
         matrix, offset = self._affine(matrix, offset)
         return AffineImage(self.base, matrix @ self.matrix, matrix @ self.offset + offset)
 
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        a = self._directions(directions)
+        inner = None if u is None else self._tilts(u) @ self.matrix
+        k1, k2, k3, k4 = self.base.directional_cumulants(a @ self.matrix, inner)
+        return k1 + (a @ self.offset).reshape(-1, *(1,) * (k1.dim() - 1)), k2, k3, k4
+
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         return self.base.sample(n, generator) @ self.matrix.mT + self.offset
 

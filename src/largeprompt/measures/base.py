@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError
+from largeprompt.errors import InvalidArgumentError, TiltDomainError
 
 if TYPE_CHECKING:
     attribute = property
@@ -193,10 +193,7 @@ class Measure(abc.ABC):
             κ1, κ2, κ3, κ4, each of shape (n, ...): variance is κ2, skewness κ3/κ2^{3/2}, excess kurtosis κ4/κ2².
         """
         u = self._tilts(self._origin() if u is None else u)
-        directions = validation.last_dimensions(
-            "directions", validation.tensor("directions", directions, like=self._like), ("n", self.dim)
-        )
-        steps = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
+        steps = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
         shape = (steps.shape[0], *torch.broadcast_shapes(u.shape[:-1], self.batch_shape))
         keep_graph = self.cgf(u).requires_grad
         with torch.enable_grad():
@@ -256,6 +253,14 @@ class Measure(abc.ABC):
         center = validation.tensor("center", center, like=self._like)
         return validation.last_dimensions("center", center, (self.dim,))
 
+    def _directions(self, directions: Tensor) -> Tensor:
+        """Check directions, shape (n, d)."""
+        directions = validation.tensor("directions", directions, like=self._like)
+        if directions.dim() != 2 or directions.shape[-1] != self.dim:
+            given = f"shape {validation.shape_text(directions.shape)}"
+            raise InvalidArgumentError("directions", given, f"shape (n, {self.dim}): one direction for each row")
+        return directions
+
     def _affine(self, matrix: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
         """Check an affine map, and give the missing offset as zero."""
         matrix = validation.tensor("matrix", matrix, like=self._like)
@@ -278,5 +283,13 @@ class Measure(abc.ABC):
     def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
         """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""
         u = u.expand(*torch.broadcast_shapes(u.shape[:-1], self.batch_shape), self.dim)
-        wanted = self.cgf(u).requires_grad
+        value = self.cgf(u)
+        if not bool(torch.isfinite(value).all()):
+            raise TiltDomainError(
+                "u",
+                f"a tilt at which the cgf of {self!r} is not finite",
+                "tilts inside the domain of the cgf",
+                "Attention has no infinite-prompt limit there: shrink the scores, or ask about a finite prompt.",
+            )
+        wanted = value.requires_grad
         return (u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()), wanted

@@ -96,17 +96,17 @@ class Gaussian(Measure):
             return self.covariance[(0,) * len(self.batch_shape)]
         return self.covariance
 
-    def _shift(self, u: Tensor) -> Tensor:
-        """Γ u, by which the tilt moves the mean."""
+    def shift(self, u: Tensor) -> Tensor:
+        """Γu, by which the tilt moves the mean, shape (..., d)."""
         covariance = self._compact_covariance
         return u @ covariance.mT if covariance.dim() == 2 else (covariance @ u.unsqueeze(-1)).squeeze(-1)
 
     def cgf(self, u: Tensor) -> Tensor:
         u = self._tilts(u)
-        return (u * (self.mean + self._shift(u) / 2)).sum(-1)
+        return (u * (self.mean + self.shift(u) / 2)).sum(-1)
 
     def tilted_mean(self, u: Tensor) -> Tensor:
-        return self.mean + self._shift(self._tilts(u))
+        return self.mean + self.shift(self._tilts(u))
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
         shape = torch.broadcast_shapes(self._tilts(u).shape[:-1], self.batch_shape)

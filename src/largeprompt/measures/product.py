@@ -135,6 +135,16 @@ class ProductMeasure(Measure):
         fourth = k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4
         return fourth.sum(-1) + second.sum(-1) ** 2 - (second**2).sum(-1)
 
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): from the coordinates, so that a law without a cgf still has the moments it has."""
+        u = self._tilts(self._origin() if u is None else u)
+        a = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
+        k1, k2, k3, k4 = (
+            (a ** (i + 1) * self._coordinatewise(u, lambda law, v, i=i: law.cumulants(v)[i])).sum(-1)  # type: ignore[misc]
+            for i in range(4)
+        )
+        return k1, k2, k3, k4
+
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         return self.sample_tilted(self._origin(), n, generator)
 

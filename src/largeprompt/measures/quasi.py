@@ -12,7 +12,7 @@ from largeprompt.measures.gaussian import Gaussian, square_root
 from largeprompt.measures.mixture import GaussianMixture
 
 
-def sobol_points(mu: Measure, count: int, seed: int) -> Tensor:
+def sobol_points(mu: Measure, count: int, seed: int, *, name: str = "count") -> Tensor:
     """Scrambled Sobol points of a Gaussian law or a mixture (component by one more coordinate), shape (count, d).
 
     Parameters
@@ -21,14 +21,16 @@ def sobol_points(mu: Measure, count: int, seed: int) -> Tensor:
         The law of the queries.
     count
         A power of two, for the balance of the points.
+    name
+        What an error message calls the count.
     seed
         Of the scrambling: different seeds give independent unbiased estimates.
     """
     from scipy.stats import norm, qmc  # slow to import, and few need it
 
-    count = validation.integer("count", count)
+    count = validation.integer(name, count)
     if count & (count - 1):
-        raise InvalidArgumentError("count", str(count), "a power of two", f"Use {1 << count.bit_length()}.")
+        raise InvalidArgumentError(name, str(count), "a power of two", f"Use {1 << count.bit_length()}.")
     if mu.batch_shape or not isinstance(mu, Gaussian | GaussianMixture):
         raise InvalidArgumentError("queries", repr(mu), "one Gaussian or GaussianMixture, the law of the queries")
     mixture = isinstance(mu, GaussianMixture)

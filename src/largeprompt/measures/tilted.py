@@ -58,6 +58,9 @@ class Tilted(Measure):
     def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
         return self.base.tilted_norm_moment4(self.natural + self._tilts(u), center)
 
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.base.directional_cumulants(directions, self.natural if u is None else self.natural + self._tilts(u))
+
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         return self.base.sample_tilted(self.natural, self._size(n, generator), generator)
 
