@@ -12,10 +12,11 @@ import largeprompt as lp
 ROOT = Path(__file__).parents[1]
 
 PUBLIC = """
-Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
-LaplaceLaw LargePromptError LinearAttention Measure NoMomentError Product PromptLength PromptSamples QueryAverage Rademacher
-RademacherLaw RunningTilt ScalarLaw SoftmaxAttention Sphere StudentT StudentTLaw TiltDomainError Uniform UniformLaw affine_limit
-certificate finite_prompt jacobian_certificate prompt_length query_average regime sample_prompts weight_moment weight_moments
+Attention Certificate Contexts Discrete Empirical ErrorBar Factorised FinitePromptLaw Gaussian GaussianMixture GaussianTask
+InvalidArgumentError Laplace LaplaceLaw LargePromptError LinearAttention LinearRegression Measure NoMomentError Product
+PromptLength PromptSamples QueryAverage Rademacher RademacherLaw RunningTilt ScalarLaw SoftmaxAttention Sphere StudentT
+StudentTLaw TiltDomainError Trajectory Uniform UniformLaw affine_limit certificate finite_prompt gradient_descent gradient_flow
+jacobian_certificate prompt_length query_average regime sample_prompts stochastic_gradient_descent weight_moment weight_moments
 """.split()  # noqa: SIM905
 
 

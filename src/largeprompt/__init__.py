@@ -3,6 +3,7 @@
 Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product
 Operators        SoftmaxAttention (with error_bar for a real prompt), LinearAttention, affine_limit
 Finite prompts   finite_prompt (exact), weight_moment, regime; certificate, jacobian_certificate (proved bounds); sample_prompts
+In-context       LinearRegression, GaussianTask (exact risks); gradient_flow, gradient_descent, stochastic_gradient_descent
 Planning         prompt_length (how long is long enough), query_average (mean over random queries)
 To extend        Measure (any law), ScalarLaw (one coordinate), largeprompt.testing (the checks that every law passes)
 Errors           LargePromptError and its kinds: InvalidArgumentError, TiltDomainError, NoMomentError
@@ -33,23 +34,37 @@ from largeprompt.measures import (
 )
 from largeprompt.planning import PromptLength, QueryAverage, prompt_length, query_average
 from largeprompt.sampling import PromptSamples, sample_prompts
+from largeprompt.training import (
+    Contexts,
+    Factorised,
+    GaussianTask,
+    LinearRegression,
+    Trajectory,
+    gradient_descent,
+    gradient_flow,
+    stochastic_gradient_descent,
+)
 
 __version__ = "0.2.0"
 
 __all__ = [
     "Attention",
     "Certificate",
+    "Contexts",
     "Discrete",
     "Empirical",
     "ErrorBar",
+    "Factorised",
     "FinitePromptLaw",
     "Gaussian",
     "GaussianMixture",
+    "GaussianTask",
     "InvalidArgumentError",
     "Laplace",
     "LaplaceLaw",
     "LargePromptError",
     "LinearAttention",
+    "LinearRegression",
     "Measure",
     "NoMomentError",
     "Product",
@@ -65,16 +80,20 @@ __all__ = [
     "StudentT",
     "StudentTLaw",
     "TiltDomainError",
+    "Trajectory",
     "Uniform",
     "UniformLaw",
     "affine_limit",
     "certificate",
     "finite_prompt",
+    "gradient_descent",
+    "gradient_flow",
     "jacobian_certificate",
     "prompt_length",
     "query_average",
     "regime",
     "sample_prompts",
+    "stochastic_gradient_descent",
     "weight_moment",
     "weight_moments",
 ]

@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 
 from largeprompt.report.figures.convergence import convergence_figure
+from largeprompt.report.figures.drift import drift_figure
 from largeprompt.report.figures.exponent import exponent_figure
 from largeprompt.report.figures.finite_error import finite_error_figure
 from largeprompt.report.figures.phase_diagram import phase_diagram_figure
@@ -80,3 +81,13 @@ def test_phase_and_exponent_and_sharpness_figures():
     left, right = sharpness_figure(sharp).axes
     np.testing.assert_allclose(left.lines[0].get_ydata(), sharp.ratio[0])
     np.testing.assert_allclose(right.lines[0].get_ydata(), sharp.ratio[1])
+
+
+def test_drift_figure_draws_every_length():
+    from largeprompt.experiments import drift
+
+    data = drift.run(drift.DriftConfig(lengths=(100.0, float("inf")), until=20.0, times=9, points=64))
+    left, right = drift_figure(data).axes
+    np.testing.assert_allclose(left.lines[1].get_ydata(), data.b.isel(length=1, time=slice(1, None)))
+    assert float(data.predicted_b) == pytest.approx(3**0.25)
+    assert len(right.lines) == 2

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 def studies(quick: bool) -> Iterator[tuple[str, Callable[[Callable[[str], None]], xr.Dataset], Callable[[Any], Figure]]]:
     """Name, computation and figure of each study."""
-    from largeprompt.experiments import convergence, exponent, finite_error, phase_diagram, sharpness
+    from largeprompt.experiments import convergence, drift, exponent, finite_error, phase_diagram, sharpness
     from largeprompt.report.figures.convergence import convergence_figure
+    from largeprompt.report.figures.drift import drift_figure
     from largeprompt.report.figures.exponent import exponent_figure
     from largeprompt.report.figures.finite_error import finite_error_figure
     from largeprompt.report.figures.phase_diagram import phase_diagram_figure
@@ -31,6 +32,7 @@ def studies(quick: bool) -> Iterator[tuple[str, Callable[[Callable[[str], None]]
     yield "finite_error", lambda tell: finite_error.run(second, tell), finite_error_figure
     yield "phase_diagram", lambda tell: phase_diagram.run(third, tell), phase_diagram_figure
     yield "exponent", lambda tell: exponent.run(fourth, tell), exponent_figure
+    yield "drift", lambda tell: drift.run(drift.DriftConfig(points=256) if quick else drift.DriftConfig(), tell), drift_figure
     yield "sharpness", lambda tell: sharpness.run(sharpness.SharpnessConfig(), tell), sharpness_figure
 
 

@@ -1,0 +1,25 @@
+"""In-context learning: tasks, exact risks at every length, and the dynamics that descend them."""
+
+from largeprompt.training.descent import gradient_descent, stochastic_gradient_descent
+from largeprompt.training.flow import gradient_flow
+from largeprompt.training.parameters import Block, Factorised, Full, Parametrisation
+from largeprompt.training.regression import LinearRegression
+from largeprompt.training.risk import Contexts, RiskError
+from largeprompt.training.task import GaussianTask, RiskEstimate
+from largeprompt.training.trajectory import Trajectory
+
+__all__ = [
+    "Block",
+    "Contexts",
+    "Factorised",
+    "Full",
+    "GaussianTask",
+    "LinearRegression",
+    "Parametrisation",
+    "RiskError",
+    "RiskEstimate",
+    "Trajectory",
+    "gradient_descent",
+    "gradient_flow",
+    "stochastic_gradient_descent",
+]

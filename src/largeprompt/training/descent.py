@@ -1,0 +1,188 @@
+"""Discrete training: gradient descent on the exact risk, and stochastic gradient descent on drawn prompts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import RunningTilt
+from largeprompt.training.flow import BLOW_UP, build
+from largeprompt.training.objective import Kind, Objective, make_objective
+from largeprompt.training.parameters import Parametrisation
+from largeprompt.training.risk import RiskError
+from largeprompt.training.task import GaussianTask
+from largeprompt.training.trajectory import Status, Trajectory
+
+CHUNK_NUMBERS = 2**22  # drawn at a time while a long prompt streams by
+
+
+def _recorded(steps: int, count: int) -> set[int]:
+    """Steps to record: the first, the last, and about ``count`` in all."""
+    return {round(i * steps / max(1, count - 1)) for i in range(count)} | {0, steps}
+
+
+def gradient_descent(
+    task: GaussianTask,
+    attention: Attention,
+    length: Any,
+    step_size: float,
+    steps: int,
+    *,
+    parametrisation: Kind | Parametrisation = "full",
+    record: int = 201,
+    points: int = 1024,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Trajectory:
+    """θ <- θ - step_size ∇R_L(θ) on the same exact risk as :func:`gradient_flow`; times are step numbers times the step size.
+
+    A step size that is too large is reported as status 'diverged', with the step; no NaN is returned.
+    """
+    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
+    objective, theta, several = make_objective(task, attention, length, parametrisation, points, seed)
+    wanted, kept, path = _recorded(steps, record), [0], [theta]
+    first = float(objective.gradient(theta)[0].max())
+    status, message = "finished", f"{steps} steps of {step_size:g}"
+    try:
+        for step in range(1, steps + 1):
+            risks, gradient = objective.gradient(theta)
+            following = theta - step_size * gradient
+            if not bool(torch.isfinite(following).all()) or float(risks.max()) > BLOW_UP * max(first, 1.0):
+                status, message = "diverged", _too_large(step, step_size)
+                break
+            theta = following
+            if step in wanted:
+                objective.gradient(theta)  # raises where the risk is not finite, before the point is kept
+                kept.append(step)
+                path.append(theta)
+            if progress is not None:
+                progress(step)
+    except KeyboardInterrupt:
+        status, message = "interrupted", f"interrupted after step {kept[-1]}"
+    except RiskError:
+        status, message = "diverged", _too_large(step, step_size)
+    config = {
+        "dynamics": "gradient descent",
+        "task": repr(task),
+        "step_size": step_size,
+        "steps": steps,
+        "points": points,
+        "seed": seed,
+    }
+    return _assemble(objective, kept, path, step_size, several, status, message, config)  # type: ignore[arg-type]
+
+
+def _too_large(step: int, step_size: float) -> str:
+    return f"diverged at step {step}: the step size {step_size:g} is too large; the limit is 2 over the largest Hessian eigenvalue"
+
+
+def _assemble(
+    objective: Objective,
+    kept: list[int],
+    path: list[Tensor],
+    step_size: float,
+    several: bool,
+    status: Status,
+    message: str,
+    config: dict[str, Any],
+) -> Trajectory:
+    finite = [i for i, theta in enumerate(path) if bool(torch.isfinite(theta).all()) and float(theta.abs().max()) < 1e100]
+    times = step_size * torch.tensor([float(kept[i]) for i in finite], dtype=torch.float64)
+    return build(objective, times, torch.stack([path[i] for i in finite]), several, status, message, config, None)
+
+
+def prompt_gradients(
+    task: GaussianTask, attention: Attention, length: int, batch: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V.
+
+    The gradients need the tilted mean m and covariance C alone: ∂/∂U = (V C)^T e z^T and ∂/∂V = e m^T, e the error. For linear
+    attention m = (1/L) Σ z_l z_l^T u and C = (1/L) Σ z_l z_l^T. Prompts too long for memory stream by in chunks.
+    """
+    chunk = max(1, CHUNK_NUMBERS // (batch * task.token_dim**2))
+    contexts, query, answer = task.draw_contexts(batch, generator)
+    parts = (task.draw_tokens(contexts, min(chunk, length - done), generator) for done in range(0, length, chunk))
+    with torch.no_grad():
+        U, V = attention.U.detach(), attention.V.detach()
+        u = query @ U.mT
+        if isinstance(attention, SoftmaxAttention):
+            states = (RunningTilt.of(u.unsqueeze(-2), tokens, covariance=True) for tokens in parts)
+            state = functools.reduce(RunningTilt.merge, states)
+            assert state.covariance is not None  # asked for above
+            mean, covariance = state.mean.squeeze(-2), state.covariance.squeeze(-3)
+        else:
+            covariance = functools.reduce(torch.add, (tokens.mT @ tokens for tokens in parts)) / length
+            mean = (covariance @ u.unsqueeze(-1)).squeeze(-1)
+        error = mean @ V.mT - answer  # (batch, o)
+        in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
+        in_v = error.mT @ mean / batch
+        return error.square().sum(-1).mean() / 2, in_u, in_v
+
+
+def stochastic_gradient_descent(
+    task: GaussianTask,
+    attention: Attention,
+    length: int,
+    step_size: float,
+    steps: int,
+    batch_size: int,
+    generator: torch.Generator,
+    *,
+    parametrisation: Kind | Parametrisation = "full",
+    optimizer: Literal["SGD", "Adam"] = "SGD",
+    record: int = 101,
+    points: int = 1024,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Trajectory:
+    """Train on freshly drawn prompts, ``batch_size`` at each step, by SGD or Adam of torch.optim.
+
+    This is the only place where prompts are drawn. The risks reported along the path are the exact ones. Prompts of 10^6 tokens
+    stream by in chunks.
+    """
+    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
+    batch_size = validation.integer("batch_size", batch_size)
+    tokens = int(validation.length("length", length))
+    validation.generator(generator, torch.device("cpu"))
+    if optimizer not in ("SGD", "Adam"):
+        raise InvalidArgumentError("optimizer", repr(optimizer), "'SGD' or 'Adam'")
+    objective, start, _ = make_objective(task, attention, tokens, parametrisation, points, seed)
+    theta = start.clone().requires_grad_()
+    stepper = getattr(torch.optim, optimizer)([theta], lr=step_size)
+    kind = type(attention)
+    wanted, kept, path = _recorded(steps, record), [0], [start]
+    status, message = "finished", f"{steps} steps of {step_size:g}"
+    try:
+        for step in range(1, steps + 1):
+            stepper.zero_grad()
+            U, V = objective.parametrisation.layer(theta)
+            if not bool(torch.isfinite(U).all() & torch.isfinite(V).all()):
+                status, message = "diverged", _too_large(step, step_size)
+                break
+            _, in_u, in_v = prompt_gradients(task, kind(U[0].detach(), V[0].detach()), tokens, batch_size, generator)
+            torch.autograd.backward([U[0], V[0]], [in_u, in_v])
+            stepper.step()
+            if step in wanted:
+                kept.append(step)
+                path.append(theta.detach().clone())
+            if progress is not None:
+                progress(step)
+    except KeyboardInterrupt:
+        status, message = "interrupted", f"interrupted after step {kept[-1]}"
+    config = {
+        "dynamics": optimizer,
+        "task": repr(task),
+        "step_size": step_size,
+        "steps": steps,
+        "batch_size": batch_size,
+        "points": points,
+        "seed": seed,
+    }
+    return _assemble(objective, kept, path, step_size, False, status, message, config)  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""Ways to parametrise a layer: what the gradient flow moves, and how U and V follow."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import Attention
+from largeprompt.errors import InvalidArgumentError
+
+
+class Parametrisation(abc.ABC):
+    """A map from a flat vector θ, shape (run, p), to U (run, D, D) and V (run, o, D)."""
+
+    @abc.abstractmethod
+    def start(self, attention: Attention) -> Tensor:
+        """θ at which the layer is ``attention``, shape (p,)."""
+
+    @abc.abstractmethod
+    def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """U and V at θ, differentiable."""
+
+    @abc.abstractmethod
+    def names(self) -> list[str]:
+        """Name of each entry of θ."""
+
+    def conserved(self, theta: Tensor) -> Tensor:
+        """A quantity that the infinite-prompt flow conserves, shape (run,): ‖v‖² - ‖U‖_F² for the (U, V) family."""
+        U, V = self.layer(theta)
+        return V.square().sum(dim=(-2, -1)) - U.square().sum(dim=(-2, -1))
+
+
+def _entries(name: str, *shape: int) -> list[str]:
+    indices = torch.cartesian_prod(*(torch.arange(size) for size in shape)).reshape(-1, len(shape)).tolist()
+    return [f"{name}[{', '.join(map(str, index))}]" for index in indices]
+
+
+@dataclasses.dataclass(frozen=True)
+class Full(Parametrisation):
+    """θ = (U, V), all entries free."""
+
+    dim: int
+    out: int
+
+    def start(self, attention: Attention) -> Tensor:
+        return torch.cat([attention.U.reshape(-1), attention.V.reshape(-1)]).to(torch.float64)
+
+    def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        U, V = theta.split([self.dim**2, self.out * self.dim], dim=-1)
+        return U.reshape(-1, self.dim, self.dim), V.reshape(-1, self.out, self.dim)
+
+    def names(self) -> list[str]:
+        return _entries("U", self.dim, self.dim) + _entries("V", self.out, self.dim)
+
+
+@dataclasses.dataclass(frozen=True)
+class Block(Parametrisation):
+    """θ = (A, b) with U = [[A, 0], [0, 0]] and V = (0, b): the family of the paper's Theorem 5.1, which the flow preserves."""
+
+    dim: int  # d, the inputs alone
+
+    def start(self, attention: Attention) -> Tensor:
+        d, U, V = self.dim, attention.U, attention.V
+        outside = max(float(U[d].abs().max()), float(U[:, d].abs().max()), float(V[0, :d].abs().max()))
+        if outside > 0:
+            given = f"an entry {outside:.3g} outside the blocks"
+            raise InvalidArgumentError("attention", given, "U = [[A, 0], [0, 0]], V = (0, b)", "Use the full parametrisation.")
+        return torch.cat([U[:d, :d].reshape(-1), V[0, d:]]).to(torch.float64)
+
+    def split(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """A (run, d, d) and b (run,)."""
+        return theta[..., :-1].reshape(-1, self.dim, self.dim), theta[..., -1]
+
+    def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        A, b = self.split(theta)
+        return torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.nn.functional.pad(b[:, None, None], (self.dim, 0))
+
+    def names(self) -> list[str]:
+        return [*_entries("A", self.dim, self.dim), "b"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Factorised(Parametrisation):
+    """θ = (K, Q, V, p): scores <Kx, Qz>/√width, values Vx, answer p·(Vx), each trained by itself, as in the authors' experiment.
+
+    Parameters
+    ----------
+    K, Q
+        Shape (width, D).
+    V
+        Shape (m, D).
+    readout
+        p, shape (o, m).
+    """
+
+    K: Tensor
+    Q: Tensor
+    V: Tensor
+    readout: Tensor
+
+    def __post_init__(self) -> None:
+        K = validation.last_dimensions("K", validation.tensor("K", self.K), ("width", "D"))
+        Q = validation.last_dimensions("Q", validation.tensor("Q", self.Q, like=K), tuple(K.shape), ", as K")
+        V = validation.last_dimensions("V", validation.tensor("V", self.V, like=K), ("m", K.shape[-1]), ", on the tokens of K")
+        readout = validation.tensor("readout", self.readout, like=K)
+        validation.last_dimensions("readout", readout, ("o", V.shape[-2]), ", on the values")
+        for name, value in (("K", K), ("Q", Q), ("V", V), ("readout", readout)):
+            object.__setattr__(self, name, value.detach().to(torch.float64))
+
+    @classmethod
+    def default(cls, dim: int, generator: torch.Generator) -> Factorised:
+        """PyTorch's default initialisation of linear layers, uniform on ±1/√D, for K, Q, V (D, D) and a read-out (1, D)."""
+        bound = 1 / math.sqrt(dim)
+
+        def draw(rows: int) -> Tensor:
+            return bound * (2 * torch.rand(rows, dim, generator=generator, dtype=torch.float64) - 1)
+
+        return cls(draw(dim), draw(dim), draw(dim), draw(1))
+
+    def start(self, attention: Attention | None = None) -> Tensor:
+        return torch.cat([part.reshape(-1) for part in (self.K, self.Q, self.V, self.readout)])
+
+    def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        shapes = [part.shape for part in (self.K, self.Q, self.V, self.readout)]
+        parts = theta.split([shape.numel() for shape in shapes], dim=-1)
+        K, Q, V, readout = (part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True))
+        return K.mT @ Q / math.sqrt(self.K.shape[0]), readout @ V
+
+    def names(self) -> list[str]:
+        parts: list[tuple[str, Any]] = [("K", self.K), ("Q", self.Q), ("V", self.V), ("readout", self.readout)]
+        return [entry for name, part in parts for entry in _entries(name, *part.shape)]
+
+    def conserved(self, theta: Tensor) -> Tensor:
+        """‖K‖² - ‖Q‖², which the flow conserves at every length."""
+        size = self.K.numel()
+        return theta[..., :size].square().sum(-1) - theta[..., size : 2 * size].square().sum(-1)

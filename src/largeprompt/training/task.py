@@ -1,0 +1,114 @@
+"""In-context learning tasks whose tokens are Gaussian given the context."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.training.risk import Contexts, context_risk, finite_length_excess, read_out
+
+SCRAMBLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class RiskEstimate:
+    """A risk averaged over Sobol points, with the standard error over independent scramblings."""
+
+    value: float
+    standard_error: float
+
+    def __repr__(self) -> str:
+        return f"RiskEstimate({self.value:.8g} ± {self.standard_error:.2g})"
+
+
+class GaussianTask(abc.ABC):
+    """A task whose prompt tokens are independent N(0, Γ_c) given the context c.
+
+    A subclass says what the contexts are (:meth:`contexts`) and how prompts are drawn (:meth:`draw_contexts`,
+    :meth:`draw_tokens`); exact risks at every length, for softmax and linear attention, and all that trains on them, follow.
+    """
+
+    @property
+    @abc.abstractmethod
+    def token_dim(self) -> int:
+        """Dimension D of the tokens."""
+
+    @property
+    @abc.abstractmethod
+    def target_dim(self) -> int:
+        """Dimension o of the answer: rows of V."""
+
+    @abc.abstractmethod
+    def contexts(self, points: int, seed: int) -> Contexts:
+        """Quasi-random contexts, ``points`` a power of two."""
+
+    @abc.abstractmethod
+    def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw what a prompt is about: contexts (batch, ...), queries (batch, D), answers (batch, o)."""
+
+    @abc.abstractmethod
+    def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
+        """Draw independent tokens of given contexts, shape (batch, length, D)."""
+
+    def sample(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw prompts: tokens (batch, length, D), queries (batch, D), answers (batch, o)."""
+        batch, length = validation.integer("batch", batch), validation.integer("length", length)
+        validation.generator(generator, torch.device("cpu"))
+        contexts, query, answer = self.draw_contexts(batch, generator)
+        return self.draw_tokens(contexts, length, generator), query, answer
+
+    def limit_risk(self, U: Tensor, V: Tensor) -> Tensor | None:
+        """Infinite-prompt risk of each run in closed form, shape (run,), where the task has one; it sharpens every average."""
+        return None
+
+    def check(self, attention: Attention) -> None:
+        """Refuse a layer of the wrong kind or shape."""
+        if not isinstance(attention, SoftmaxAttention | LinearAttention):
+            raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention or LinearAttention")
+        if attention.dim != self.token_dim or attention.V.shape[-2] != self.target_dim or len(attention.heads) > 1:
+            given = f"{attention!r}"
+            allowed = f"U acting on R^{self.token_dim}, V with {self.target_dim} rows, at most one leading dimension of runs"
+            raise InvalidArgumentError("attention", given, allowed)
+
+    def risks(self, U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool) -> Tensor:
+        """Risk of each run at its own length, shape (run,); U (run, D, D), V (run, o, D)."""
+        limit = self.limit_risk(U, V)
+        if limit is None:
+            return context_risk(U, V, contexts, lengths, softmax)
+        excess = finite_length_excess(read_out(U, V, contexts), lengths, softmax)
+        return limit + (excess * contexts.weight).sum(-1) / 2
+
+    def risk(self, attention: Attention, length: Any = math.inf, *, points: int = 4096, seed: int = 0) -> Tensor:
+        """Population risk ½ E‖read-out - answer‖² at a prompt length, the noise of the answer included.
+
+        Parameters
+        ----------
+        attention
+            SoftmaxAttention or LinearAttention; differentiable in U and V. A leading dimension of runs leads the result.
+        length
+            From 1 to 10^15, or ``math.inf``.
+        points, seed
+            Sobol points over the contexts, and their scrambling; :meth:`risk_estimate` tells the error that they leave.
+        """
+        self.check(attention)
+        length = validation.length("length", length, allow_infinity=True)
+        runs = attention.heads[0] if attention.heads else 1
+        U, V = (m.expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
+        softmax = isinstance(attention, SoftmaxAttention)
+        result = self.risks(U, V, self.contexts(points, seed), [length] * runs, softmax)
+        return result if attention.heads else result[0]
+
+    def risk_estimate(self, attention: Attention, length: Any = math.inf, *, points: int = 4096, seed: int = 0) -> RiskEstimate:
+        """Risk with a standard error, from eight independent scramblings of ``points`` Sobol points each."""
+        with torch.no_grad():
+            values = torch.stack([self.risk(attention, length, points=points, seed=seed + i) for i in range(SCRAMBLES)])
+        return RiskEstimate(float(values.mean()), float(values.std() / math.sqrt(SCRAMBLES)))
