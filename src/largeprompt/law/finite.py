@@ -190,8 +190,4 @@ def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple
     spread = mu.tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
     bias = -rate.unsqueeze(-1) * (values @ delta.unsqueeze(-1)).squeeze(-1)
     covariance = rate[..., None, None] * (values @ spread @ values.mT)
-    return bias, covariance, _trace(covariance), rate * _trace(spread), rate
-
-
-def _trace(matrix: Tensor) -> Tensor:
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    return bias, covariance, gaussian.trace(covariance), rate * gaussian.trace(spread), rate

@@ -16,7 +16,8 @@ from largeprompt.law.statistics import jacobian_statistics, output_statistics
 from largeprompt.measures import Gaussian
 
 
-def _trace(matrix: Tensor) -> Tensor:
+def trace(matrix: Tensor) -> Tensor:
+    """Trace of (..., n, n) matrices, shape (...)."""
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
@@ -42,8 +43,8 @@ def output_laws(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float
         statistics = output_statistics(length, sigma)
         y, along = statistics.collision, statistics.along
         covariance = y[..., None, None] * spread + (along - y**2)[..., None, None] * outer
-        mse = y * _trace(spread) + along * read.square().sum(-1)
-        without_values = y * _trace(mu.covariance) + along * shift.square().sum(-1)
+        mse = y * trace(spread) + along * read.square().sum(-1)
+        without_values = y * trace(mu.covariance) + along * shift.square().sum(-1)
         laws.append((-y.unsqueeze(-1) * read, covariance, mse, without_values, y))
     return laws
 
@@ -79,8 +80,8 @@ def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Te
     square = (weighted * rest.mT).sum(dim=(-2, -1))  # tr BG²
     return (
         statistics.spread * along * across
-        + statistics.cross * (along * _trace(rest) + across * _trace(weighted) + 2 * mixed)
+        + statistics.cross * (along * trace(rest) + across * trace(weighted) + 2 * mixed)
         - 2 * statistics.mixed * mixed
         + statistics.collision2 * square
-        + statistics.pairs * (_trace(weighted) * _trace(rest) + square)
+        + statistics.pairs * (trace(weighted) * trace(rest) + square)
     )

@@ -63,7 +63,9 @@ def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed:
         functions.append((np.exp(a * s - grown), np.hstack([kernel * (xi - center) ** b if b else kernel for b in orders])))
     results = [np.zeros((count, weight.shape[1])) for _, weight in functions]
     if len(scales) <= FEW_SCALES:  # no window matrix to share
-        for (values, weight), result in zip(functions, results, strict=True):
+        for j, ((values, weight), result) in enumerate(zip(functions, results, strict=True)):
+            if j == 1 and results[0].max() < 0.5:
+                continue  # φ itself is needed only where it is small
             for i, column in enumerate(weight.T):
                 result[:, i] = np.correlate(values, column, "valid")
     else:
@@ -165,7 +167,7 @@ def _integrate(length: float, scales: Array, center: Array, products: Sequence[t
     compute = _wide_blocks if scales.min() >= WIDE else _narrow_blocks
     lowest = min(sum(a for a, _ in terms) for terms in products)
     sigma = float(scales.max())
-    below, above = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + max(28.0, 42.0 / lowest), 5 + 10.5 * sigma
+    below, above = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + 44.0 / lowest, 5 + 10.5 * sigma
     if length >= 200:
         # 1 - φ >= P(s > 0)(1 - 1/e), so φ^{L-k} < e^{-45} once P(s > 0) = Φ(τ/σ) exceeds 80/L, for every scale of the batch
         quantile = NormalDist().inv_cdf(80 / length)
