@@ -96,8 +96,9 @@ def weight_moments(length: float, scale: Any, products: Sequence[Any], center: f
 def weight_moment(length: float, scale: Any, powers: Any, center: float = 0.0) -> Tensor:
     """E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j} for w = softmax(σξ), ξ_1..ξ_L standard normal.
 
-    Exact up to rounding: relative error below 1e-12 for lengths 1 to 10^15 and scales 0 to 10, and 1e-10 up to scale 40, unless
-    the terms of the moment themselves cancel. The cost does not depend on the length.
+    Exact up to rounding: relative error below 2e-12 against 40-digit arithmetic for lengths 2 to 10^15, scales 0.05 to 10 and up to
+    four terms, and below 1e-10 in identities up to scale 40, unless the terms of the moment themselves cancel. The cost does not
+    depend on the length.
 
     Parameters
     ----------
