@@ -216,13 +216,11 @@ def prompt_length(
 
     def errors(lengths: list[int]) -> list[float]:
         """Root mean squared distance to the aim at each length, or an upper bound of it."""
+        if target == "affine" and method == "exact":  # E‖T_L - A‖² = mse + 2 bias·(T - A) + ‖T - A‖²
+            law = finite_prompt(attention, mu, queries, lengths)
+            squared = law.mse + 2 * (law.bias * (limit - aim)).sum(-1)
+            return (squared.reshape(len(lengths), -1).mean(-1) + gap2).clamp_min(0.0).sqrt().tolist()
         mse = estimate(attention, mu, queries, lengths).reshape(len(lengths), -1).mean(-1)
-        if target == "limit":
-            return mse.sqrt().tolist()
-        if method == "exact":  # E‖T_L - A‖² = mse + 2 bias·(T - A) + ‖T - A‖²
-            bias = finite_prompt(attention, mu, queries, lengths).bias
-            cross = (bias * (limit - aim)).sum(-1).reshape(len(lengths), -1).mean(-1)
-            return (mse + 2 * cross + gap2).clamp_min(0.0).sqrt().tolist()
         return (mse.sqrt() + math.sqrt(gap2)).tolist()
 
     length, rmse, reason = _search(errors, tolerance)

@@ -215,6 +215,11 @@ def test_steps_that_are_too_large_are_reported_and_leave_no_nan():
         assert run.status == "diverged"
         assert "too large" in run.message
         assert bool(torch.isfinite(run.parameters).all() & torch.isfinite(run.risk).all())
+    drawn = lp.stochastic_gradient_descent(
+        task, blocks(2), 20, 50.0, 30, 16, torch.Generator().manual_seed(0), parametrisation="block", points=64
+    )
+    assert drawn.status == "diverged"
+    assert bool(torch.isfinite(drawn.parameters).all() & torch.isfinite(drawn.risk).all())
 
 
 @pytest.mark.parametrize(

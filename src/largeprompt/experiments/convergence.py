@@ -12,6 +12,7 @@ import torch
 import xarray as xr
 
 from largeprompt.attention import SoftmaxAttention, affine_limit
+from largeprompt.law import finite_prompt
 from largeprompt.measures import Empirical, Gaussian, GaussianMixture, Measure, Rademacher
 
 
@@ -50,13 +51,6 @@ class ConvergenceConfig:
     seed: int = 0
 
 
-def first_order_mse(mu: Measure, u: torch.Tensor, length: int) -> float:
-    """(ρ/L)(tr ∇²Λ(2u) + ‖∇Λ(2u) - ∇Λ(u)‖²), ρ = e^{Λ(2u) - 2Λ(u)}: leading mean squared error of a prompt of L tokens."""
-    rho = math.exp(float(mu.cgf(2 * u) - 2 * mu.cgf(u)))
-    shift = mu.tilted_mean(2 * u) - mu.tilted_mean(u)
-    return rho / length * float(mu.tilted_covariance(2 * u).trace() + shift.square().sum())
-
-
 def run(config: ConvergenceConfig, progress: Callable[[str], None] = lambda message: None) -> xr.Dataset:
     """Draw prompts of every length from every law and measure the distance of attention to its limit and to the affine read-out.
 
@@ -88,7 +82,7 @@ def run(config: ConvergenceConfig, progress: Callable[[str], None] = lambda mess
             squared = (output - limit).square().sum(-1)
             mse[i, j], error[i, j] = float(squared.mean()), float(squared.std() / math.sqrt(replicas))
             affine_mse[i, j] = float((output - affine).square().sum(-1).mean())
-            predicted[i, j] = first_order_mse(mu, attention.tilts(z), length)
+        predicted[i] = finite_prompt(attention, mu, z, config.lengths, expansion=True).mse.numpy()
     grid = ("law", "length")
     return xr.Dataset(
         {

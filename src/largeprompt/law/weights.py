@@ -53,7 +53,7 @@ def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed:
     right = math.ceil(right_reach / STEP)
     xi = STEP * np.arange(-left, right + 1)[:, None] / scales  # (s - τ)/σ, shape (v, scale)
     kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi)) / scales
-    s = np.minimum(start + STEP * np.arange(-left, right + count), LARGEST_EXPONENT + 1)  # what lies beyond is never used
+    s = np.minimum(start + STEP * np.arange(-left, right + count), LARGEST_EXPONENT + 1)  # beyond, all are 0 or 1 already
     grown = np.exp(s)
     functions: list[tuple[Array, Array]] = [(-np.expm1(-grown), kernel), (np.exp(-grown), kernel)]
     columns = {}

@@ -48,26 +48,21 @@ def gradient_descent(
     step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
     objective, theta, several = make_objective(task, attention, length, parametrisation, points, seed)
     wanted, kept, path = _recorded(steps, record), [0], [theta]
-    first = float(objective.gradient(theta)[0].max())
+    largest = _largest_risk(objective, theta)
     status, message = "finished", f"{steps} steps of {step_size:g}"
     try:
         for step in range(1, steps + 1):
-            risks, gradient = objective.gradient(theta)
-            following = theta - step_size * gradient
-            if not bool(torch.isfinite(following).all()) or float(risks.max()) > BLOW_UP * max(first, 1.0):
+            theta = theta - step_size * objective.gradient(theta)[1]
+            if not _sane(objective, theta, largest):
                 status, message = "diverged", _too_large(step, step_size)
                 break
-            theta = following
             if step in wanted:
-                objective.gradient(theta)  # raises where the risk is not finite, before the point is kept
                 kept.append(step)
                 path.append(theta)
             if progress is not None:
                 progress(step)
     except KeyboardInterrupt:
         status, message = "interrupted", f"interrupted after step {kept[-1]}"
-    except RiskError:
-        status, message = "diverged", _too_large(step, step_size)
     config = {
         "dynamics": "gradient descent",
         "task": repr(task),
@@ -77,6 +72,23 @@ def gradient_descent(
         "seed": seed,
     }
     return _assemble(objective, kept, path, step_size, several, status, message, config)  # type: ignore[arg-type]
+
+
+def _largest_risk(objective: Objective, start: Tensor) -> float:
+    """Risk above which a run counts as diverged."""
+    return BLOW_UP * max(1.0, float(objective.gradient(start)[0].max()))
+
+
+def _sane(objective: Objective, theta: Tensor, largest: float) -> bool:
+    """Whether the parameters are finite, and their exact risk is a number that is not absurd."""
+    if not bool(torch.isfinite(theta).all()):
+        return False
+    try:
+        with torch.no_grad():
+            risks = objective.risks(theta)
+    except RiskError:
+        return False
+    return bool((risks <= largest).all())
 
 
 def _too_large(step: int, step_size: float) -> str:
@@ -93,9 +105,8 @@ def _assemble(
     message: str,
     config: dict[str, Any],
 ) -> Trajectory:
-    finite = [i for i, theta in enumerate(path) if bool(torch.isfinite(theta).all()) and float(theta.abs().max()) < 1e100]
-    times = step_size * torch.tensor([float(kept[i]) for i in finite], dtype=torch.float64)
-    return build(objective, times, torch.stack([path[i] for i in finite]), several, status, message, config, None)
+    times = step_size * torch.tensor(kept, dtype=torch.float64)
+    return build(objective, times, torch.stack(path), several, status, message, config, None)
 
 
 def prompt_gradients(
@@ -156,20 +167,21 @@ def stochastic_gradient_descent(
     objective, start, _ = make_objective(task, attention, tokens, parametrisation, points, seed)
     theta = start.clone().requires_grad_()
     stepper = getattr(torch.optim, optimizer)([theta], lr=step_size)
-    kind = type(attention)
+    kind, largest = type(attention), _largest_risk(objective, start)
     wanted, kept, path = _recorded(steps, record), [0], [start]
     status, message = "finished", f"{steps} steps of {step_size:g}"
     try:
         for step in range(1, steps + 1):
             stepper.zero_grad()
             U, V = objective.parametrisation.layer(theta)
-            if not bool(torch.isfinite(U).all() & torch.isfinite(V).all()):
-                status, message = "diverged", _too_large(step, step_size)
-                break
             _, in_u, in_v = prompt_gradients(task, kind(U[0].detach(), V[0].detach()), tokens, batch_size, generator)
             torch.autograd.backward([U[0], V[0]], [in_u, in_v])
             stepper.step()
-            if step in wanted:
+            recorded = step in wanted
+            if not bool(torch.isfinite(theta).all()) or (recorded and not _sane(objective, theta.detach(), largest)):
+                status, message = "diverged", _too_large(step, step_size)
+                break
+            if recorded:
                 kept.append(step)
                 path.append(theta.detach().clone())
             if progress is not None:
