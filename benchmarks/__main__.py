@@ -8,7 +8,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-SUITES = {"empirical": "Finite prompts as measures (`Empirical`)", "finite_prompts": "The exact law, and sampling"}
+SUITES = {
+    "empirical": "Finite prompts as measures (`Empirical`)",
+    "finite_prompts": "The exact law, and sampling",
+    "training": "In-context learning",
+}
 
 
 def main() -> None:

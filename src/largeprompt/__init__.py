@@ -3,7 +3,8 @@
 Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product
 Operators        SoftmaxAttention (with error_bar for a real prompt), LinearAttention, affine_limit
 Finite prompts   finite_prompt (exact), weight_moment, regime; certificate, jacobian_certificate (proved bounds); sample_prompts
-In-context       LinearRegression, GaussianTask (exact risks); gradient_flow, gradient_descent, stochastic_gradient_descent
+In-context       LinearRegression, GaussianTask (exact risks); gradient_flow, tube, gradient_descent,
+                 stochastic_gradient_descent
 Planning         prompt_length (how long is long enough), query_average (mean over random queries)
 To extend        Measure (any law), ScalarLaw (one coordinate), largeprompt.testing (the checks that every law passes)
 Errors           LargePromptError and its kinds: InvalidArgumentError, TiltDomainError, NoMomentError
@@ -40,9 +41,11 @@ from largeprompt.training import (
     GaussianTask,
     LinearRegression,
     Trajectory,
+    Tube,
     gradient_descent,
     gradient_flow,
     stochastic_gradient_descent,
+    tube,
 )
 
 __version__ = "0.2.0"
@@ -81,6 +84,7 @@ __all__ = [
     "StudentTLaw",
     "TiltDomainError",
     "Trajectory",
+    "Tube",
     "Uniform",
     "UniformLaw",
     "affine_limit",
@@ -94,6 +98,7 @@ __all__ = [
     "regime",
     "sample_prompts",
     "stochastic_gradient_descent",
+    "tube",
     "weight_moment",
     "weight_moments",
 ]

@@ -7,6 +7,7 @@ from largeprompt.training.regression import LinearRegression
 from largeprompt.training.risk import Contexts, RiskError
 from largeprompt.training.task import GaussianTask, RiskEstimate
 from largeprompt.training.trajectory import Trajectory
+from largeprompt.training.tube import Tube, tube
 
 __all__ = [
     "Block",
@@ -19,7 +20,9 @@ __all__ = [
     "RiskError",
     "RiskEstimate",
     "Trajectory",
+    "Tube",
     "gradient_descent",
     "gradient_flow",
     "stochastic_gradient_descent",
+    "tube",
 ]

@@ -21,7 +21,7 @@ from largeprompt.training.task import GaussianTask
 from largeprompt.training.trajectory import Status, Trajectory
 
 Array = NDArray[np.float64]
-SMALL = 80  # parameters up to which a Hessian is worth its cost
+SMALL = 150  # parameters up to which a Hessian is worth its cost
 BLOW_UP = 1e6  # times the first risk: a flow cannot do that, so that numbers have gone wrong
 
 
@@ -88,8 +88,11 @@ def gradient_flow(
         raise InvalidArgumentError("method", repr(method), f"'auto' or one of {', '.join(solvers)}")
     reported = _report_times(times, until)
 
+    latest: list[Tensor] = []  # risks and gradients of the last evaluation, within the solver's error of those of its last step
+
     def slope(_: float, flat: Array) -> Array:
-        return -objective.gradient(torch.from_numpy(flat).reshape(runs, size))[1].reshape(-1).numpy()
+        latest[:] = objective.gradient(torch.from_numpy(flat).reshape(runs, size))
+        return -latest[1].reshape(-1).numpy()
 
     options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance / 1000}
     if method in ("BDF", "Radau"):
@@ -106,8 +109,7 @@ def gradient_flow(
             pieces.append(solver.dense_output())
             if progress is not None:
                 progress(float(solver.t))
-            theta = torch.from_numpy(solver.y).reshape(runs, size)
-            risks, gradient = objective.gradient(theta)
+            risks, gradient = latest
             if not bool(torch.isfinite(risks).all()) or float(risks.max()) > BLOW_UP * max(first, 1.0):
                 status, message = "diverged", f"the risk is {float(risks.max()):.3g} at time {solver.t:g}"
                 break

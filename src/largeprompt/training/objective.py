@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,8 +13,11 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.training.calibration import calibrated_weights
+from largeprompt.training.derivatives import closed_derivatives, layer_derivatives, rows
 from largeprompt.training.parameters import Block, Factorised, Full, Parametrisation
 from largeprompt.training.regression import LinearRegression
+from largeprompt.training.risk import LayerDerivatives, RiskError
 from largeprompt.training.task import GaussianTask
 
 Kind = Literal["full", "block"]
@@ -26,23 +30,59 @@ class Objective:
     lengths: tuple[float, ...]
     softmax: bool
     parametrisation: Parametrisation
-    risks: Callable[[Tensor], Tensor]
+    layer: Callable[[Tensor], tuple[Tensor, Tensor]]
+    derivatives: Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
+    floor: float  # no layer has a risk below this, the noise of the answer
+    jacobian: Tensor | None  # of (U, V) in θ, shape (1, m, p), where the map is linear
+
+    def _evaluate(self, U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
+        found = self.derivatives(U.detach(), V.detach(), hessian)
+        least = float(found.value.min())
+        if least < self.floor * (1 - 1e-9) - 1e-12:
+            raise RiskError(
+                f"risk: {least:.6g}, below the noise {self.floor:.6g} of the answer: too few points for scores this large. "
+                "Use more points."
+            )
+        return found
+
+    def risks(self, theta: Tensor) -> Tensor:
+        """Risks (run,), without derivatives."""
+        return self._evaluate(*self.layer(theta.detach()), False).value
 
     def gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Risks (run,) and their gradients (run, p)."""
         with torch.enable_grad():
-            point = theta.detach().clone().requires_grad_()
-            risks = self.risks(point)
-            (gradient,) = torch.autograd.grad(risks.sum(), point)
-        return risks.detach(), gradient
+            point = theta.detach().requires_grad_()
+            U, V = self.layer(point)
+            found = self._evaluate(U, V, False)
+            (gradient,) = torch.autograd.grad([U, V], point, [found.in_u, found.in_v])
+        return found.value, gradient
 
     def hessian(self, theta: Tensor) -> Tensor:
-        """Hessians of the risks, shape (run, p, p): runs do not interact, so p backward passes serve all of them."""
+        """Hessians of the risks, shape (run, p, p): J^T H J with J the Jacobian of (U, V), and the curvature of the map itself."""
         with torch.enable_grad():
-            point = theta.detach().clone().requires_grad_()
-            (gradient,) = torch.autograd.grad(self.risks(point).sum(), point, create_graph=True)
-            rows = [torch.autograd.grad(gradient[:, i].sum(), point, retain_graph=True)[0] for i in range(theta.shape[-1])]
-        return torch.stack(rows, dim=-2)
+            point = theta.detach().requires_grad_()
+            U, V = self.layer(point)
+            found = self._evaluate(U, V, True)
+            assert found.second is not None  # asked for
+            if self.jacobian is not None:
+                return self.jacobian.mT @ found.second @ self.jacobian
+            flat, slopes = _flat(U, V), _flat(found.in_u, found.in_v)
+            jacobian = rows(flat, point)
+            (pulled,) = torch.autograd.grad(flat, point, slopes, create_graph=True)
+            return (jacobian.mT @ found.second @ jacobian + rows(pulled, point)).detach()
+
+
+def _flat(U: Tensor, V: Tensor) -> Tensor:
+    return torch.cat([U.reshape(len(U), -1), V.reshape(len(V), -1)], -1)
+
+
+def _linear_jacobian(layer: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor) -> Tensor | None:
+    """Jacobian of a map that is linear in θ, else None."""
+    eye = torch.eye(start.shape[-1], dtype=start.dtype)
+    columns = _flat(*layer(eye))
+    linear = torch.allclose(_flat(*layer(start)), start @ columns, rtol=1e-12, atol=1e-14)
+    return columns.mT.unsqueeze(0) if linear and not bool(_flat(*layer(0 * eye)).any()) else None
 
 
 def make_objective(
@@ -62,19 +102,58 @@ def make_objective(
     lengths, several = validation.lengths("length", length, allow_infinity=True)
     softmax = isinstance(attention, SoftmaxAttention)
     chosen = _parametrisation(task, parametrisation)
-    start = chosen.start(attention).detach()
+    start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
+    quadratic = not softmax or all(math.isinf(one) for one in lengths)
     if isinstance(chosen, Block) and isinstance(task, LinearRegression):
-        queries = task.block_queries(points, seed)
+        contexts = task.block_contexts(task.quadratic_queries() if quadratic else task.block_queries(points, seed))
 
-        def risks(theta: Tensor) -> Tensor:
-            return task.block_risks(*chosen.split(theta), queries, lengths, softmax)
-    else:
-        contexts = task.contexts(points, seed)
+        def block_layer(theta: Tensor) -> tuple[Tensor, Tensor]:
+            return task.block_layer(*chosen.split(theta))
 
-        def risks(theta: Tensor) -> Tensor:
-            return task.risks(*chosen.layer(theta), contexts, lengths, softmax)
+        def averaged(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
+            return layer_derivatives(U, V, contexts, lengths, softmax, limit=True, hessian=hessian)
 
-    return Objective(tuple(lengths), softmax, chosen, risks), start.expand(len(lengths), -1).clone(), several
+        return (
+            Objective(
+                tuple(lengths), softmax, chosen, block_layer, averaged, contexts.noise / 2, _linear_jacobian(block_layer, start)
+            ),
+            start,
+            several,
+        )
+    derivatives, noise = _derivatives(task, *chosen.layer(start), lengths, softmax, points, seed)
+    return (
+        Objective(tuple(lengths), softmax, chosen, chosen.layer, derivatives, noise / 2, _linear_jacobian(chosen.layer, start)),
+        start,
+        several,
+    )
+
+
+def _derivatives(
+    task: GaussianTask, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, points: int, seed: int
+) -> tuple[Callable[[Tensor, Tensor, bool], LayerDerivatives], float]:
+    """Derivatives of the risk in (U, V), from closed forms where the task has them, and the noise of the answer."""
+    if not softmax and task.linear_risk(U, V, lengths) is not None:
+
+        def linear_risk(U: Tensor, V: Tensor) -> Tensor:
+            risk = task.linear_risk(U, V, lengths)
+            assert risk is not None  # a task has its closed form at every U and V
+            return risk
+
+        return lambda U, V, hessian: closed_derivatives(linear_risk, U, V, hessian=hessian), task.contexts(1, seed).noise
+    closed = task.limit_risk(U, V) is not None
+    contexts = task.contexts(points, seed)
+    contexts = dataclasses.replace(contexts, weight=calibrated_weights(task.calibration(contexts)))
+
+    def limit_risk(U: Tensor, V: Tensor) -> Tensor:
+        risk = task.limit_risk(U, V)
+        assert risk is not None  # as above
+        return risk
+
+    def derivatives(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
+        found = layer_derivatives(U, V, contexts, lengths, softmax, limit=not closed, hessian=hessian)
+        return found + closed_derivatives(limit_risk, U, V, hessian=hessian) if closed else found
+
+    return derivatives, contexts.noise
 
 
 def _parametrisation(task: GaussianTask, wanted: Kind | Parametrisation) -> Parametrisation:

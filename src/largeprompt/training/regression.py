@@ -15,7 +15,7 @@ from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, sobol_points
 from largeprompt.measures.gaussian import square_root
-from largeprompt.training.risk import Contexts, ReadOut, finite_length_excess
+from largeprompt.training.risk import Contexts, ReadOut, context_risk, finite_length_excess
 from largeprompt.training.task import GaussianTask
 
 
@@ -24,6 +24,10 @@ def _isotropic(matrix: Tensor) -> float | None:
     scale = matrix.diagonal().mean()
     multiple = torch.allclose(matrix, scale * torch.eye(matrix.shape[-1], dtype=matrix.dtype), rtol=1e-13, atol=1e-14)
     return float(scale) if multiple else None
+
+
+def _standard(dim: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64)
 
 
 def _normal(generator: torch.Generator, *shape: int) -> Tensor:
@@ -120,8 +124,7 @@ class LinearRegression(GaussianTask):
         return Contexts(self._token_covariance(w), query, (w * x).sum(-1, keepdim=True), weight, self.noise_variance)
 
     def contexts(self, points: int, seed: int) -> Contexts:
-        eye = torch.eye(2 * self.dim, dtype=torch.float64)
-        normal = sobol_points(Gaussian(torch.zeros(2 * self.dim, dtype=torch.float64), eye), points, seed)
+        normal = sobol_points(Gaussian(*_standard(2 * self.dim)), points, seed)
         w = normal[:, : self.dim] @ square_root(self.prior_covariance).mT
         x = normal[:, self.dim :] @ square_root(self._query).mT
         return self._contexts(w, x, torch.full((points,), 1 / points, dtype=torch.float64))
@@ -148,50 +151,105 @@ class LinearRegression(GaussianTask):
         y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * _normal(generator, len(contexts), length, 1)
         return torch.cat([x, y], -1)
 
-    def limit_risk(self, U: Tensor, V: Tensor) -> Tensor:
-        """Infinite-prompt risk in closed form for any U and v.
+    def calibration(self, contexts: Contexts) -> Tensor:
+        """x_i x_j times 1, w_k, w_k w_l, S w_k and S², S = w^TΣw, less their means: what an infinite prompt's risk is made of."""
+        d, sigma, prior = self.dim, self.covariance, self.prior_covariance
+        x, w = contexts.query[:, :d], torch.linalg.solve(sigma, contexts.covariance[:, :d, d].mT).mT
+        i, j = torch.triu_indices(d, d)
+        mean, square = self._size_moments()
+        size = ((w @ sigma * w).sum(-1) / mean.clamp_min(1e-300)).unsqueeze(-1)
+        one, none = torch.ones_like(size), w.new_zeros(d)
+        inner = torch.cat([one, w, w[:, i] * w[:, j], size * w, size**2], -1)
+        expected = torch.cat([one[0], none, prior[i, j], none, (square / mean.square().clamp_min(1e-300)).reshape(1)])
+        values = (x[:, i] * x[:, j]).unsqueeze(-1) * inner.unsqueeze(-2)
+        return (values - self._query[i, j].unsqueeze(-1) * expected).reshape(len(x), -1)
 
-        The read-out is x_q·c(w), so that the error is x_q·(c0 + C1 w + k w^TΣw) with k = v_y U_yx, c0 = U_xx^TΣv_x + s²k,
-        C1 = v_y U_xx^TΣ + U_yx (Σv_x)^T - I, and moments of w ~ N(0, W) up to the fourth give its mean square.
-        """
-        d, sigma, prior, query = self.dim, self.covariance, self.prior_covariance, self._query
+    def _size_moments(self) -> tuple[Tensor, Tensor]:
+        """E S and E S² of S = w^TΣw."""
+        product = self.covariance @ self.prior_covariance
+        mean = torch.trace(product)
+        return mean, mean**2 + 2 * torch.trace(product @ product)
+
+    def _read_off(self, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """c0 (run, d), C1 (run, d, d), k (run, d): the infinite prompt reads x_q·(c0 + C1 w + k w^TΣw)."""
+        d, sigma = self.dim, self.covariance
         v_x, v_y = V[..., 0, :d], V[..., 0, d, None]
         matrix, row = U[..., :d, :d], U[..., d, :d]  # U_xx, U_yx
         moved = v_x @ sigma
         k = v_y * row
         c0 = (moved.unsqueeze(-2) @ matrix).squeeze(-2) + self.noise_variance * k
-        eye = torch.eye(d, dtype=U.dtype)
-        c1 = v_y.unsqueeze(-1) * (matrix.mT @ sigma) + row.unsqueeze(-1) * moved.unsqueeze(-2) - eye
-        product = sigma @ prior
-        mean = torch.trace(product)  # E w^TΣw
-        square = mean**2 + 2 * torch.trace(product @ product)
-        sized = (c0 @ query * c0).sum(-1) + (c1.mT @ query @ c1 @ prior).diagonal(dim1=-2, dim2=-1).sum(-1)
-        twice = sized + square * (k @ query * k).sum(-1) + 2 * mean * (c0 @ query * k).sum(-1)
-        return (twice + self.noise_variance) / 2
+        return c0, v_y.unsqueeze(-1) * (matrix.mT @ sigma) + row.unsqueeze(-1) * moved.unsqueeze(-2), k
+
+    def _mean_square(self, c0: Tensor, c1: Tensor, k: Tensor) -> Tensor:
+        """E (x_q·(c0 + C1 w + k w^TΣw))², by the moments of w ~ N(0, W) up to the fourth."""
+        query, (mean, square) = self._query, self._size_moments()
+        sized = (c0 @ query * c0).sum(-1) + (c1.mT @ query @ c1 @ self.prior_covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
+        return sized + square * (k @ query * k).sum(-1) + 2 * mean * (c0 @ query * k).sum(-1)
+
+    def limit_risk(self, U: Tensor, V: Tensor) -> Tensor:
+        """Infinite-prompt risk in closed form for any U and v.
+
+        The read-out is x_q·(c0 + C1 w + k w^TΣw) with k = v_y U_yx, c0 = U_xx^TΣv_x + s²k, C1 = v_y U_xx^TΣ + U_yx (Σv_x)^T, so
+        that the error has C1 - I instead of C1, and moments of w ~ N(0, W) up to the fourth give its mean square.
+        """
+        c0, c1, k = self._read_off(U, V)
+        return (self._mean_square(c0, c1 - torch.eye(self.dim, dtype=U.dtype), k) + self.noise_variance) / 2
+
+    def linear_risk(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor:
+        """Risk of linear attention in closed form: the limit and (E V2 q + E a²)/(2L).
+
+        V2 = v^TΓv and q averaged over x_q are both α + β·w + γ w^TΣw, with M = UΣ_qU^T in the place of vv^T for q.
+        """
+        d, s2, sigma = self.dim, self.noise_variance, self.covariance
+        mean, square = self._size_moments()
+
+        def quadratic(M: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """tr ΓM = α + β·w + γS for a symmetric M (run, D, D)."""
+            constant = (sigma * M[..., :d, :d]).sum((-2, -1)) + s2 * M[..., d, d]
+            return constant, 2 * M[..., :d, d] @ sigma, M[..., d, d]
+
+        a, b, c = quadratic(V.mT @ V)
+        a1, b1, c1 = quadratic(U[..., :d] @ self._query @ U[..., :d].mT)
+        product = a * a1 + (b @ self.prior_covariance * b1).sum(-1) + mean * (a * c1 + a1 * c) + square * c * c1
+        inverse = torch.tensor([0.0 if math.isinf(length) else 1 / length for length in lengths], dtype=U.dtype)
+        return self.limit_risk(U, V) + inverse * (product + self._mean_square(*self._read_off(U, V))) / 2
+
+    def block_layer(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """U and V whose risk in :meth:`block_contexts` is that of U = [[A, 0], [0, 0]], v = (0, b), w averaged out.
+
+        With W = RR^T the answers R^Tx and the read-out V = b diag(R^T, s) on tokens N(0, diag(Σ, 1)) have the same ‖a‖², a·t and
+        V2 as averages over w ~ N(0, W) of the squares that they stand for; A (run, d, d), b (run,).
+        """
+        pad = torch.nn.functional.pad
+        root = pad(square_root(self.prior_covariance).mT, (0, 1, 0, 1))
+        root[-1, -1] = math.sqrt(self.noise_variance)
+        return pad(A, (0, 1, 0, 1)), b[:, None, None] * root
+
+    def block_contexts(self, x: Tensor) -> Contexts:
+        """Contexts of given queries x (n, d) for :meth:`block_layer`: w enters through its covariance alone."""
+        covariance = torch.nn.functional.pad(self.covariance, (0, 1, 0, 1))
+        covariance[-1, -1] = 1.0
+        query = torch.nn.functional.pad(x, (0, 1))
+        target = torch.nn.functional.pad(x @ square_root(self.prior_covariance), (0, 1))
+        weight = torch.full((len(x),), 1 / len(x), dtype=torch.float64)
+        return Contexts(covariance.unsqueeze(0), query, target, weight, self.noise_variance)
 
     def block_risks(self, A: Tensor, b: Tensor, x: Tensor, lengths: Sequence[float], softmax: bool) -> Tensor:
-        """Risks at U = [[A, 0], [0, 0]], V = (0, b), averaged over queries x (n, d) alone: w enters through its covariance.
-
-        A finite length adds to twice the risk f (b²(tr WΣ + s²) - b² g^TWg + 2b x^TWg) - 6h b² g^TWg, with g = ΣAx and
-        q = x^TA^TΣAx; A (run, d, d), b (run,).
-        """
-        turned = x @ A.mT
-        g = turned @ self.covariance
-        prior, b = self.prior_covariance, b.unsqueeze(-1)
-        spread = torch.trace(prior @ self.covariance) + self.noise_variance
-        zero = torch.zeros_like(turned[..., 0])
-        read = ReadOut(
-            (g * turned).sum(-1), b**2 * (g @ prior * g).sum(-1), b * (x @ prior * g).sum(-1), b**2 * spread + zero, zero
-        )
-        excess = finite_length_excess(read, lengths, softmax).mean(-1)
-        d = self.dim
-        U = torch.nn.functional.pad(A, (0, 1, 0, 1))
-        V = torch.cat([b.new_zeros(*b.shape[:-1], d), b], -1).unsqueeze(-2)
-        return self.limit_risk(U, V) + excess / 2
+        """Risks at U = [[A, 0], [0, 0]], V = (0, b), averaged over queries x (n, d) alone; A (run, d, d), b (run,)."""
+        return context_risk(*self.block_layer(A, b), self.block_contexts(x), lengths, softmax)
 
     def block_queries(self, points: int, seed: int) -> Tensor:
-        """Sobol points of the query law, for :meth:`block_risks`."""
-        return sobol_points(Gaussian(torch.zeros(self.dim, dtype=torch.float64), self._query), points, seed)
+        """Sobol points of the query law with its covariance exactly, so that the infinite prompt's risk is exact on them."""
+        normal = sobol_points(Gaussian(*_standard(self.dim)), points, seed)
+        if points <= self.dim:
+            return normal @ square_root(self._query).mT
+        factor = torch.linalg.cholesky(normal.mT @ normal / points)
+        white: Tensor = torch.linalg.solve_triangular(factor, normal.mT, upper=False).mT
+        return white @ square_root(self._query).mT
+
+    def quadratic_queries(self) -> Tensor:
+        """d queries on which quadratic forms average as under their law: enough for linear attention and infinite prompts."""
+        return math.sqrt(self.dim) * square_root(self._query).mT
 
     def isotropic_risk(self, a: Tensor, b: Tensor, length: Any = math.inf, *, softmax: bool = True, step: float = 0.02) -> Tensor:
         """Risk at A = aI for Σ, Σ_q, W multiples of the identity: a one-dimensional integral over ‖x_q‖; a, b of shape (run,)."""

@@ -26,7 +26,7 @@ class Contexts:
     Attributes
     ----------
     covariance
-        Γ_i, shape (n, D, D).
+        Γ_i, shape (n, D, D); (1, D, D) where all contexts share it.
     query
         z_i, shape (n, D).
     target
@@ -45,6 +45,20 @@ class Contexts:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class LayerDerivatives:
+    """A risk of several runs and its derivatives in (U, V): (run,), (run, D, D), (run, o, D), and (run, p, p) where asked."""
+
+    value: Tensor
+    in_u: Tensor
+    in_v: Tensor
+    second: Tensor | None
+
+    def __add__(self, other: LayerDerivatives) -> LayerDerivatives:
+        second = None if self.second is None or other.second is None else self.second + other.second
+        return LayerDerivatives(self.value + other.value, self.in_u + other.in_u, self.in_v + other.in_v, second)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class ReadOut:
     """What the risk needs of one layer in every context, each (run, n): q, ‖a‖², a·t, V2, ‖a - t‖² + noise."""
 
@@ -55,12 +69,17 @@ class ReadOut:
     limit: Tensor
 
 
+def move(covariance: Tensor, u: Tensor) -> Tensor:
+    """Γ_i u_i for covariance (n, D, D) or a common (1, D, D), and u (run, n, D)."""
+    return u @ covariance[0] if len(covariance) == 1 else torch.einsum("nij,rnj->rni", covariance, u)
+
+
 def read_out(U: Tensor, V: Tensor, contexts: Contexts) -> ReadOut:
     """With u = Uz: q = u^TΓu, a = VΓu, V2 = tr VΓV^T, t the target; U (run, D, D), V (run, o, D)."""
     u = contexts.query @ U.mT  # (run, n, D)
-    moved = torch.einsum("nij,rnj->rni", contexts.covariance, u)  # Γu
+    moved = move(contexts.covariance, u)  # Γu
     read = moved @ V.mT  # a
-    spread = torch.einsum("nij,rij->rn", contexts.covariance, V.mT @ V)
+    spread = torch.einsum("nij,rij->rn", contexts.covariance, V.mT @ V).expand(moved.shape[:-1])
     return ReadOut(
         (u * moved).sum(-1).clamp_min(0.0),
         read.square().sum(-1),
@@ -68,6 +87,14 @@ def read_out(U: Tensor, V: Tensor, contexts: Contexts) -> ReadOut:
         spread,
         contexts.noise + (read - contexts.target).square().sum(-1),
     )
+
+
+def covered_tables(lengths: Sequence[float], q: Tensor) -> WeightTables:
+    """Tables of the weight moments that reach every score variance in q, shape (length, n)."""
+    largest = float(q.detach().max())
+    if not largest <= LARGEST_SCORE_VARIANCE:
+        raise RiskError(f"risk: a score variance of {largest:.3g}; the parameters have run away. Use a smaller step or start.")
+    return WeightTables.reaching(lengths, largest)
 
 
 def finite_length_excess(read: ReadOut, lengths: Sequence[float], softmax: bool) -> Tensor:
@@ -82,10 +109,7 @@ def finite_length_excess(read: ReadOut, lengths: Sequence[float], softmax: bool)
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     if not finite:
         return torch.zeros_like(q)
-    largest = float(q.detach()[finite].max())
-    if not largest <= LARGEST_SCORE_VARIANCE:
-        raise RiskError(f"risk: a score variance of {largest:.3g}; the parameters have run away. Use a smaller step or start.")
-    f, h = WeightTables.reaching([lengths[i] for i in finite], largest)(q[finite])
+    f, h = covered_tables([lengths[i] for i in finite], q[finite])(q[finite])
     excess = f * (read.spread - read.size + 2 * read.agreement)[finite] - 6 * h * read.size[finite]
     return excess if len(finite) == len(lengths) else torch.zeros_like(q).index_copy(0, torch.tensor(finite), excess)
 

@@ -54,11 +54,10 @@ class WeightTables:
         values, slopes = (torch.stack([node[i] for node in nodes], dim=1) for i in (0, 1))
         return cls(tuple(lengths), largest, math.log1p(largest) / (values.shape[-1] - 1), values, slopes)
 
-    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """f(q) and h(q) for q of shape (length, ...), at most ``largest``."""
+    def _cubics(self, q: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Position t in the cell, in steps, and the four coefficients of log f and h/f there, each (2, length, ...)."""
         position = torch.log1p(q) / self.step
         cell = position.detach().floor().clamp(0, self.values.shape[-1] - 2).long()
-        t = position - cell
         flat = cell.reshape(1, len(self.lengths), -1).expand(2, -1, -1)
 
         def at(table: Tensor, offset: int) -> Tensor:
@@ -66,6 +65,27 @@ class WeightTables:
 
         left, change = at(self.values, 0), at(self.values, 1) - at(self.values, 0)
         a, b = at(self.slopes, 0) * self.step, at(self.slopes, 1) * self.step
-        log_f, ratio = left + t * (a + t * ((3 * change - 2 * a - b) + t * (a + b - 2 * change)))
+        return position - cell, (left, a, 3 * change - 2 * a - b, a + b - 2 * change)
+
+    def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """f(q) and h(q) for q of shape (length, ...), at most ``largest``; differentiable."""
+        t, (c0, c1, c2, c3) = self._cubics(q)
+        log_f, ratio = c0 + t * (c1 + t * (c2 + t * c3))
         f = torch.exp(log_f)
         return f, f * ratio
+
+    def derivatives(self, q: Tensor, order: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """f, f', ... and h, h', ... in q up to the first or second order, those of the interpolant, without autograd."""
+        t, (c0, c1, c2, c3) = self._cubics(q)
+        rate = 1 / (self.step * (1 + q))  # dt/dq; d²t/dq² = -rate² step
+        log_f, ratio = c0 + t * (c1 + t * (c2 + t * c3))
+        in_t = c1 + t * (2 * c2 + 3 * t * c3)
+        log_f1, ratio1 = in_t * rate
+        f = torch.exp(log_f)
+        f1 = f * log_f1
+        first = (f, f1), (f * ratio, f1 * ratio + f * ratio1)
+        if order == 1:
+            return first
+        log_f2, ratio2 = ((2 * c2 + 6 * t * c3) - in_t * self.step) * rate**2
+        f2 = f * (log_f2 + log_f1**2)
+        return (*first[0], f2), (*first[1], f2 * ratio + 2 * f1 * ratio1 + f * ratio2)

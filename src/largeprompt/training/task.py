@@ -70,6 +70,14 @@ class GaussianTask(abc.ABC):
         """Infinite-prompt risk of each run in closed form, shape (run,), where the task has one; it sharpens every average."""
         return None
 
+    def linear_risk(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor | None:
+        """Risk of linear attention in closed form, shape (run,), where the task has one."""
+        return None
+
+    def calibration(self, contexts: Contexts) -> Tensor:
+        """Functions of the contexts, less their means, that a training run averages exactly, shape (n, k); none here."""
+        return contexts.weight.new_zeros(len(contexts.weight), 0)
+
     def check(self, attention: Attention) -> None:
         """Refuse a layer of the wrong kind or shape."""
         if not isinstance(attention, SoftmaxAttention | LinearAttention):
@@ -81,6 +89,8 @@ class GaussianTask(abc.ABC):
 
     def risks(self, U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool) -> Tensor:
         """Risk of each run at its own length, shape (run,); U (run, D, D), V (run, o, D)."""
+        if not softmax and (closed := self.linear_risk(U, V, lengths)) is not None:
+            return closed
         limit = self.limit_risk(U, V)
         if limit is None:
             return context_risk(U, V, contexts, lengths, softmax)

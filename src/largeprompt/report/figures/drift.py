@@ -6,9 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from largeprompt.report.figures.style import COLOURS, house_style
-
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)))
+from largeprompt.report.figures.style import COLOURS, DASHES, house_style, length_label
 
 
 def drift_figure(data: xr.Dataset) -> Figure:
@@ -18,9 +16,8 @@ def drift_figure(data: xr.Dataset) -> Figure:
         left, right = figure.subplots(1, 2)
         shown = data.isel(time=slice(1, None))
         for i, length in enumerate(data.length.values):
-            name = r"$L=\infty$" if np.isinf(length) else f"$L=10^{{{np.log10(length):.0f}}}$"
             colour, dash = ("black", "-") if np.isinf(length) else (COLOURS[i], DASHES[i])
-            left.plot(shown.time, shown.b.isel(length=i), color=colour, ls=dash, label=name)
+            left.plot(shown.time, shown.b.isel(length=i), color=colour, ls=dash, label=length_label(length))
             right.plot(shown.time, np.maximum(shown.risk.isel(length=i), 1e-12), color=colour, ls=dash)
         left.axhline(float(data.predicted_b), color="0.6", lw=0.8, ls=":")
         left.text(0.12, float(data.predicted_b) + 0.03, r"$\mathrm{tr}(\Sigma^{-2})^{1/4}$", fontsize=8, color="0.35")

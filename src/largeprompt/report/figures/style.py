@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,16 @@ from matplotlib.figure import Figure
 # Okabe and Ito's palette, ordered so that neighbours differ in lightness too
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1)))
+
+
+def length_label(length: float) -> str:
+    """L = 10^k, L = 30 or L = ∞, for a legend."""
+    if math.isinf(length):
+        return r"$L=\infty$"
+    power = math.log10(length)
+    return f"$L=10^{{{power:.0f}}}$" if length >= 100 and abs(power - round(power)) < 1e-9 else f"$L={length:g}$"
+
 
 RC: dict[Any, Any] = {
     "font.size": 9.0,

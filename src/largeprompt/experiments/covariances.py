@@ -1,0 +1,44 @@
+"""The covariances and starts that the studies of in-context learning share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt.attention import LinearAttention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+
+F = torch.float64
+KINDS = {"softmax": SoftmaxAttention, "linear": LinearAttention}
+
+
+def covariance(kind: str, dim: int, seed: int = 0) -> Tensor:
+    """'identity', 'toeplitz' (0.5^|i-j|) or 'condition 1e4' (eigenvalues from 1 to 1e-4 in a random basis), shape (d, d)."""
+    index = torch.arange(dim, dtype=F)
+    if kind == "identity":
+        return torch.eye(dim, dtype=F)
+    if kind == "toeplitz":
+        return torch.exp2(-(index.unsqueeze(-1) - index).abs())
+    if kind == "condition 1e4":
+        basis = torch.linalg.qr(torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed), dtype=F)).Q
+        matrix = (basis * torch.logspace(0, -4, dim, dtype=F)) @ basis.mT
+        return (matrix + matrix.mT) / 2
+    raise InvalidArgumentError("covariance", repr(kind), "'identity', 'toeplitz' or 'condition 1e4'")
+
+
+def largest_alpha(sigma: Tensor) -> float:
+    """√2/(d^{1/4} ‖Σ‖_op), below which Theorem 5.1 of the paper speaks."""
+    return math.sqrt(2) / (math.pow(len(sigma), 0.25) * float(torch.linalg.matrix_norm(sigma, 2)))
+
+
+def block_start(dim: int, norm: float, b: float, seed: int | None = None) -> tuple[Tensor, Tensor]:
+    """U = diag(A, 0), v = (0, b) with A = norm ΘΘ^T/‖ΘΘ^T‖_F; Θ orthogonal when no seed is given, else Gaussian."""
+    theta = torch.eye(dim, dtype=F)
+    if seed is not None:
+        theta = torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed), dtype=F)
+    A = theta @ theta.mT
+    U, V = torch.zeros(dim + 1, dim + 1, dtype=F), torch.zeros(1, dim + 1, dtype=F)
+    U[:dim, :dim], V[0, dim] = norm * A / A.norm(), b
+    return U, V
