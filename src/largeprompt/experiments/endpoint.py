@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 from largeprompt.experiments.covariances import KINDS, block_start, covariance, largest_alpha
-from largeprompt.experiments.study import Progress, Study, Verdict, along
+from largeprompt.runs.study import Progress, Study, Verdict, along
 from largeprompt.training import LinearRegression, gradient_flow
 
 STARTS = {

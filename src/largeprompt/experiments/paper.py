@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 
 from largeprompt.experiments.covariances import KINDS, F, covariance
-from largeprompt.experiments.study import Progress, Study, Verdict
+from largeprompt.runs.study import Progress, Study, Verdict
 from largeprompt.training import Factorised, LinearRegression, gradient_flow, stochastic_gradient_descent
 
 SETTINGS = ("intended", "released")

@@ -33,7 +33,7 @@ class Objective:
     layer: Callable[[Tensor], tuple[Tensor, Tensor]]
     derivatives: Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
     floor: float  # no layer has a risk below this, the noise of the answer
-    jacobian: Tensor | None  # of (U, V) in θ, shape (1, m, p), where the map is linear
+    transpose: Tensor | None  # of the Jacobian of (U, V) in θ, sparse (p, m), where the map is linear
 
     def _evaluate(self, U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
         found = self.derivatives(U.detach(), V.detach(), hessian)
@@ -65,8 +65,8 @@ class Objective:
             U, V = self.layer(point)
             found = self._evaluate(U, V, True)
             assert found.second is not None  # asked for
-            if self.jacobian is not None:
-                return self.jacobian.mT @ found.second @ self.jacobian
+            if self.transpose is not None:
+                return torch.stack([self.transpose @ (self.transpose @ second).mT for second in found.second])
             flat, slopes = _flat(U, V), _flat(found.in_u, found.in_v)
             jacobian = rows(flat, point)
             (pulled,) = torch.autograd.grad(flat, point, slopes, create_graph=True)
@@ -77,12 +77,12 @@ def _flat(U: Tensor, V: Tensor) -> Tensor:
     return torch.cat([U.reshape(len(U), -1), V.reshape(len(V), -1)], -1)
 
 
-def _linear_jacobian(layer: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor) -> Tensor | None:
-    """Jacobian of a map that is linear in θ, else None."""
+def _linear_transpose(layer: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor) -> Tensor | None:
+    """Transpose of the Jacobian of a map that is linear in θ, sparse, else None."""
     eye = torch.eye(start.shape[-1], dtype=start.dtype)
     columns = _flat(*layer(eye))
     linear = torch.allclose(_flat(*layer(start)), start @ columns, rtol=1e-12, atol=1e-14)
-    return columns.mT.unsqueeze(0) if linear and not bool(_flat(*layer(0 * eye)).any()) else None
+    return columns.to_sparse() if linear and not bool(_flat(*layer(0 * eye)).any()) else None
 
 
 def make_objective(
@@ -115,14 +115,14 @@ def make_objective(
 
         return (
             Objective(
-                tuple(lengths), softmax, chosen, block_layer, averaged, contexts.noise / 2, _linear_jacobian(block_layer, start)
+                tuple(lengths), softmax, chosen, block_layer, averaged, contexts.noise / 2, _linear_transpose(block_layer, start)
             ),
             start,
             several,
         )
     derivatives, noise = _derivatives(task, *chosen.layer(start), lengths, softmax, points, seed)
     return (
-        Objective(tuple(lengths), softmax, chosen, chosen.layer, derivatives, noise / 2, _linear_jacobian(chosen.layer, start)),
+        Objective(tuple(lengths), softmax, chosen, chosen.layer, derivatives, noise / 2, _linear_transpose(chosen.layer, start)),
         start,
         several,
     )
