@@ -9,7 +9,7 @@ import torch
 import largeprompt as lp
 from benchmarks.measuring import alternate
 from largeprompt.experiments.covariances import KINDS
-from largeprompt.experiments.paper import PaperConfig, task
+from largeprompt.experiments.paper import PaperConfig, report_times, task
 
 STEPS = 300_000
 TIMED_LENGTHS = (10, 30, 100, 300, 1000)
@@ -64,7 +64,7 @@ def grid_by_flow(config: PaperConfig) -> None:
             list(config.lengths),
             config.until,
             parametrisation=start,
-            times=np.linspace(0, config.until, config.times),
+            times=report_times(config),
             tolerance=config.tolerance,
             points=config.points,
         )

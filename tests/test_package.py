@@ -1,11 +1,14 @@
 """The package as a whole: its public surface, what importing it costs, and what it must not pull in."""
 
+import contextlib
 import json
 import subprocess
 import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
+
+import torch
 
 import largeprompt as lp
 
@@ -73,11 +76,26 @@ def test_report_needs_no_torch():
 
 
 def test_library_leaves_global_state_alone():
-    """STYLE: we never set the default dtype, the global seed or the number of threads."""
+    """STYLE: we never set the default dtype, the global seed or the number of threads, except around a cell, and back."""
     for path in (ROOT / "src").rglob("*.py"):
         text = path.read_text()
         for call in ("set_default_dtype", "torch.manual_seed", "set_num_threads", "np.random.seed"):
-            assert f"{call}(" not in text, f"{path} calls {call}"
+            allowed = call == "set_num_threads" and path.name == "registry.py"
+            assert f"{call}(" not in text or allowed, f"{path} calls {call}"
+
+
+def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
+    from largeprompt.experiments.registry import one_thread
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with contextlib.suppress(RuntimeError), one_thread():
+            assert torch.get_num_threads() == 1
+            raise RuntimeError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_torch_is_pinned_exactly():

@@ -48,7 +48,7 @@ from largeprompt.training import (
     tube,
 )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Attention",

@@ -1,36 +1,129 @@
-"""The command as its user types it."""
+"""``largeprompt reproduce`` as its user types it."""
+
+import errno
+import os
 
 import pytest
+from fake_studies import Fakes
 from typer.testing import CliRunner
 
 from largeprompt.cli import app
-from largeprompt.experiments import convergence
+from largeprompt.experiments import registry
+from largeprompt.report import page
+from largeprompt.runs.store import Run, RunError
+
+
+def reproduce(out, *words):
+    return CliRunner().invoke(app, ["reproduce", "--out", str(out), *words])
 
 
 @pytest.fixture
-def small(monkeypatch):
-    """The same study, with fewer prompts."""
-    whole = convergence.run
-    small = convergence.ConvergenceConfig(lengths=(10, 30), tokens_per_length=3000)
-    monkeypatch.setattr(convergence, "run", lambda config, progress: whole(small, progress))
+def fakes(monkeypatch):
+    return Fakes().install(monkeypatch)
 
 
-@pytest.mark.usefixtures("small")
-def test_reproduce_writes_the_figure(tmp_path):
-    result = CliRunner().invoke(app, ["reproduce", "--quick", "--out", str(tmp_path)])
+@pytest.fixture
+def reports(monkeypatch):
+    """Runs that reports were asked about, instead of pages."""
+    asked = []
+
+    def write(runs, target):
+        asked.append([(run.folder.name, run.state) for run in runs])
+        target.write_text("page")
+        return target
+
+    monkeypatch.setattr(page, "write_report", write)
+    return asked
+
+
+def test_every_study_and_the_report(tmp_path, fakes, reports):
+    result = reproduce(tmp_path)
     assert result.exit_code == 0, result.output
-    assert {path.name for path in (tmp_path / "convergence").iterdir()} == {"convergence.png", "convergence.pdf"}
+    assert len(fakes.calls) == 5
+    assert reports == [[("first", "complete"), ("second", "complete")]]
+    assert result.output.splitlines()[-1] == f"wrote {tmp_path / 'report.html'}"
+    assert {f"{name}: wrote {tmp_path / name}: C9 holds, C9 fails (control)" for name in ("first", "second")} == set(
+        result.output.splitlines()[:-1]
+    )
+    again = reproduce(tmp_path)
+    assert again.output.count("already complete") == 2
+    assert len(fakes.calls) == 5
+    assert len(reports) == 2
+
+
+def test_quick(tmp_path, fakes, reports):
+    assert reproduce(tmp_path, "--quick").exit_code == 0
+    assert fakes.calls == ["size = 7", "size = 7"]
+    assert reports == [[("first-quick", "complete"), ("second-quick", "complete")]]
+
+
+def test_real_report(tmp_path, fakes):
+    result = reproduce(tmp_path, "--quick")
+    assert result.exit_code == 0, result.output
+    assert "A line." in (tmp_path / "report.html").read_text()
+
+
+def test_study_that_fails_leaves_the_others(tmp_path, fakes, reports):
+    fakes.raising["size = 2"] = ValueError("no number")
+    result = reproduce(tmp_path)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[-1].startswith("error: first: cell 'size = 2' failed (ValueError: no number)")
+    assert reports == [[("first", "partial"), ("second", "complete")]]
+
+
+def test_study_that_cannot_be_loaded_leaves_the_others(tmp_path, fakes, reports, monkeypatch):
+    monkeypatch.setattr(registry, "NAMES", ("first", "absent", "second"))
+    result = reproduce(tmp_path)
+    assert result.exit_code == 1
+    assert "error: absent: cannot be begun (ModuleNotFoundError" in result.output
+    assert [name for name, _ in reports[0]] == ["first", "second"]
+
+
+def test_stopped_and_resumed(tmp_path, fakes, reports):
+    fakes.raising["size = 4"] = KeyboardInterrupt()
+    result = reproduce(tmp_path, "--workers", "1")
+    assert result.exit_code == 130
+    assert "The same command goes on where this stopped" in result.output
+    assert not reports
+    assert Run.open(tmp_path / "first").state == "complete"
+    fakes.raising.clear()
+    fakes.calls.clear()
+    assert reproduce(tmp_path).exit_code == 0
+    assert set(fakes.calls) <= {"size = 4", "size = 5"}
+
+
+def test_full_disk(tmp_path, fakes, reports, monkeypatch):
+    replace = os.replace
+
+    def full(source, target):
+        if "size-2" in str(target):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    result = reproduce(tmp_path, "--workers", "1")
+    assert result.exit_code == 1
+    assert "no space left for" in result.output
+    assert result.output.count("error:") == 1
+    assert Run.open(tmp_path / "first").finished_cells >= 1
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), RunError("a run cannot be read")])
+def test_report_that_cannot_be_written(tmp_path, fakes, monkeypatch, error):
+    def refuse(runs, target):
+        raise error
+
+    monkeypatch.setattr(page, "write_report", refuse)
+    fakes.raising["size = 2"] = ValueError("no number")
+    result = reproduce(tmp_path)
+    assert result.exit_code == 1
+    assert result.output.count("error:") == 2  # the study's and the report's
+    assert "Traceback" not in result.output
 
 
 def test_unwritable_folder_is_one_clear_sentence(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    result = CliRunner().invoke(app, ["reproduce", "--out", str(tmp_path / "file" / "runs")])
+    result = reproduce(tmp_path / "file" / "runs")
     assert result.exit_code == 1
     assert "--out: cannot write to" in result.output
     assert "Traceback" not in result.output
-
-
-def test_help_shows_an_example():
-    result = CliRunner().invoke(app, ["reproduce", "--help"])
-    assert result.exit_code == 0
-    assert "Example: largeprompt reproduce" in result.output

@@ -115,13 +115,29 @@ def test_linear_attention_has_a_closed_risk(d, noise, seed):
 def test_calibrated_weights_are_positive_and_exact():
     points = torch.randn(600, 4, generator=torch.Generator().manual_seed(0), dtype=F)
     functions = torch.cat([points, points**2 - 1, points[:, :1] * points[:, 1:2]], -1)
-    weights = calibrated_weights(functions)
+    uniform = torch.full((600,), 1 / 600, dtype=F)
+    weights = calibrated_weights(functions, uniform)
     assert float(weights.min()) > 0
     assert float(weights.sum()) == pytest.approx(1, abs=1e-14)
     assert float((weights @ functions).abs().max()) < 1e-10
-    assert_close(calibrated_weights(functions[:20]), torch.full((20,), 0.05, dtype=F))  # too few points: uniform
-    impossible = points[:, :1].abs() + 1
-    assert_close(calibrated_weights(impossible), torch.full((600,), 1 / 600, dtype=F))  # no positive weights do it
+    assert calibrated_weights(functions[:20], uniform[:20] * 30) is None  # too few points
+    assert calibrated_weights(points[:, :1].abs() + 1, uniform) is None  # no positive weights do it
+    assert calibrated_weights(functions[:, :0], uniform) is None
+    dependent = torch.cat([functions, functions @ torch.randn(9, 5, generator=torch.Generator().manual_seed(1), dtype=F)], -1)
+    assert_close(calibrated_weights(dependent + 1e-9 * points[:, :1], uniform), weights, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize("singular", ["prior", "query"])
+def test_singular_laws_are_calibrated_too(singular):
+    direction = torch.tensor([1.0, 2.0, 3.0], dtype=F)
+    flat, eye = direction.unsqueeze(-1) * direction, torch.eye(3, dtype=F)
+    chosen = lp.LinearRegression(eye, flat if singular == "prior" else eye, 0.1, flat if singular == "query" else eye)
+    contexts = chosen.contexts(4096, 0)
+    weights = calibrated_weights(chosen.calibration(contexts), contexts.weight)
+    assert weights is not None
+    U, V = 0.2 * torch.ones(1, 4, 4, dtype=F), 0.3 * torch.ones(1, 1, 4, dtype=F)
+    fitted = dataclasses.replace(contexts, weight=weights)
+    assert_close(context_risk(U, V, fitted, [math.inf], True), chosen.limit_risk(U, V), rtol=1e-8, atol=1e-9)
 
 
 def test_calibration_makes_the_infinite_prompt_exact_and_helps_the_finite_one():
@@ -132,7 +148,7 @@ def test_calibration_makes_the_infinite_prompt_exact_and_helps_the_finite_one():
     plain, better = [], []
     for seed in range(12):
         contexts = chosen.contexts(1024, seed)
-        fitted = dataclasses.replace(contexts, weight=calibrated_weights(chosen.calibration(contexts)))
+        fitted = dataclasses.replace(contexts, weight=calibrated_weights(chosen.calibration(contexts), contexts.weight))
         assert_close(context_risk(U, V, fitted, [math.inf], True), chosen.limit_risk(U, V), rtol=1e-10, atol=1e-12)
         plain.append(abs(float(context_risk(U, V, contexts, [1e4], True)) - truth))
         better.append(abs(float(context_risk(U, V, fitted, [1e4], True)) - truth))

@@ -26,7 +26,8 @@ TASK = lp.LinearRegression([[1.0, 0.4], [0.4, 0.8]], torch.eye(2, dtype=F), 0.1)
 @pytest.mark.parametrize("kind", [lp.SoftmaxAttention, lp.LinearAttention])
 @pytest.mark.parametrize("way", ["block", "full"])
 def test_distance_stays_inside_the_envelope_and_the_tube_closes(kind, way):
-    found = lp.tube(TASK, start(kind), [30, 1000, 30_000], 4.0, parametrisation=way, points=1024, times=np.linspace(0, 4, 33), tolerance=1e-7)
+    times = np.linspace(0, 4, 33)
+    found = lp.tube(TASK, start(kind), [30, 1000, 30_000], 4.0, parametrisation=way, points=1024, times=times, tolerance=1e-7)
     assert bool((found.distance <= found.envelope + 1e-6).all())
     assert bool((found.supremum.diff() < 0).all())
     assert float(found.envelope[-1, -1]) < 60 * float(found.distance[-1, -1])  # a bound that says something

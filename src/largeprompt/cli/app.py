@@ -8,7 +8,10 @@ import typer
 
 from largeprompt import __version__
 from largeprompt.cli.plan import plan
+from largeprompt.cli.report import report
 from largeprompt.cli.reproduce import reproduce
+from largeprompt.cli.run import run
+from largeprompt.cli.runs import runs
 
 app = typer.Typer(
     name="largeprompt",
@@ -32,5 +35,8 @@ def root(
     """Options of the command itself."""
 
 
-app.command(epilog="Example: largeprompt reproduce --out runs")(reproduce)
+app.command(epilog="Example: largeprompt run endpoint --set dims=2,5 --workers 2")(run)
+app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
+app.command(epilog="Example: largeprompt runs --json")(runs)
+app.command(epilog="Example: largeprompt report runs/endpoint runs/paper --out report.html")(report)
 app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)

@@ -11,7 +11,7 @@ from largeprompt.attention import LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 
 F = torch.float64
-KINDS = {"softmax": SoftmaxAttention, "linear": LinearAttention}
+KINDS: dict[str, type[SoftmaxAttention] | type[LinearAttention]] = {"softmax": SoftmaxAttention, "linear": LinearAttention}
 
 
 def covariance(kind: str, dim: int) -> Tensor:

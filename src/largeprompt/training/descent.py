@@ -37,7 +37,7 @@ def gradient_descent(
     *,
     parametrisation: Kind | Parametrisation = "full",
     record: int = 201,
-    points: int = 1024,
+    points: int = 4096,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectory:
@@ -49,20 +49,24 @@ def gradient_descent(
     objective, theta, several = make_objective(task, attention, length, parametrisation, points, seed)
     wanted, kept, path = _recorded(steps, record), [0], [theta]
     largest = _largest_risk(objective, theta)
-    status, message = "finished", f"{steps} steps of {step_size:g}"
+    status, message, taken = "finished", f"{steps} steps of {step_size:g}", 0
     try:
         for step in range(1, steps + 1):
             theta = theta - step_size * objective.gradient(theta)[1]
             if not _sane(objective, theta, largest):
                 status, message = "diverged", _too_large(step, step_size)
                 break
+            taken, latest = step, theta
             if step in wanted:
                 kept.append(step)
                 path.append(theta)
             if progress is not None:
                 progress(step)
     except KeyboardInterrupt:
-        status, message = "interrupted", f"interrupted after step {kept[-1]}"
+        status, message = "interrupted", f"interrupted after step {taken}"
+        if taken > kept[-1]:
+            kept.append(taken)
+            path.append(latest)
     config = {
         "dynamics": "gradient descent",
         "task": repr(task),
@@ -119,6 +123,8 @@ def prompt_gradients(
     """
     chunk = max(1, CHUNK_NUMBERS // (batch * task.token_dim**2))
     contexts, query, answer = task.draw_contexts(batch, generator)
+    if length <= chunk:
+        return _gradients_in_memory(attention, task.draw_tokens(contexts, length, generator), query, answer)
     parts = (task.draw_tokens(contexts, min(chunk, length - done), generator) for done in range(0, length, chunk))
     with torch.no_grad():
         U, V = attention.U.detach(), attention.V.detach()
@@ -137,6 +143,22 @@ def prompt_gradients(
         return error.square().sum(-1).mean() / 2, in_u, in_v
 
 
+def _gradients_in_memory(attention: Attention, tokens: Tensor, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same over prompts (batch, L, D) that fit: C V^Te is a weighted sum over tokens, and C itself is not needed."""
+    with torch.no_grad():
+        U, V = attention.U.detach(), attention.V.detach()
+        batch, length = tokens.shape[:2]
+        scores = (tokens @ (query @ U.mT).unsqueeze(-1)).squeeze(-1)
+        softmax = isinstance(attention, SoftmaxAttention)
+        weights = torch.softmax(scores, -1) if softmax else scores / length
+        mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
+        error = mean @ V.mT - answer
+        back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)  # z_l·V^Te
+        back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / length
+        in_u = (back.unsqueeze(-2) @ tokens).squeeze(-2).mT @ query / batch
+        return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
+
+
 def stochastic_gradient_descent(
     task: GaussianTask,
     attention: Attention,
@@ -149,7 +171,7 @@ def stochastic_gradient_descent(
     parametrisation: Kind | Parametrisation = "full",
     optimizer: Literal["SGD", "Adam"] = "SGD",
     record: int = 101,
-    points: int = 1024,
+    points: int = 4096,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectory:
@@ -169,7 +191,7 @@ def stochastic_gradient_descent(
     stepper = getattr(torch.optim, optimizer)([theta], lr=step_size)
     kind, largest = type(attention), _largest_risk(objective, start)
     wanted, kept, path = _recorded(steps, record), [0], [start]
-    status, message = "finished", f"{steps} steps of {step_size:g}"
+    status, message, taken = "finished", f"{steps} steps of {step_size:g}", 0
     try:
         for step in range(1, steps + 1):
             stepper.zero_grad()
@@ -177,6 +199,7 @@ def stochastic_gradient_descent(
             _, in_u, in_v = prompt_gradients(task, kind(U[0].detach(), V[0].detach()), tokens, batch_size, generator)
             torch.autograd.backward([U[0], V[0]], [in_u, in_v])
             stepper.step()
+            taken = step
             recorded = step in wanted
             if not bool(torch.isfinite(theta).all()) or (recorded and not _sane(objective, theta.detach(), largest)):
                 status, message = "diverged", _too_large(step, step_size)
@@ -187,7 +210,10 @@ def stochastic_gradient_descent(
             if progress is not None:
                 progress(step)
     except KeyboardInterrupt:
-        status, message = "interrupted", f"interrupted after step {kept[-1]}"
+        status, message = "interrupted", f"interrupted after step {taken}"
+        if taken > kept[-1] and _sane(objective, theta.detach(), largest):
+            kept.append(taken)
+            path.append(theta.detach().clone())
     config = {
         "dynamics": optimizer,
         "task": repr(task),

@@ -36,7 +36,7 @@ def gradient_flow(
     gradient_tolerance: float = 0.0,
     method: Literal["auto", "BDF", "Radau", "DOP853", "RK45"] = "auto",
     tolerance: float = 1e-9,
-    points: int = 1024,
+    points: int = 4096,
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> Trajectory:
@@ -61,7 +61,7 @@ def gradient_flow(
     tolerance
         Relative error of a step; the absolute one is a thousandth of it.
     points, seed
-        Sobol points of the average over contexts, common to all times and lengths.
+        Sobol points of the average over contexts, common to all times and lengths, calibrated where there are enough of them.
     progress
         Called with the time reached after every step.
 
@@ -79,6 +79,8 @@ def gradient_flow(
 
     until = validation.positive("until", until)
     tolerance = validation.positive("tolerance", tolerance)
+    if not gradient_tolerance >= 0:
+        raise InvalidArgumentError("gradient_tolerance", str(gradient_tolerance), "a nonnegative number")
     objective, start, several = make_objective(task, attention, length, parametrisation, points, seed)
     runs, size = start.shape
     solvers = {"BDF": BDF, "Radau": Radau, "DOP853": DOP853, "RK45": RK45}
@@ -106,10 +108,10 @@ def gradient_flow(
             if solver.status == "failed":
                 status, message = "diverged", f"the solver stopped at time {solver.t:g}: {failure}"
                 break
+            risks, gradient = latest  # before the dense output, which may evaluate elsewhere
             pieces.append(solver.dense_output())
             if progress is not None:
                 progress(float(solver.t))
-            risks, gradient = latest
             if not bool(torch.isfinite(risks).all()) or float(risks.max()) > BLOW_UP * max(first, 1.0):
                 status, message = "diverged", f"the risk is {float(risks.max()):.3g} at time {solver.t:g}"
                 break
@@ -140,6 +142,7 @@ def gradient_flow(
         "tolerance": tolerance,
         "points": points,
         "seed": seed,
+        "calibrated": objective.calibrated,
         "until": until,
     }
     return build(objective, torch.from_numpy(kept), path, several, status, message, config, interpolate)  # type: ignore[arg-type]

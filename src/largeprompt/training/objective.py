@@ -21,6 +21,8 @@ from largeprompt.training.risk import LayerDerivatives, RiskError
 from largeprompt.training.task import GaussianTask
 
 Kind = Literal["full", "block"]
+Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
+Derivatives = Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,15 +32,16 @@ class Objective:
     lengths: tuple[float, ...]
     softmax: bool
     parametrisation: Parametrisation
-    layer: Callable[[Tensor], tuple[Tensor, Tensor]]
-    derivatives: Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
-    floor: float  # no layer has a risk below this, the noise of the answer
+    layer: Layer
+    derivatives: Derivatives
+    floor: float  # no layer has a risk below this, the noise of the answer, less rounding
     transpose: Tensor | None  # of the Jacobian of (U, V) in θ, sparse (p, m), where the map is linear
+    calibrated: bool  # whether the average is exact for the infinite prompt
 
     def _evaluate(self, U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
         found = self.derivatives(U.detach(), V.detach(), hessian)
         least = float(found.value.min())
-        if least < self.floor * (1 - 1e-9) - 1e-12:
+        if least < self.floor:
             raise RiskError(
                 f"risk: {least:.6g}, below the noise {self.floor:.6g} of the answer: too few points for scores this large. "
                 "Use more points."
@@ -55,7 +58,7 @@ class Objective:
             point = theta.detach().requires_grad_()
             U, V = self.layer(point)
             found = self._evaluate(U, V, False)
-            (gradient,) = torch.autograd.grad([U, V], point, [found.in_u, found.in_v])
+            (gradient,) = torch.autograd.grad(_flat(U, V), point, _flat(found.in_u, found.in_v))
         return found.value, gradient
 
     def hessian(self, theta: Tensor) -> Tensor:
@@ -70,19 +73,21 @@ class Objective:
             flat, slopes = _flat(U, V), _flat(found.in_u, found.in_v)
             jacobian = rows(flat, point)
             (pulled,) = torch.autograd.grad(flat, point, slopes, create_graph=True)
-            return (jacobian.mT @ found.second @ jacobian + rows(pulled, point)).detach()
+            bent = jacobian.mT @ found.second @ jacobian
+            return (bent + rows(pulled, point) if pulled.requires_grad else bent).detach()
 
 
 def _flat(U: Tensor, V: Tensor) -> Tensor:
     return torch.cat([U.reshape(len(U), -1), V.reshape(len(V), -1)], -1)
 
 
-def _linear_transpose(layer: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor) -> Tensor | None:
+def _linear_transpose(layer: Layer, start: Tensor) -> Tensor | None:
     """Transpose of the Jacobian of a map that is linear in θ, sparse, else None."""
     eye = torch.eye(start.shape[-1], dtype=start.dtype)
     columns = _flat(*layer(eye))
-    linear = torch.allclose(_flat(*layer(start)), start @ columns, rtol=1e-12, atol=1e-14)
-    return columns.to_sparse() if linear and not bool(_flat(*layer(0 * eye)).any()) else None
+    elsewhere = torch.randn(start.shape, generator=torch.Generator().manual_seed(0), dtype=start.dtype)
+    linear = torch.allclose(_flat(*layer(elsewhere)), elsewhere @ columns, rtol=1e-12, atol=1e-14)
+    return columns.to_sparse() if linear else None
 
 
 def make_objective(
@@ -113,25 +118,23 @@ def make_objective(
         def averaged(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
             return layer_derivatives(U, V, contexts, lengths, softmax, limit=True, hessian=hessian)
 
-        return (
-            Objective(
-                tuple(lengths), softmax, chosen, block_layer, averaged, contexts.noise / 2, _linear_transpose(block_layer, start)
-            ),
-            start,
-            several,
-        )
-    derivatives, noise = _derivatives(task, *chosen.layer(start), lengths, softmax, points, seed)
-    return (
-        Objective(tuple(lengths), softmax, chosen, chosen.layer, derivatives, noise / 2, _linear_transpose(chosen.layer, start)),
-        start,
-        several,
-    )
+        layer: Layer = block_layer
+        derivatives: Derivatives = averaged
+        noise, calibrated = contexts.noise, True
+    else:
+        layer = chosen.layer
+        derivatives, noise, calibrated = _derivatives(task, *layer(start), lengths, softmax, points, seed)
+    U, V = layer(start)
+    silent = derivatives(0 * U, 0 * V, False).value  # the risk of reading nothing, ½(E‖t‖² + noise)
+    floor = noise / 2 - 1e-9 * noise - 1e-12 * float(silent.max())
+    transpose = _linear_transpose(layer, start)
+    return Objective(tuple(lengths), softmax, chosen, layer, derivatives, floor, transpose, calibrated), start, several
 
 
 def _derivatives(
     task: GaussianTask, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, points: int, seed: int
-) -> tuple[Callable[[Tensor, Tensor, bool], LayerDerivatives], float]:
-    """Derivatives of the risk in (U, V), from closed forms where the task has them, and the noise of the answer."""
+) -> tuple[Derivatives, float, bool]:
+    """Derivatives of the risk in (U, V), from closed forms where the task has them; the noise of the answer; whether calibrated."""
     if not softmax and task.linear_risk(U, V, lengths) is not None:
 
         def linear_risk(U: Tensor, V: Tensor) -> Tensor:
@@ -139,10 +142,13 @@ def _derivatives(
             assert risk is not None  # a task has its closed form at every U and V
             return risk
 
-        return lambda U, V, hessian: closed_derivatives(linear_risk, U, V, hessian=hessian), task.contexts(1, seed).noise
+        noise = task.contexts(1, seed).noise
+        return lambda U, V, hessian: closed_derivatives(linear_risk, U, V, hessian=hessian), noise, True
     closed = task.limit_risk(U, V) is not None
     contexts = task.contexts(points, seed)
-    contexts = dataclasses.replace(contexts, weight=calibrated_weights(task.calibration(contexts)))
+    weights = calibrated_weights(task.calibration(contexts), contexts.weight)
+    if weights is not None:
+        contexts = dataclasses.replace(contexts, weight=weights)
 
     def limit_risk(U: Tensor, V: Tensor) -> Tensor:
         risk = task.limit_risk(U, V)
@@ -153,7 +159,7 @@ def _derivatives(
         found = layer_derivatives(U, V, contexts, lengths, softmax, limit=not closed, hessian=hessian)
         return found + closed_derivatives(limit_risk, U, V, hessian=hessian) if closed else found
 
-    return derivatives, contexts.noise
+    return derivatives, contexts.noise, weights is not None
 
 
 def _parametrisation(task: GaussianTask, wanted: Kind | Parametrisation) -> Parametrisation:

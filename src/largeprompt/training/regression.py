@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -106,6 +107,11 @@ class LinearRegression(GaussianTask):
         assert isinstance(self.query_covariance, Tensor)  # made one by __post_init__
         return self.query_covariance
 
+    @functools.cached_property
+    def _roots(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Square roots of Σ, W and Σ_q."""
+        return square_root(self.covariance), square_root(self.prior_covariance), square_root(self._query)
+
     def token_law(self, w: Tensor) -> Gaussian:
         """Law of the tokens given the task vector w, shape (..., d): N(0, Γ_w)."""
         gamma = self._token_covariance(
@@ -125,8 +131,8 @@ class LinearRegression(GaussianTask):
 
     def contexts(self, points: int, seed: int) -> Contexts:
         normal = sobol_points(Gaussian(*_standard(2 * self.dim)), points, seed)
-        w = normal[:, : self.dim] @ square_root(self.prior_covariance).mT
-        x = normal[:, self.dim :] @ square_root(self._query).mT
+        w = normal[:, : self.dim] @ self._roots[1].mT
+        x = normal[:, self.dim :] @ self._roots[2].mT
         return self._contexts(w, x, torch.full((points,), 1 / points, dtype=torch.float64))
 
     def product_contexts(self, nodes: int) -> Contexts:
@@ -137,17 +143,17 @@ class LinearRegression(GaussianTask):
         weights = weights / weights.sum()
         grid = torch.cartesian_prod(*[torch.from_numpy(points)] * (2 * self.dim))
         weight = torch.cartesian_prod(*[torch.from_numpy(weights)] * (2 * self.dim)).prod(-1)
-        w = grid[:, : self.dim] @ square_root(self.prior_covariance).mT
-        return self._contexts(w, grid[:, self.dim :] @ square_root(self._query).mT, weight)
+        w = grid[:, : self.dim] @ self._roots[1].mT
+        return self._contexts(w, grid[:, self.dim :] @ self._roots[2].mT, weight)
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        w = _normal(generator, batch, self.dim) @ square_root(self.prior_covariance).mT
-        x = _normal(generator, batch, self.dim) @ square_root(self._query).mT
+        w = _normal(generator, batch, self.dim) @ self._roots[1].mT
+        x = _normal(generator, batch, self.dim) @ self._roots[2].mT
         answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * _normal(generator, batch, 1)
         return w, torch.cat([x, x.new_zeros(batch, 1)], -1), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        x = _normal(generator, len(contexts), length, self.dim) @ square_root(self.covariance).mT
+        x = _normal(generator, len(contexts), length, self.dim) @ self._roots[0].mT
         y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * _normal(generator, len(contexts), length, 1)
         return torch.cat([x, y], -1)
 
@@ -221,7 +227,7 @@ class LinearRegression(GaussianTask):
         V2 as averages over w ~ N(0, W) of the squares that they stand for; A (run, d, d), b (run,).
         """
         pad = torch.nn.functional.pad
-        root = pad(square_root(self.prior_covariance).mT, (0, 1, 0, 1))
+        root = pad(self._roots[1].mT, (0, 1, 0, 1))
         root[-1, -1] = math.sqrt(self.noise_variance)
         return pad(A, (0, 1, 0, 1)), b[:, None, None] * root
 
@@ -230,7 +236,7 @@ class LinearRegression(GaussianTask):
         covariance = torch.nn.functional.pad(self.covariance, (0, 1, 0, 1))
         covariance[-1, -1] = 1.0
         query = torch.nn.functional.pad(x, (0, 1))
-        target = torch.nn.functional.pad(x @ square_root(self.prior_covariance), (0, 1))
+        target = torch.nn.functional.pad(x @ self._roots[1], (0, 1))
         weight = torch.full((len(x),), 1 / len(x), dtype=torch.float64)
         return Contexts(covariance.unsqueeze(0), query, target, weight, self.noise_variance)
 
@@ -242,14 +248,14 @@ class LinearRegression(GaussianTask):
         """Sobol points of the query law with its covariance exactly, so that the infinite prompt's risk is exact on them."""
         normal = sobol_points(Gaussian(*_standard(self.dim)), points, seed)
         if points <= self.dim:
-            return normal @ square_root(self._query).mT
+            raise InvalidArgumentError("points", str(points), f"more than the {self.dim} dimensions of the query")
         factor = torch.linalg.cholesky(normal.mT @ normal / points)
         white: Tensor = torch.linalg.solve_triangular(factor, normal.mT, upper=False).mT
-        return white @ square_root(self._query).mT
+        return white @ self._roots[2].mT
 
     def quadratic_queries(self) -> Tensor:
         """d queries on which quadratic forms average as under their law: enough for linear attention and infinite prompts."""
-        return math.sqrt(self.dim) * square_root(self._query).mT
+        return math.sqrt(self.dim) * self._roots[2].mT
 
     def isotropic_risk(self, a: Tensor, b: Tensor, length: Any = math.inf, *, softmax: bool = True, step: float = 0.02) -> Tensor:
         """Risk at A = aI for Σ, Σ_q, W multiples of the identity: a one-dimensional integral over ‖x_q‖; a, b of shape (run,)."""
@@ -280,7 +286,7 @@ class LinearRegression(GaussianTask):
         if math.isinf(length) or (self.noise_variance == 0 and length >= self.dim):
             return self.noise_variance / 2
         generator = torch.Generator().manual_seed(seed)
-        root, prior_root = square_root(self.covariance), square_root(self.prior_covariance)
+        root, prior_root = self._roots[0], self._roots[1]
         if length >= self.dim:
             factor = torch.randn(draws, self.dim, self.dim, generator=generator, dtype=torch.float64).tril(-1)
             degrees = length - torch.arange(self.dim, dtype=torch.float64)

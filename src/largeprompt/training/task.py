@@ -112,7 +112,7 @@ class GaussianTask(abc.ABC):
         self.check(attention)
         length = validation.length("length", length, allow_infinity=True)
         runs = attention.heads[0] if attention.heads else 1
-        U, V = (m.expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
+        U, V = (m.to(torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
         softmax = isinstance(attention, SoftmaxAttention)
         result = self.risks(U, V, self.contexts(points, seed), [length] * runs, softmax)
         return result if attention.heads else result[0]

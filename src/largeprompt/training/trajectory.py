@@ -16,6 +16,7 @@ from largeprompt import validation
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.parameters import Parametrisation
+from largeprompt.training.risk import RiskError
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -84,6 +85,14 @@ class Trajectory:
         shape = theta.shape[:-1]
         kind = SoftmaxAttention if self.softmax else LinearAttention
         return kind(U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:]))
+
+    def completed(self) -> Trajectory:
+        """Itself if it ran to its end; RiskError if it diverged, KeyboardInterrupt if it was interrupted."""
+        if self.status == "interrupted":
+            raise KeyboardInterrupt(self.message)
+        if self.status == "diverged":
+            raise RiskError(f"{self!r}: {self.message}")
+        return self
 
     @property
     def dataset(self) -> xr.Dataset:

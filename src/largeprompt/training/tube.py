@@ -14,7 +14,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
-from largeprompt.errors import InvalidArgumentError, LargePromptError
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.flow import gradient_flow
 from largeprompt.training.objective import Kind, make_objective
 from largeprompt.training.parameters import Parametrisation
@@ -42,7 +42,8 @@ class Tube:
     growth
         μ(t), minus the smallest eigenvalue of the mean Hessian of R_L between θ_∞(t) and θ_L(t), shape (length, time).
     envelope
-        The solution of E' = forcing + μE, E(0) = 0, shape (length, time): never below the distance.
+        The solution of E' = forcing + μE, E(0) = 0, shape (length, time): not below the distance, up to the
+        resolution of the times.
     flow, limit
         The trajectories themselves.
     """
@@ -101,7 +102,8 @@ def tube(
 
     δ' = -H̄ δ - (∇R_L - ∇R_∞)(θ_∞) with H̄ the mean of the Hessian of R_L over the segment from θ_∞ to θ_L, hence
     d‖δ‖/dt <= ‖∇R_L(θ_∞) - ∇R_∞(θ_∞)‖ + μ‖δ‖, μ = -λ_min(H̄): Grönwall's lemma with what the run itself met, not the worst case
-    of a ball. Between reported times forcing and μ are taken at the larger of their two ends.
+    of a ball. Between reported times forcing and μ are taken at the larger of their two ends, so that the times should be dense
+    enough to see their peaks.
 
     Parameters
     ----------
@@ -122,9 +124,7 @@ def tube(
     options: dict[str, Any] = {"parametrisation": parametrisation, "points": points, "seed": seed}
     both = gradient_flow(
         task, attention, [*chosen, math.inf], until, times=times, tolerance=tolerance, progress=progress, **options
-    )
-    if both.status == "diverged":
-        raise LargePromptError(f"tube: a flow {both.message}; shorten it, or start smaller")
+    ).completed()
     if len(both.times) < 2:
         raise InvalidArgumentError("times", str(times), "at least two times that the flow reached")
     objective, *_ = make_objective(task, attention, chosen, parametrisation, points, seed)
@@ -151,7 +151,9 @@ def gronwall(times: Tensor, forcing: Tensor, growth: Tensor) -> Tensor:
     for k, step in enumerate(times.diff()):
         push, mu = (torch.maximum(value[..., k], value[..., k + 1]) for value in (forcing, growth))
         gain = torch.where((mu * step).abs() < 1e-12, step, torch.expm1(mu * step) / torch.where(mu == 0, 1.0, mu))
-        envelope.append(envelope[-1] * torch.exp(mu * step) + push * gain)
+        grown, added = envelope[-1] * torch.exp(mu * step), push * gain
+        zero = torch.zeros_like(push)  # nothing grown by infinity is nothing
+        envelope.append(torch.where(envelope[-1] == 0, zero, grown) + torch.where(push == 0, zero, added))
     return torch.stack(envelope, -1)
 
 

@@ -8,12 +8,16 @@ from collections.abc import Callable
 import xarray as xr
 from matplotlib.figure import Figure
 
+from largeprompt.report.figures.anisotropy import collapse_figure, spectrum_constants_figure
+from largeprompt.report.figures.convergence import constants_figure, convergence_figure
 from largeprompt.report.figures.drift import drift_figure
 from largeprompt.report.figures.endpoint import endpoint_figure
 from largeprompt.report.figures.exponent import exponent_figure
+from largeprompt.report.figures.limit import identity_figure, limit_figure
 from largeprompt.report.figures.paper import sgd_figure, trained_figure, training_figure
 from largeprompt.report.figures.phase_diagram import phase_diagram_figure
 from largeprompt.report.figures.sharpness import sharpness_figure
+from largeprompt.report.figures.shortcontext import regression_figure, short_figure
 from largeprompt.report.figures.trajectory import excess_figure, parameters_figure, tube_figure
 
 
@@ -27,17 +31,58 @@ class Captioned:
 
 
 CATALOGUE: dict[str, tuple[Captioned, ...]] = {
+    "limit": (
+        Captioned(
+            "limit",
+            limit_figure,
+            "Root mean squared distance of attention over drawn prompts to the limit of their own law (left, with the first order) "
+            "and to the affine map with the same moments (right, with the predicted gap): only Gaussian tokens reach the latter.",
+        ),
+        Captioned(
+            "identity",
+            identity_figure,
+            "Left: relative error of the operator against quadrature, largest over random layers, queries and laws, by dimension; "
+            "crosses: what the affine map would miss for mixtures. Right: gap between limit and affine map for laws that are not "
+            "Gaussian, predicted (lines) and by quadrature (marks), d = 4.",
+        ),
+    ),
+    "convergence": (
+        Captioned(
+            "convergence",
+            convergence_figure,
+            "Mean squared distance to the limit against L for three score variances: output (above) and derivative in U (below). "
+            "Exact law, proved bound, drawn prompts, first order, and the paper's form with constants fitted to the drawn "
+            "points. The grey line is L = e^(2σ²), from which on the prompt is in the linear regime.",
+        ),
+        Captioned(
+            "constants",
+            constants_figure,
+            "Slope in L and the constants of the paper's form, fitted to drawn prompts with 95 % intervals from resampled streams: "
+            "neither c1 nor c2 is the same for all score variances. Grey: slopes that a public audit found.",
+        ),
+    ),
     "exponent": (
         Captioned(
             "exponent",
             exponent_figure,
-            "Decay exponent of the query-averaged error between lengths, by the exact law, with the predicted g(H) and 1/(1+H²).",
+            "Decay exponent of the query-averaged error between decades of L, by the exact law, with the predicted g(H), the "
+            "1/(1+H²) of 2512.10656, and the paper's form c2/H² with c2 = 1. In d = 4 a known factor (ln L)^(3/2) holds it lower.",
         ),
     ),
     "phase_diagram": (
-        Captioned("phase_diagram", phase_diagram_figure, "Effective number of tokens over score variance and length, with the regimes."),
+        Captioned(
+            "phase_diagram",
+            phase_diagram_figure,
+            "Effective number of tokens 1/E[Σ w²] over score variance and length, exact, with the borders of the three regimes.",
+        ),
     ),
-    "sharpness": (Captioned("sharpness", sharpness_figure, "Certified bound over exact error against L/ρ: 1 is sharp."),),
+    "sharpness": (
+        Captioned(
+            "sharpness",
+            sharpness_figure,
+            "Certified bound over exact mean squared error against L/ρ, scalar tokens: 1 is sharp.",
+        ),
+    ),
     "trajectory": (
         Captioned(
             "tube",
@@ -46,18 +91,22 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             "supremum against L for both attentions.",
         ),
         Captioned(
-            "parameters", parameters_figure, "Entries of A and the read-out b along training; solid softmax, dashed linear attention."
+            "parameters",
+            parameters_figure,
+            "Entries of A and the read-out b along training; solid softmax, dashed linear attention.",
         ),
         Captioned(
             "excess",
             excess_figure,
-            "Excess risk against L for identity covariance: at the optimum of each length, softmax above linear by a constant factor; "
-            "and for softmax at the infinite-prompt endpoint, where it falls more slowly than 1/L in low dimension.",
+            "Excess risk against L for identity covariance: at the optimum of each length, softmax above linear by a constant "
+            "factor; and for softmax at the infinite-prompt endpoint, where it falls more slowly than 1/L in low dimension.",
         ),
     ),
     "endpoint": (
         Captioned(
-            "endpoint", endpoint_figure, "b at the end of the infinite-prompt flow from five starts, and the errors of the balanced one."
+            "endpoint",
+            endpoint_figure,
+            "b at the end of the infinite-prompt flow from five starts, and the errors of the balanced one.",
         ),
     ),
     "drift": (
@@ -65,13 +114,41 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             "drift",
             drift_figure,
             "Read-out b and risk against time: after the fast approach the parameters of every finite length drift for a time of "
-            "order L, to an endpoint that is not the infinite prompt's.",
+            "order L, to the optimum of their own length (marks), which is not the infinite prompt's endpoint.",
         ),
     ),
     "paper": (
         Captioned("trained", trained_figure, "Risk at the end of training against L, both settings, with the Bayes risk."),
         Captioned("training", training_figure, "Risk and distance to the Bayes predictor along training (intended setting)."),
         Captioned("sgd", sgd_figure, "SGD as the authors ran it (marks) over the exact flow (lines)."),
+    ),
+    "anisotropy": (
+        Captioned(
+            "collapse",
+            collapse_figure,
+            "Seven spectra of equal trace read along weak, strong and mixed directions, all with the same score variance: error "
+            "times L, error relative to the output, and error over tr Γ + ‖Γu‖², which brings long prompts together.",
+        ),
+        Captioned(
+            "constants",
+            spectrum_constants_figure,
+            "Constants of the paper's form fitted to each spectrum, direction and score variance; and the decay exponent for "
+            "random queries of one mean score variance, whose H² the largest eigenvalue sets.",
+        ),
+    ),
+    "shortcontext": (
+        Captioned(
+            "short",
+            short_figure,
+            "L = 1 to 30, exact: relative error of the limit, first order over exact error (grey: within 10 %), and relative "
+            "error for ill-conditioned tokens along weak and strong directions.",
+        ),
+        Captioned(
+            "regression",
+            regression_figure,
+            "Risk of in-context regression at the infinite-prompt optimum against L, d = 5, by condition number of the inputs; "
+            "marks: predicted at L = 1; grey band: L up to 30.",
+        ),
     ),
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from largeprompt.report.figures.style import COLOURS, DASHES, house_style, length_label
+from largeprompt.report.figures.style import COLOURS, DASHES, MARKERS, house_style, length_label
 
 
 def drift_figure(data: xr.Dataset) -> Figure:
@@ -18,7 +18,10 @@ def drift_figure(data: xr.Dataset) -> Figure:
         for i, length in enumerate(data.length.values):
             colour, dash = ("black", "-") if np.isinf(length) else (COLOURS[i], DASHES[i])
             left.plot(shown.time, shown.b.isel(length=i), color=colour, ls=dash, label=length_label(length))
+            if np.isfinite(length):
+                left.plot(shown.time[-1:], [float(data.optimal_b[i])], MARKERS[i], color=colour, ms=5, mfc="none", clip_on=False)
             right.plot(shown.time, np.maximum(shown.risk.isel(length=i), 1e-12), color=colour, ls=dash)
+        left.plot([], [], "o", color="0.3", mfc="none", label="optimum at $L$")
         left.axhline(float(data.predicted_b), color="0.6", lw=0.8, ls=":")
         left.text(0.12, float(data.predicted_b) + 0.03, r"$\mathrm{tr}(\Sigma^{-2})^{1/4}$", fontsize=8, color="0.35")
         left.set(xscale="log", xlabel="time $t$", ylabel="read-out $b(t)$", title="the parameters drift for a time of order $L$")

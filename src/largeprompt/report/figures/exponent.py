@@ -20,10 +20,16 @@ def exponent_figure(data: xr.Dataset) -> Figure:
         for axes, dim in zip(panels, data.dim.values, strict=True):
             axes.plot(square, sharp, color="black", lw=1.6, label=r"$g(H)$, predicted")
             axes.plot(square, 1 / (1 + square), color="0.5", lw=1.2, ls="--", label=r"$1/(1+H^2)$ (2512.10656)")
+            axes.plot(square, 1 / square, color="0.7", lw=1.0, ls=":", label=r"$c_2/H^2$, $c_2=1$")
             for i, end in enumerate(shown):
                 local = data.exponent.sel(dim=dim, decade_end=end)
                 start = data.decade.values[list(data.decade_end.values).index(end)]
                 axes.plot(data.square, local, MARKERS[i], color=COLOURS[i], label=rf"exact, $L=10^{{{start}}}$ to $10^{{{end}}}$")
+            if dim > 1:
+                middle = (float(data.decade[-2]) + float(data.decade[-1])) / 2 * np.log(10)
+                less = (data.exponent.sel(dim=dim, decade_end=shown[-1]) + (dim - 1) / (2 * middle)).where(data.square >= 0.5)
+                label = r"the last, less $(\ln L)^{(d-1)/2}$"
+                axes.plot(data.square, less, MARKERS[len(shown) - 1], color=COLOURS[len(shown) - 1], mfc="none", ms=6, label=label)
             axes.set(xlabel=r"$H^2=\|\Gamma^{1/2}UC^{1/2}\|^2$", title=f"$d={dim}$", ylim=(0, 1.1))
         panels[0].set_ylabel(r"decay exponent of $\mathbf{E}\,\|T_L-T\|^2$")
         panels[-1].legend(fontsize=7.5)

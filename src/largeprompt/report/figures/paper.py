@@ -42,15 +42,15 @@ def training_figure(data: xr.Dataset) -> Figure:
             for kind, dash in zip(part.attention.values, ("-", "--"), strict=True):
                 row = part.sel(attention=kind, length=length)
                 name = length_label(length) if dash == "-" else None
-                panels[0].plot(part.time, row.risk, dash, color=COLOURS[i], label=name)
-                panels[1].plot(part.time, row.distance, dash, color=COLOURS[i])
-        panels[0].plot([], [], color="0.3", label="softmax")
-        panels[0].plot([], [], color="0.3", ls="--", label="linear")
+                panels[0].plot(part.time, row.risk, dash, color=COLOURS[i])
+                panels[1].plot(part.time, row.distance, dash, color=COLOURS[i], label=name)
+        panels[1].plot([], [], color="0.3", label="softmax")
+        panels[1].plot([], [], color="0.3", ls="--", label="linear")
         panels[0].set(ylabel="population risk", yscale="log")
-        panels[1].set(ylabel="distance to the Bayes predictor", yscale="log")
+        panels[1].set(ylabel=r"r.m.s. of infinite-prompt read-out $-\,w\cdot x$", yscale="log")
         for axes in panels:
-            axes.set(xlabel="time $t$ (steps of $10^{-3}$, in thousands)")
-        panels[0].legend(fontsize=7.5)
+            axes.set(xlabel="time $t$ (steps times learning rate)")
+        panels[1].legend(fontsize=7.5, loc="lower left")
     return figure
 
 
@@ -72,8 +72,8 @@ def sgd_figure(data: xr.Dataset) -> Figure:
                 runs = data.sgd_risk.sel(attention=kind, sgd_length=length)
                 for seed in data.sgd_seed.values:
                     axes.plot(data.sgd_time, runs.sel(sgd_seed=seed), MARKERS[i], color=COLOURS[i], ms=3, mfc="none")
-            axes.plot([], [], "o", color="0.3", ms=3, mfc="none", label="SGD, batch 128")
-            axes.set(xlabel="time $t$ (steps of $10^{-3}$, in thousands)", title=f"{kind} attention")
+            axes.plot([], [], "o", color="0.3", ms=3, mfc="none", label="SGD on drawn prompts")
+            axes.set(xlabel="time $t$ (steps times learning rate)", title=f"{kind} attention")
         panels[0].set_ylabel("population risk")
         panels[0].legend(fontsize=7.5)
     return figure

@@ -69,7 +69,7 @@ def parameters_figure(data: xr.Dataset) -> Figure:
             )
             title = "$b$" if name == "b" else f"$A_{{{int(name[2]) + 1}{int(name[5]) + 1}}}$"
             axes.set(xlabel="time $t$", title=title, xlim=(0, min(8.0, float(data.time[-1]))))
-        panels[-1].legend(fontsize=6.5)
+        panels[0].legend(fontsize=6.5, loc="lower right")
     return figure
 
 

@@ -1,0 +1,127 @@
+"""What ``run`` and ``reproduce`` share: compute what is missing, show progress, say what was found, and end with the right code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from largeprompt.runs.execute import Job
+    from largeprompt.runs.store import Run, RunError
+    from largeprompt.runs.study import Study, Verdict
+
+Quick = Annotated[bool, typer.Option("--quick", help="Smaller settings: seconds instead of minutes.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Worker processes; by default one for each core, at most 8.", show_default=False)
+]
+Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is stored already.")]
+
+
+def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -> Run:
+    """The run's folder, made or found again."""
+    from largeprompt.runs.settings import rerun
+    from largeprompt.runs.store import Run, default_folder
+
+    folder = default_folder(out, study, config, quick)
+    run = Run.create(folder, study, config, quick=quick, rerun=rerun(study, config, quick))
+    if fresh:
+        run.clear()
+    return run
+
+
+def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None) -> list[RunError]:
+    """Compute what these runs lack in one pool of processes, tell of each run as it ends, and return what went wrong."""
+    from largeprompt.experiments.registry import compute_cell
+    from largeprompt.runs.execute import Finished, Job, execute_all, worker_pool
+
+    console, jobs = Console(), list[Job]()
+    for study, config, run in wanted:
+        if run.intact:
+            tell(console, f"{run.study}: already complete in {run.folder}: {tally(run.verdicts)}. To compute it again: --fresh")
+            continue
+        jobs.append(Job(run, study, config, run.missing()))
+        stored = len(run.cells) - len(jobs[-1].missing)
+        if stored:
+            tell(console, f"{run.study}: {stored} of {len(run.cells)} cells are stored already in {run.folder}")
+    if not jobs:
+        return []
+    count = workers or min(os.cpu_count() or 1, 8)
+    errors = []
+    with _bar(console, jobs) as (bar, task), worker_pool(count) as pool:
+        for event in execute_all(jobs, compute_cell, pool, draw=draw, workers=count):
+            if not isinstance(event, Finished):
+                bar.update(task, advance=1, description=f"{event.job.study.name}: {event.cell}")
+            elif event.error is None:
+                _tell_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
+            else:
+                errors.append(event.error)
+    return errors
+
+
+def draw(run: Run, data: xr.Dataset) -> None:
+    """Figures of the run's study and their captions, into its folder."""
+    from largeprompt.report.figures.catalogue import figures
+    from largeprompt.report.figures.style import save
+
+    drawn = figures(run.study)
+    for each in drawn:
+        save(each.draw(data), run.folder / "figures", each.name)
+    run.write_captions({each.name: each.caption for each in drawn})
+
+
+@contextlib.contextmanager
+def told(*, fresh: bool = False) -> Iterator[None]:
+    """Turn errors into one sentence and an exit code: 2 for what was typed, 1 for what went wrong, 130 for Ctrl-C."""
+    from largeprompt.errors import InvalidArgumentError
+    from largeprompt.runs.store import RunError
+
+    try:
+        yield
+    except InvalidArgumentError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except RunError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        again = "The same command without --fresh" if fresh else "The same command"
+        typer.echo(f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True)
+        raise typer.Exit(130) from None
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts of a run in a few words: C6 holds (2), C6 fails (control)."""
+    counts = Counter(f"{each.claim} {each.outcome}{' (control)' if each.control else ''}" for each in verdicts)
+    return ", ".join(f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()) or "no verdict"
+
+
+def tell(console: Console, text: str) -> None:
+    """One plain line, above the bar where there is one."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _tell_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
+    """Where the run was written and what it found; for a person who asked for one study, the numbers too."""
+    tell(console, f"{run.study}: wrote {run.folder}: {tally(verdicts)}")
+    if in_full and console.is_terminal:
+        for each in verdicts:
+            tell(console, f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. {each.asked} {each.measured}")
+
+
+@contextlib.contextmanager
+def _bar(console: Console, jobs: Sequence[Job]) -> Iterator[tuple[Progress, Any]]:
+    """Cells done and time left on a terminal; nothing in a pipe."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=3600) as bar:
+        yield bar, bar.add_task("computing", total=sum(len(job.missing) for job in jobs))

@@ -1,0 +1,45 @@
+"""``largeprompt run``: one study, with settings of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare, told
+
+
+def _names(incomplete: str) -> list[str]:
+    """Studies for the shell to complete."""
+    from largeprompt.experiments.registry import NAMES
+
+    return [name for name in NAMES if name.startswith(incomplete)]
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="Name of the study.", autocompletion=_names, show_default=False)],
+    quick: Quick = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a setting; lists as a,b,c. Repeat for several.", show_default=False
+        ),
+    ] = None,
+    workers: Workers = None,
+    out: Out = Path("runs"),
+    seed: Annotated[int | None, typer.Option(help="Seed of the study's random numbers.", show_default=False)] = None,
+    fresh: Fresh = False,
+) -> None:
+    """Compute a study, or what is missing of it: dataset, verdicts and figures in a folder of their own.
+
+    A run that was stopped goes on where it was. Other settings are another run, in another folder.
+    """
+    from largeprompt.experiments.registry import study
+    from largeprompt.runs.settings import configured
+
+    with told(fresh=fresh):
+        chosen = study(name)
+        config = configured(chosen, settings or [], quick=quick, seed=seed)
+        for error in perform([(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], workers):
+            raise error

@@ -1,0 +1,70 @@
+"""Where the numbers of a run come from: version, commit, packages, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from largeprompt.runs.store import Run
+
+PACKAGES = ("torch", "numpy", "scipy", "xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "jinja2")
+
+
+def provenance(run: Run, *, workers: int | None, started: float, resumed: int, dataset_sha256: str) -> dict[str, Any]:
+    """All that a reader needs to make the run again; ``started`` is a time in seconds since 1970."""
+    finished = datetime.now(UTC)
+    begun = datetime.fromtimestamp(started, UTC)
+    return {
+        "version": run.version,
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "machine": {"platform": platform.platform(), "processor": _processor(), "cpus": os.cpu_count()},
+        "seed": run.config.get("seed"),
+        "workers": workers,
+        "started": begun.isoformat(timespec="seconds"),
+        "finished": finished.isoformat(timespec="seconds"),
+        "seconds": round((finished - begun).total_seconds(), 3),
+        "resumed_cells": resumed,
+        "cells": {cell: round(seconds, 3) for cell, seconds in run.cell_seconds().items()},
+        "dataset_sha256": dataset_sha256,
+    }
+
+
+def commit(package: Path = Path(__file__).parents[1]) -> str | None:
+    """The commit that the package is at, with '-dirty' where files differ from it; None if it is not in a checkout of its own."""
+    command = ["git", "-C", str(package)]
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # only look
+    try:
+        # an environment inside somebody's repository is not a checkout of ours: there the file is not tracked
+        for last in (
+            ["ls-files", "--error-unmatch", "__init__.py"],
+            ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+        ):
+            found = subprocess.run([*command, *last], check=True, capture_output=True, text=True, timeout=20, env=environment)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

@@ -1,0 +1,103 @@
+"""``largeprompt report`` as its user types it."""
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from largeprompt.cli.report import report
+
+APP = typer.Typer()
+APP.command()(report)
+
+
+def run(*words):
+    return CliRunner().invoke(APP, [str(word) for word in words])
+
+
+def make_run(folder, study="convergence", outcome="holds"):
+    folder.mkdir(parents=True)
+    described = {"study": study, "title": f"About {study}", "question": "Why?", "method": "So.", "config": {}, "quick": False}
+    described |= {"rerun": f"largeprompt run {study}", "cells": ["only"]}
+    verdict = {"claim": "C3", "asked": "Does it?", "outcome": outcome, "measured": "Yes.", "control": False}
+    (folder / "config.json").write_text(json.dumps(described))
+    (folder / "dataset.nc").write_bytes(b"")
+    (folder / "verdicts.json").write_text(json.dumps([verdict]))
+    (folder / "provenance.json").write_text(json.dumps({"version": "0.2.0", "finished": "2026-11-15T21:05:43+00:00"}))
+    return folder
+
+
+def test_one_run_gives_a_report_beside_it(tmp_path):
+    result = run(make_run(tmp_path / "runs" / "a"))
+    assert result.exit_code == 0, result.output
+    target = tmp_path / "runs" / "report.html"
+    assert f"wrote {target}" in result.output.replace("\n", "")
+    assert "About convergence" in target.read_text(encoding="utf-8")
+
+
+def test_a_run_may_be_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(make_run(tmp_path / "a"))
+    assert run(".").exit_code == 0
+    assert (tmp_path / "report.html").exists()
+    assert not (tmp_path / "a" / "report.html").exists()
+
+
+def test_a_folder_of_runs_in_the_order_of_the_studies(tmp_path):
+    for study in ("anisotropy", "limit", "mine", "convergence"):
+        make_run(tmp_path / study, study)
+    assert run(tmp_path, tmp_path / "limit").exit_code == 0  # a run named twice appears once
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    places = [text.index(f'tabindex="-1">About {study}<') for study in ("limit", "convergence", "anisotropy", "mine")]
+    assert places == sorted(places)
+    assert text.count('tabindex="-1">About limit<') == 1
+
+
+def test_out_is_where_it_goes(tmp_path):
+    target = tmp_path / "new" / "page.html"
+    result = run(make_run(tmp_path / "a"), "--out", target)
+    assert result.exit_code == 0
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_no_argument_is_an_error():
+    assert run().exit_code == 2
+
+
+@pytest.mark.parametrize(("kind", "words"), [("absent", "not there"), ("file", "a file"), ("empty", "no run in it")])
+def test_not_a_run_folder(tmp_path, kind, words):
+    path = tmp_path / kind
+    if kind == "file":
+        path.write_text("x")
+    elif kind == "empty":
+        path.mkdir()
+    result = run(path)
+    assert result.exit_code == 2
+    assert all(word in result.output for word in ("RUN", words, "largeprompt run NAME"))
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_an_unreadable_run(tmp_path):
+    folder = make_run(tmp_path / "a")
+    (folder / "config.json").write_text("{")
+    make_run(tmp_path / "b")
+    alone = run(folder)
+    assert alone.exit_code == 1
+    assert "config.json" in alone.output
+    among = run(tmp_path)
+    assert among.exit_code == 0
+    assert "left out" in among.output
+    (tmp_path / "b" / "verdicts.json").write_text("{")
+    assert run(tmp_path / "b").exit_code == 1
+
+
+def test_a_target_that_cannot_be_written(tmp_path):
+    folder = make_run(tmp_path / "a")
+    (tmp_path / "file").write_text("x")
+    for target in (tmp_path, tmp_path / "file" / "report.html"):
+        result = run(folder, "--out", target)
+        assert result.exit_code == 1
+        assert "cannot write" in result.output
+        assert "--out" in result.output
+    assert not [*tmp_path.glob(".*.part"), *tmp_path.parent.glob(".*.part")]

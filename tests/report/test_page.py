@@ -1,0 +1,383 @@
+"""The report as a file: parsed with the standard library, and loaded by a browser where there is one."""
+
+import base64
+import importlib.metadata
+import json
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from largeprompt.report import page
+from largeprompt.report.claims import CLAIMS
+from largeprompt.report.page import write_report
+from largeprompt.runs.store import Run, RunError
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+PROVENANCE = {
+    "version": "0.2.0",
+    "commit": "1c15560",
+    "python": "3.11.9",
+    "packages": {"torch": "2.6.0", "numpy": "2.1.3"},
+    "machine": {"platform": "Linux-6.1", "processor": "x86_64", "cpus": 2},
+    "seed": 7,
+    "workers": 2,
+    "started": "2026-11-15T21:02:11+00:00",
+    "finished": "2026-11-15T21:05:43+00:00",
+    "seconds": 212.4,
+    "cells": {"first": 100.0, "second": 3700.0},
+}
+
+
+def png(width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = zlib.compress(b"".join(b"\0" + b"\x80" * width for _ in range(height)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def verdict(claim="C3", outcome="holds", control=False, asked="Does it fall?", measured="Slope -1.00."):
+    return {"claim": claim, "asked": asked, "outcome": outcome, "measured": measured, "control": control}
+
+
+def make_run(folder, verdicts=(), figures=("curve",), finished=True, cells=("first", "second", "third"), stored=1, **changes):
+    """A run folder by hand, as the interface describes it; only ``stored`` cells where it is not finished."""
+    (folder / "cells").mkdir(parents=True)
+    (folder / "figures").mkdir()
+    described = {
+        "study": "convergence",
+        "title": "How fast",
+        "question": "How fast does it fall?",
+        "method": "By counting.",
+        "config": {"lengths": [10, 100], "scale": 0.1, "exact": True, "nested": {"a": [1]}},
+        "quick": False,
+        "rerun": "largeprompt run convergence",
+        "cells": list(cells),
+    } | changes
+    (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    run = Run.open(folder)
+    for cell in cells[: len(cells) if finished else stored]:
+        run.cell_file(cell).write_bytes(b"")
+        run.cell_file(cell).with_suffix(".json").write_text("{}")
+    if finished:
+        (folder / "dataset.nc").write_bytes(b"")
+        (folder / "verdicts.json").write_text(json.dumps(list(verdicts)), encoding="utf-8")
+        (folder / "provenance.json").write_text(json.dumps(PROVENANCE), encoding="utf-8")
+        captions = [{"name": name, "caption": f"Caption of {name}."} for name in figures]
+        (folder / "figures" / "captions.json").write_text(json.dumps(captions), encoding="utf-8")
+        for name in figures:
+            (folder / "figures" / f"{name}.png").write_bytes(png(40, 30))
+            (folder / "figures" / f"{name}.pdf").write_bytes(b"%PDF-1.4\n%%EOF\n")
+    return run
+
+
+class Page(HTMLParser):
+    """Elements with their attributes and text; an element that is not closed in order is an error."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open = [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {[each['tag'] for each in self.open]}"
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"<{tag}> has an attribute twice"
+        element = {"tag": tag, "text": "", **dict(attrs)}
+        self.elements.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()["tag"] == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data):
+        for element in self.open:
+            element["text"] += data
+
+    def all(self, tag, **wanted):
+        found = [each for each in self.elements if each["tag"] == tag]
+        return [each for each in found if all(value in (each.get(key) or "").split() for key, value in wanted.items())]
+
+    def rows(self):
+        """Rows of the summary by claim: lists of cells."""
+        groups, claim = {}, ""
+        for element in self.elements:
+            if element["tag"] == "tr":
+                if element.get("class") == "claim":
+                    claim = ""
+            elif element["tag"] == "b" and not claim:
+                claim = element["text"]
+                groups[claim] = []
+            elif element["tag"] == "td" and element.get("role") == "cell":
+                groups[claim].append(" ".join(element["text"].split()))
+        return {claim: [cells[k : k + 4] for k in range(0, len(cells), 4)] for claim, cells in groups.items()}
+
+
+def parse(runs, target):
+    path = write_report(runs, target)
+    assert path == target
+    return Page(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def several(tmp_path):
+    """Two finished runs, one of them quick, and a partial one."""
+    return [
+        make_run(
+            tmp_path / "convergence",
+            [verdict(), verdict("C4", "holds in part"), verdict("C3", "fails", control=True)],
+            figures=("curve", "surface"),
+        ),
+        make_run(tmp_path / "paper-quick", [verdict("P1", "undecided")], study="paper", title="Their experiment", quick=True),
+        make_run(tmp_path / "anisotropy", finished=False, study="anisotropy", title="Spread spectra"),
+    ]
+
+
+def test_the_page_is_whole(several, tmp_path):
+    found = parse(several, tmp_path / "report.html")
+    ids = [each["id"] for each in found.elements if "id" in each]
+    assert len(ids) == len(set(ids)) >= 10
+    links = [each["href"] for each in found.all("a")]
+    internal = [link[1:] for link in links if link.startswith("#")]
+    assert len(internal) >= 15
+    assert set(internal) <= set(ids)
+    others = [link for link in links if not link.startswith(("#", "data:application/pdf;base64,"))]
+    assert others == ["https://arxiv.org/abs/2512.11784"]
+    named = {each for element in found.elements for each in (element.get("aria-labelledby") or "").split()}
+    assert named <= set(ids)
+    (root,) = found.all("html")
+    assert root["lang"] == "en"
+    assert all(each.get("scope") in ("col", "row", "rowgroup") for each in found.all("th"))
+    assert len(found.all("h1")) == 1
+
+
+def test_nothing_is_loaded_from_elsewhere(several, tmp_path):
+    found = parse(several, tmp_path / "report.html")
+    assert not [each for each in found.elements if each["tag"] in ("iframe", "object", "embed", "video", "audio", "source")]
+    assert [each.get("href") for each in found.all("link")] == ["data:,"]
+    (script,) = found.all("script")
+    assert "src" not in script
+    (style,) = found.all("style")
+    assert "url(" not in style["text"]
+    assert "@import" not in style["text"]
+
+
+def test_images_are_inside_with_their_captions(several, tmp_path):
+    found = parse(several, tmp_path / "report.html")
+    images = found.all("img")
+    assert [each["alt"] for each in images] == ["Caption of curve.", "Caption of surface.", "Caption of curve."]
+    for image in images:
+        kind, _, content = image["src"].partition(",")
+        assert kind == "data:image/png;base64"
+        assert base64.b64decode(content, validate=True) == png(40, 30)
+        assert (image["width"], image["height"]) == ("40", "30")
+    saved = [each for each in found.all("a") if "download" in each]
+    assert [each["download"] for each in saved] == ["curve.pdf", "surface.pdf", "curve.pdf"]
+    assert base64.b64decode(saved[0]["href"].partition(",")[2]).startswith(b"%PDF")
+
+
+def test_summary_has_every_verdict_under_its_claim(several, tmp_path):
+    rows = parse(several, tmp_path / "report.html").rows()
+    assert list(rows) == [claim.id for claim in CLAIMS]
+    assert rows["C3"] == [
+        ["Does it fall?", "holds", "Slope -1.00.", "convergence"],
+        ["Does it fall? control, must fail", "fails, as it must", "Slope -1.00.", "convergence"],
+    ]
+    assert [row[1] for row in rows["C4"]] == ["holds in part"]
+    assert rows["P1"] == [["Does it fall?", "undecided", "Slope -1.00.", "paper quick"]]
+    assert not rows["C1"]
+
+
+def test_claims_without_a_run_say_so(several, tmp_path):
+    heads = {each["text"][:2]: each["text"] for each in parse(several, tmp_path / "report.html").all("tr", **{"class": "claim"})}
+    assert {name for name, text in heads.items() if "not run" in text} == {"C1", "C2", "C5", "C6", "C7", "E2", "F1"}
+    assert "Answered in How fast." in heads["E1"]
+    assert "Begun in Spread spectra, not finished, 1 of 3 cells." in heads["E3"]
+
+
+def test_an_id_that_the_paper_does_not_have_comes_last(tmp_path):
+    rows = parse([make_run(tmp_path / "a", [verdict("Q1"), verdict("C1")])], tmp_path / "report.html").rows()
+    assert list(rows)[-1] == "Q1"
+    assert len(rows["Q1"]) == len(rows["C1"]) == 1
+
+
+@pytest.mark.parametrize("outcome", ["holds", "holds in part", "undecided"])
+def test_a_control_that_does_not_fail_is_a_warning(tmp_path, outcome):
+    found = parse([make_run(tmp_path / "a", [verdict(outcome=outcome, control=True)])], tmp_path / "report.html")
+    words = [each["text"] for each in found.all("span", **{"class": "warning"})]
+    assert words == ["controls that do not fail: 1", *[f"warning: {outcome}, but must fail"] * 2]
+    assert not found.all("span", **{"class": "control"})
+
+
+def test_every_outcome_has_its_own_badge(tmp_path):
+    outcomes = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}
+    found = parse([make_run(tmp_path / "a", [verdict(outcome=each) for each in outcomes])], tmp_path / "report.html")
+    for outcome, kind in outcomes.items():
+        assert [each["text"] for each in found.all("span", **{"class": kind})] == [f"{outcome}: 1", outcome, outcome]
+
+
+def test_everything_is_escaped(tmp_path):
+    bad = "<script>alert(1)</script>\"'&"
+    name = 'a"><b onload=alert(1)>'
+    run = make_run(
+        tmp_path / "run <b>",
+        [verdict(asked=bad, measured=bad), verdict(bad, bad)],
+        **dict.fromkeys(("title", "question", "method", "rerun", "study"), bad),
+        config={bad: bad},
+    )
+    captions = tmp_path / "run <b>" / "figures" / "captions.json"
+    captions.write_text(json.dumps([{"name": "curve", "caption": bad}, {"name": name, "caption": ""}]))
+    found = parse([run], tmp_path / "report.html")
+    assert len(found.all("script")) == 1
+    assert not [each for each in found.elements if "onload" in each]
+    assert found.all("h2")[-1]["text"] == bad
+    assert found.all("img")[0]["alt"] == bad
+    assert sum(bad in each["text"] for each in found.all("td")) >= 3
+
+
+def test_a_partial_run_is_listed_without_verdicts(tmp_path):
+    run = make_run(tmp_path / "a", finished=False, stored=2)
+    found = parse([run], tmp_path / "report.html")
+    (main,) = found.all("main")
+    assert main["text"].count("not finished, 2 of 3 cells") >= 2
+    assert not found.all("img")
+    assert not any(found.rows().values())
+    (box,) = found.all("pre")
+    assert box["text"] == "largeprompt run convergence"
+
+
+def test_a_quick_run_is_marked(several, tmp_path):
+    found = parse(several, tmp_path / "report.html")
+    sections = found.all("section")
+    assert [("Quick run:" in each["text"]) for each in sections] == [False, False, True, False]
+    assert "1 of 3 runs used fewer samples" in " ".join(sections[0]["text"].split())
+
+
+@pytest.mark.parametrize("damage", ["gone", "not a picture", "cut"])
+def test_a_missing_figure_leaves_its_caption(tmp_path, damage):
+    run = make_run(tmp_path / "a", figures=("curve", "surface"))
+    image = run.figures[0].png
+    if damage == "gone":
+        image.unlink()
+        run.figures[0].pdf.unlink()
+    else:
+        image.write_bytes(b"hello" if damage == "not a picture" else png(2, 2)[:12])
+    found = parse([run], tmp_path / "report.html")
+    (box,) = found.all("div", **{"class": "missing"})
+    assert "figures/curve.png" in box["text"]
+    assert ("missing" in box["text"]) == (damage == "gone")
+    assert [each["alt"] for each in found.all("img")] == ["Caption of surface."]
+    assert any("Caption of curve." in each["text"] for each in found.all("figcaption"))
+
+
+def test_settings_and_provenance(tmp_path):
+    found = parse([make_run(tmp_path / "a", [verdict()])], tmp_path / "report.html")
+    heads = [each["text"] for each in found.all("th", scope="row")]
+    cells = [each["text"] for each in found.all("td") if "role" not in each]
+    table = dict(zip(heads, cells, strict=True))
+    assert table["lengths"] == "10, 100"
+    assert (table["scale"], table["exact"], table["nested"]) == ("0.1", "yes", '{"a": [1]}')
+    assert (table["Commit"], table["Seed"], table["Workers"]) == ("1c15560", "7", "2")
+    assert table["Machine"] == "Linux-6.1, x86_64, 2 CPUs"
+    assert table["Packages"] == "torch 2.6.0, numpy 2.1.3"
+    assert table["Started"] == "2026-11-15 21:02 UTC"
+    assert table["Time"] == "3 min 32 s"
+    assert table["Cells"] == "2, the slowest in 1 h 1 min"
+    facts = " ".join(found.all("dl")[0]["text"].split())
+    assert f"by largeprompt {importlib.metadata.version('largeprompt')}" in facts
+    assert "1 run, 3 min 32 s in all" in facts
+    assert re.search(r"Written\s*\d{4}-\d\d-\d\d \d\d:\d\d UTC", facts)
+
+
+def test_runs_of_the_same_name_have_their_own_sections(tmp_path):
+    runs = [make_run(tmp_path / where / "a", [verdict()], title=where) for where in ("one", "two")]
+    found = parse(runs, tmp_path / "report.html")
+    ids = [each["id"] for each in found.elements if "id" in each]
+    assert len(ids) == len(set(ids))
+    assert {"run-a", "run-a-2"} <= set(ids)
+
+
+def test_no_runs_make_a_page_too(tmp_path):
+    found = parse([], tmp_path / "report.html")
+    assert len([each for each in found.all("span", **{"class": "absent"}) if each["text"] == "not run"]) == len(CLAIMS)
+
+
+def test_an_unreadable_run_is_told(tmp_path):
+    run = make_run(tmp_path / "a", [verdict()])
+    (tmp_path / "a" / "verdicts.json").write_text("{")
+    with pytest.raises(RunError, match=r"verdicts\.json"):
+        write_report([run], tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    run, target = make_run(tmp_path / "a"), tmp_path / "new" / "report.html"
+    write_report([run], target)
+    target.write_text("old")
+
+    def refuse(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(OSError, match="No space"):
+        write_report([run], target)
+    assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+    assert target.read_text() == "old"
+
+
+def brightness(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def expand(colour):
+    return colour if len(colour) == 7 else "#" + "".join(2 * letter for letter in colour[1:])
+
+
+def test_text_stands_out_in_light_dark_and_print():
+    text = (Path(page.__file__).parent / "templates" / "report.html.j2").read_text(encoding="utf-8")
+    themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", block)) for block in re.findall(r":root \{(.*?)\}", text, re.S)]
+    assert len(themes) == 3
+    for theme in themes:
+        pairs = [(ink, ground) for ink in ("ink", "soft", "link") for ground in ("page", "card", "wash")]
+        pairs += [(kind, f"{kind}-wash") for kind in ("good", "part", "bad", "open", "control", "warning")]
+        for ink, ground in pairs:
+            low, high = sorted(brightness(expand(theme[name])) for name in (ink, ground))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+
+
+def browse(path, profile, *flags):
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
+    command += ["--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000", *flags, path.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_in_a_browser(several, tmp_path):
+    target = write_report(several, tmp_path / "report.html")
+    plain = browse(target, tmp_path / "profile", f"--screenshot={tmp_path / 'shot.png'}")
+    assert plain.returncode == 0
+    assert "CONSOLE" not in plain.stderr
+    assert (tmp_path / "shot.png").read_bytes()[:4] == b"\x89PNG"
+    probe = """<script>addEventListener("load", () => { console.error("heard");
+      document.title = [...document.images].map(i => i.complete && i.naturalWidth).join() + " " + innerWidth
+        + " " + document.documentElement.scrollWidth; });</script></body>"""
+    target.write_text(target.read_text(encoding="utf-8").replace("</body>", probe), encoding="utf-8")
+    for width in (1280, 500):
+        probed = browse(target, tmp_path / "profile", "--dump-dom", f"--window-size={width},800")
+        assert probed.returncode == 0
+        assert "CONSOLE" in probed.stderr  # so its absence above means something
+        images, inner, scrolled = re.search(r"<title>(\S+) (\d+) (\d+)</title>", probed.stdout).groups()
+        assert images == "40,40,40"
+        assert int(scrolled) <= int(inner) == width

@@ -1,0 +1,161 @@
+"""Settings as they are typed: read into the declared types, refused with what is allowed, written so that they are read again."""
+
+import dataclasses
+import itertools
+import math
+import shlex
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.settings import configured, rerun
+from largeprompt.runs.study import Study, along
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    dims: tuple[int, ...] = (2, 5)
+    lengths: tuple[float, ...] = (30, 100)
+    kinds: tuple[str, ...] = ("identity",)
+    pair: tuple[int, float] = (1, 2.0)
+    grid: tuple[tuple[int, int], ...] = ((1, 2),)
+    count: int = 3
+    rate: float = 0.5
+    name: str = "a"
+    flag: bool = False
+    limit: int | None = None
+    mode: Literal["slow", "fast"] = "slow"
+
+
+@dataclasses.dataclass(frozen=True)
+class SeededConfig:
+    seed: int = 0
+
+
+def study(config=Config, quick=Config(count=1)):  # noqa: B008
+    return Study("s", "", "", "", config, quick, lambda c: ["a"], lambda c, cell, tell: None, along("cell"), lambda data: [])
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("dims=2", (2,)),
+        ("dims=2,5,20", (2, 5, 20)),
+        ("dims=[2, 5]", (2, 5)),
+        ("dims= 2 , 1e6", (2, 1_000_000)),
+        ("lengths=100,inf", (100.0, math.inf)),
+        ("lengths=[100, Infinity]", (100.0, math.inf)),
+        ("kinds=identity,condition 1e4", ("identity", "condition 1e4")),
+        ("kinds=1e4", ("1e4",)),
+        ('kinds=["a,b"]', ("a,b",)),
+        ("pair=3,4", (3, 4.0)),
+        ("grid=[[1, 2], [3, 4]]", ((1, 2), (3, 4))),
+        ("count=10_000", 10_000),
+        ("count=1e6", 1_000_000),
+        (f"count={2**62 + 1}", 2**62 + 1),
+        ("rate=1", 1.0),
+        ("rate=inf", math.inf),
+        ("name=x=y", "x=y"),
+        ("name=12", "12"),
+        ('name="quoted"', "quoted"),
+        ("flag=true", True),
+        ("flag=False", False),
+        ("limit=4", 4),
+        ("limit=null", None),
+        ("mode=fast", "fast"),
+    ],
+)
+def test_values(word, value):
+    found = getattr(configured(study(), [word]), word.partition("=")[0])
+    assert found == value
+    assert type(found) is type(value)
+    if isinstance(value, tuple):
+        assert [type(each) for each in found] == [type(each) for each in value]
+
+
+@pytest.mark.parametrize(
+    ("word", "given", "allowed"),
+    [
+        ("dims", "'dims'", "key=value"),
+        ("=3", "'=3'", "key=value"),
+        ("dim=3", "'dim=3'", "Did you mean dims?"),
+        ("colour=red", "'colour=red'", "dims (list of whole number"),
+        ("dims=2,x", "'2,x'", "list of whole number"),
+        ("dims=2.5", "'2.5'", "list of whole number"),
+        ("dims=", "''", "list of whole number"),
+        ("dims=[]", "'[]'", "list of whole number"),
+        ("dims=true", "'true'", "list of whole number"),
+        ("pair=1", "'1'", "list of 2: whole number, number"),
+        ("count=many", "'many'", "whole number"),
+        ("count=inf", "'inf'", "whole number"),
+        ("count=[1]", "'[1]'", "whole number"),
+        ("rate=nan", "'nan'", "number"),
+        ("rate=", "''", "number"),
+        ("flag=1", "'1'", "true or false"),
+        ("mode=medium", "'medium'", "one of slow, fast"),
+        ("limit=x", "'x'", "whole number or null"),
+    ],
+)
+def test_refusals_name_what_is_allowed(word, given, allowed):
+    with pytest.raises(InvalidArgumentError) as caught:
+        configured(study(), [word])
+    assert "--set" in str(caught.value)
+    assert given in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def test_same_key_twice():
+    with pytest.raises(InvalidArgumentError, match="--set dims: got two values"):
+        configured(study(), ["dims=2", "dims=5"])
+
+
+def test_quick_is_the_base():
+    assert configured(study(), ["rate=2"], quick=True) == Config(count=1, rate=2.0)
+
+
+def test_seed():
+    seeded = study(SeededConfig, SeededConfig())
+    assert configured(seeded, [], seed=7).seed == 7
+    with pytest.raises(InvalidArgumentError, match=r"--seed: got 7; allowed: no seed for s, which draws nothing"):
+        configured(study(), [], seed=7)
+    with pytest.raises(InvalidArgumentError, match="two values"):
+        configured(seeded, ["seed=1"], seed=7)
+
+
+def test_value_equal_to_the_default_is_the_default():
+    """30.0 typed over 30 is the same setting, with the same JSON."""
+    assert repr(configured(study(), ["lengths=30,100"])) == repr(Config())
+
+
+text = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8)
+
+
+@given(
+    st.builds(
+        Config,
+        dims=st.lists(st.integers(), min_size=1).map(tuple),
+        lengths=st.lists(st.floats(allow_nan=False), min_size=1).map(tuple),
+        kinds=st.lists(text, min_size=1).map(tuple),
+        rate=st.floats(allow_nan=False),
+        name=text,
+        flag=st.booleans(),
+        limit=st.none() | st.integers(),
+    ),
+    st.booleans(),
+)
+def test_rerun_is_read_as_the_same_config(config, quick):
+    words = shlex.split(rerun(study(), config, quick))
+    assert words[:3] == ["largeprompt", "run", "s"]
+    assert ("--quick" in words[:4]) == quick
+    settings = [word for before, word in itertools.pairwise(words) if before == "--set"]
+    assert configured(study(), settings, quick=quick) == config
+
+
+def test_rerun_reads_well():
+    assert rerun(study(), Config(dims=(2, 7), kinds=("identity", "toeplitz")), False) == (
+        "largeprompt run s --set dims=2,7 --set kinds=identity,toeplitz"
+    )
+    assert rerun(study(), Config(count=1), True) == "largeprompt run s --quick"

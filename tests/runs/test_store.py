@@ -1,0 +1,243 @@
+"""The run folder: what is written is read back bit for bit, and what is stale or damaged is never shown."""
+
+import errno
+import json
+import os
+
+import numpy as np
+import pytest
+import xarray as xr
+from small_studies import STUDY, SmallConfig, compute
+
+from largeprompt.errors import LargePromptError
+from largeprompt.runs import store
+from largeprompt.runs.store import Run, RunError, StorageError, default_folder, find_runs
+from largeprompt.runs.study import Verdict
+
+
+def create(folder, config=SmallConfig()):  # noqa: B008
+    return Run.create(folder, STUDY, config, quick=False, rerun="largeprompt run small")
+
+
+def complete(run, config=SmallConfig()):  # noqa: B008
+    for cell in run.cells:
+        run.write_cell(cell, compute(config, cell, print), 0.5)
+    run.write_dataset(STUDY.finish(config, {cell: run.read_cell(cell) for cell in run.cells}))
+    run.write_verdicts(STUDY.verdicts(run.dataset))
+    run.write_captions({"one": "A caption with Σ."})
+    for ending in ("png", "pdf"):
+        (run.folder / "figures" / f"one.{ending}").write_bytes(b"x")
+    run.write_provenance({"finished": "now"})
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    run = create(tmp_path / "small")
+    assert run.state == "partial"
+    assert (run.verdicts, run.provenance, run.figures, run.finished_cells) == ([], {}, [], 0)
+    complete(run)
+    again = Run.open(tmp_path / "small")
+    assert again == run
+    assert again.state == "complete"
+    assert again.intact
+    assert again.finished_cells == 3
+    assert (again.study, again.title, again.question, again.method) == ("small", "Small", "Is it small?", "By counting.")
+    assert again.config == {"scratch": "", "sizes": [1, 2, 3], "scale": 1.0, "seed": 0}
+    assert again.verdicts[0] == Verdict("C9", "Are the numbers there?", "holds", "3 sizes.")
+    (figure,) = again.figures
+    assert (figure.name, figure.caption, figure.png.name, figure.pdf.name) == ("one", "A caption with Σ.", "one.png", "one.pdf")
+    assert again.dataset.identical(STUDY.run(SmallConfig()))
+    assert [found.folder.name for found in find_runs(tmp_path)] == ["small"]
+    assert all(line[10] == "T" and line[19] == "Z" for line in (run.folder / "log.txt").read_text().splitlines())
+
+
+def test_every_kind_of_number_and_text_survives(tmp_path):
+    run = create(tmp_path / "small")
+    data = xr.Dataset(
+        {
+            "float": (("name", "length"), [[1 / 3, np.inf, -np.inf], [np.nan, 5e-324, -0.0]]),
+            "int": ("name", np.array([2**62 + 1, -1])),
+            "flag": ("name", [True, False]),
+            "text": ("name", ["Σ⁻¹", ""]),
+            "scalar": 1e308,
+            "none": ("empty", np.zeros(0)),
+        },
+        {"name": ["identity", "condition 1e4"], "length": [1.0, 10.0, np.inf]},
+        {"title": "t"},
+    )
+    run.write_cell("size = 1", data, 1.0)
+    read = run.read_cell("size = 1")
+    assert read.identical(data)
+    for name in data.variables:
+        assert read[name].dtype == data[name].dtype
+        assert read[name].values.tobytes() == data[name].values.tobytes()
+    run.write_cell("size = 2", read, 1.0)  # what was read can be written again
+    assert run.read_cell("size = 2").identical(data)
+
+
+def test_keys_depend_on_all_that_decides_the_numbers(tmp_path, monkeypatch):
+    run = create(tmp_path / "a")
+    files = {run.cell_file(cell).name for cell in run.cells}
+    assert {name[:7] for name in files} == {"size-1-", "size-2-", "size-3-"}
+    files |= {create(tmp_path / "b", SmallConfig(scale=2.0)).cell_file(cell).name for cell in run.cells}
+    monkeypatch.setattr(store, "_version", lambda: "99")
+    files |= {create(tmp_path / "c").cell_file(cell).name for cell in run.cells}
+    assert len(files) == 9
+
+
+def test_key_is_the_same_in_whatever_order_the_config_is(tmp_path):
+    run = create(tmp_path / "a")
+    path = run.folder / "config.json"
+    described = json.loads(path.read_text())
+    described["config"] = dict(reversed(described["config"].items()))
+    path.write_text(json.dumps(described))
+    assert Run.open(run.folder).key("size = 1") == run.key("size = 1")
+
+
+@pytest.mark.parametrize("change", ["config", "version"])
+def test_results_of_another_config_or_version_are_dropped(tmp_path, monkeypatch, change):
+    run = create(tmp_path / "small")
+    complete(run)
+    cells = set((run.folder / "cells").iterdir())
+    if change == "version":
+        monkeypatch.setattr(store, "_version", lambda: "99")
+    other = create(run.folder, SmallConfig(scale=2.0) if change == "config" else SmallConfig())
+    assert other.state == "partial"
+    assert (other.verdicts, other.provenance, other.figures) == ([], {}, [])
+    assert not list(other.folder.glob("figures/*"))
+    assert not (other.folder / "dataset.nc").exists()
+    assert other.missing() == other.cells
+    assert set((run.folder / "cells").iterdir()) == cells
+
+
+def test_same_config_keeps_everything(tmp_path):
+    complete(create(tmp_path / "small"))
+    assert create(tmp_path / "small").intact
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[:-100]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_bytes(path.read_bytes()[:500] + b"\xff" * 100 + path.read_bytes()[600:]),
+        lambda path: path.with_suffix(".json").write_text('{"key": '),
+        lambda path: path.with_suffix(".json").write_text("[]"),
+    ],
+    ids=["truncated", "empty", "garbled", "record cut off", "record of something else"],
+)
+def test_damaged_cell_is_moved_aside(tmp_path, damage):
+    run = create(tmp_path / "small")
+    complete(run)
+    path = run.cell_file("size = 2")
+    damage(path)
+    with pytest.raises(RunError):
+        run.read_cell("size = 2")
+    assert run.missing() == ("size = 2",)
+    assert path.with_name(f"{path.name}.corrupt").exists()
+    assert not path.exists()
+    assert "cell 'size = 2' cannot be read" in (run.folder / "log.txt").read_text()
+    assert run.finished_cells == 2
+
+
+def test_cell_cut_off_before_its_record_is_not_finished(tmp_path):
+    run = create(tmp_path / "small")
+    complete(run)
+    run.cell_file("size = 3").with_suffix(".json").unlink()
+    assert run.missing() == ("size = 3",)
+
+
+@pytest.mark.parametrize("name", ["dataset.nc", "verdicts.json", "provenance.json", "figures/captions.json", "figures/one.png"])
+def test_damaged_result_is_not_intact(tmp_path, name):
+    run = create(tmp_path / "small")
+    complete(run)
+    if name.endswith("png"):
+        (run.folder / name).unlink()
+    else:
+        (run.folder / name).write_bytes(b"{{")
+    assert not run.intact
+
+
+def test_damaged_dataset_is_told_by_its_checksum(tmp_path):
+    run = create(tmp_path / "small")
+    complete(run)
+    run.write_provenance({"finished": "now", "dataset_sha256": run.write_dataset(run.dataset)})
+    path = run.folder / "dataset.nc"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(RunError, match="damaged"):
+        _ = run.dataset
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", "null", '{"study": 3}', "\xff", '{"model_type": "gpt2", "vocab_size": 50257}'], ids=range(7)
+)
+def test_folder_that_is_not_a_run(tmp_path, content):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(content, encoding="latin-1")
+    with pytest.raises(RunError, match="not a run folder"):
+        Run.open(tmp_path / "model")
+    assert find_runs(tmp_path) == []
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(LargePromptError, match=r"not a run folder.*No such file"):
+        Run.open(tmp_path / "nothing")
+    assert find_runs(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("where", ["replace", "fsync"])
+def test_failed_write_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch, where):
+    run = create(tmp_path / "small")
+    run.write("a.txt", b"old")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, where, full)
+        with pytest.raises(StorageError, match=r"no space left for .*small .*finished cells are kept"):
+            run.write("a.txt", b"new")
+    assert (run.folder / "a.txt").read_bytes() == b"old"
+    assert not list(run.folder.glob(".*"))
+
+
+def test_file_in_the_way(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match=r"--out: cannot write to .*file.*choose a folder"):
+        create(tmp_path / "file" / "small")
+    assert (tmp_path / "file").read_text() == "in the way"
+
+
+def test_clear_removes_own_cells_only(tmp_path):
+    run = create(tmp_path / "small")
+    complete(run)
+    other = create(run.folder, SmallConfig(scale=2.0))
+    complete(other, SmallConfig(scale=2.0))
+    other.clear()
+    assert other.finished_cells == 0
+    assert other.state == "partial"
+    assert run.finished_cells == 3
+
+
+def test_default_folders(tmp_path):
+    folders = [
+        default_folder(tmp_path, STUDY, config, quick).name
+        for config, quick in [
+            (SmallConfig(), False),
+            (SmallConfig(sizes=(1,)), True),
+            (SmallConfig(sizes=(1,)), False),
+            (SmallConfig(), True),
+            (SmallConfig(seed=1), True),
+            (SmallConfig(seed=1), False),
+        ]
+    ]
+    assert folders[:2] == ["small", "small-quick"]
+    assert all(len(name) == len("small-") + 8 for name in folders[2:])
+    assert folders[4] == folders[5]
+    assert len(set(folders)) == 5
+
+
+@pytest.mark.parametrize(("sizes", "words"), [((), "nothing to compute"), ((2, 2), "the same cell twice")])
+def test_settings_without_sensible_cells(tmp_path, sizes, words):
+    with pytest.raises(RunError, match=words):
+        create(tmp_path / "small", SmallConfig(sizes=sizes))
+    assert not (tmp_path / "small").exists()
