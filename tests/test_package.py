@@ -19,7 +19,8 @@ Attention Certificate Contexts Discrete Empirical ErrorBar Factorised FiniteProm
 InvalidArgumentError Laplace LaplaceLaw LargePromptError LinearAttention LinearRegression Measure NoMomentError Product
 PromptLength PromptSamples QueryAverage Rademacher RademacherLaw RunningTilt ScalarLaw SoftmaxAttention Sphere StudentT
 StudentTLaw TiltDomainError Trajectory Tube Uniform UniformLaw affine_limit certificate finite_prompt gradient_descent gradient_flow
-jacobian_certificate prompt_length query_average regime sample_prompts stochastic_gradient_descent tube weight_moment weight_moments
+isotropic_optimum jacobian_certificate prompt_length query_average regime sample_prompts stochastic_gradient_descent tube
+weight_moment weight_moments
 """.split()  # noqa: SIM905
 
 

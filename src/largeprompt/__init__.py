@@ -44,6 +44,7 @@ from largeprompt.training import (
     Tube,
     gradient_descent,
     gradient_flow,
+    isotropic_optimum,
     stochastic_gradient_descent,
     tube,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "finite_prompt",
     "gradient_descent",
     "gradient_flow",
+    "isotropic_optimum",
     "jacobian_certificate",
     "prompt_length",
     "query_average",

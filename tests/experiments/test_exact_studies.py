@@ -70,11 +70,9 @@ def test_sharpness():
 
 
 def test_drift_optimum_is_a_minimum_of_the_risk():
-    from largeprompt.experiments.drift import optimal_read_out
-
     eye = torch.eye(3, dtype=torch.float64)
     task = lp.LinearRegression(eye, eye, 0.0)
-    b = optimal_read_out(task, 100.0)
+    b = lp.isotropic_optimum(task, 100.0).b
     a = torch.linspace(0.1, 1.0, 181, dtype=torch.float64)
     least = [float(task.isotropic_risk(a, torch.full_like(a, factor * b), 100.0).min()) for factor in (0.97, 1.0, 1.03)]
     assert least[1] < min(least[0], least[2])

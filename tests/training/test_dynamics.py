@@ -248,3 +248,21 @@ def test_bad_input(call, words):
     task = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
     with pytest.raises(lp.InvalidArgumentError, match=words):
         call(task, blocks(1))
+
+
+def test_isotropic_optimum_is_where_the_flow_ends():
+    """Softmax: the block flow from the balanced start ends there; a worse point is worse; bad input is told."""
+    task = noiseless(torch.eye(2, dtype=F))
+    found = lp.isotropic_optimum(task, 30)
+    flow = lp.gradient_flow(task, blocks(2), 30, 4000.0, parametrisation="block", tolerance=1e-7, gradient_tolerance=1e-8)
+    assert flow.status == "converged"
+    assert found.risk == pytest.approx(float(flow.risk[-1]), rel=2e-4)
+    assert float(flow.at(float(flow.times[-1])).V[0, 2]) == pytest.approx(found.b, rel=2e-2)
+    near = task.isotropic_risk(torch.tensor([found.a * 1.02], dtype=F), torch.tensor([found.b], dtype=F), 30)
+    assert float(near) > found.risk
+    with pytest.raises(lp.InvalidArgumentError, match="multiples of the identity"):
+        lp.isotropic_optimum(noiseless(toeplitz(2)), 30)
+    with pytest.raises(lp.InvalidArgumentError, match="start"):
+        lp.isotropic_optimum(task, 30, start=(-1.0, 1.0))
+    with pytest.raises(lp.InvalidArgumentError, match="length"):
+        lp.isotropic_optimum(task, 0)

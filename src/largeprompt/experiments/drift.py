@@ -12,7 +12,7 @@ import xarray as xr
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.experiments.covariances import F, block_start
 from largeprompt.runs.study import Progress, Study, Verdict, log_slope, merged
-from largeprompt.training import LinearRegression, gradient_flow
+from largeprompt.training import LinearRegression, gradient_flow, isotropic_optimum
 
 ARRIVED = 3.0  # flow times in units of L after which the drift is over
 
@@ -39,7 +39,7 @@ def compute(config: DriftConfig, cell: str, progress: Progress) -> xr.Dataset:
     """The flows, the endpoint that the theorem predicts for the infinite prompt, and the optimum of each length."""
     d = config.dim
     task = LinearRegression(torch.eye(d, dtype=F), torch.eye(d, dtype=F), 0.0)
-    optimal = [d**0.25 if math.isinf(length) else optimal_read_out(task, length) for length in config.lengths]
+    optimal = [d**0.25 if math.isinf(length) else isotropic_optimum(task, length, start=(0.4, 2.4)).b for length in config.lengths]
     flow = gradient_flow(
         task,
         SoftmaxAttention(*block_start(d, config.alpha, config.alpha)),
@@ -51,25 +51,10 @@ def compute(config: DriftConfig, cell: str, progress: Progress) -> xr.Dataset:
         tolerance=1e-6,
         times=np.logspace(-1, math.log10(config.until), config.times),
         progress=lambda time: progress(f"time {time:.3g}"),
-    )
+    ).completed()
     data = flow.dataset[["risk", "conserved"]].drop_attrs()
     data["b"] = flow.dataset.theta.sel(parameter="b").drop_vars("parameter")
     return data.assign(predicted_b=d**0.25, optimal_b=("length", optimal))
-
-
-def optimal_read_out(task: LinearRegression, length: float) -> float:
-    """b of the least risk over A = aI and b at one length, by the one-dimensional form of the risk; no flow, no Sobol points."""
-    from scipy.optimize import minimize
-
-    def risk(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        point = torch.tensor(logs, dtype=F, requires_grad=True)
-        a, b = point.exp()
-        value = task.isotropic_risk(a.reshape(1), b.reshape(1), length)[0]
-        (slope,) = torch.autograd.grad(value, point)
-        return float(value.detach()), slope.numpy()
-
-    found = minimize(risk, np.log([0.4, 2.4]), jac=True, method="BFGS", options={"gtol": 1e-9})
-    return float(np.exp(found.x[1]))
 
 
 def verdicts(data: xr.Dataset) -> list[Verdict]:

@@ -2,6 +2,7 @@
 
 from largeprompt.training.descent import gradient_descent, stochastic_gradient_descent
 from largeprompt.training.flow import gradient_flow
+from largeprompt.training.optimum import IsotropicOptimum, isotropic_optimum
 from largeprompt.training.parameters import Block, Factorised, Full, Parametrisation
 from largeprompt.training.regression import LinearRegression
 from largeprompt.training.risk import Contexts, RiskError
@@ -15,6 +16,7 @@ __all__ = [
     "Factorised",
     "Full",
     "GaussianTask",
+    "IsotropicOptimum",
     "LinearRegression",
     "Parametrisation",
     "RiskError",
@@ -23,6 +25,7 @@ __all__ = [
     "Tube",
     "gradient_descent",
     "gradient_flow",
+    "isotropic_optimum",
     "stochastic_gradient_descent",
     "tube",
 ]
