@@ -60,7 +60,8 @@ def test_quick(tmp_path, fakes, reports):
 def test_real_report(tmp_path, fakes):
     result = reproduce(tmp_path, "--quick")
     assert result.exit_code == 0, result.output
-    assert "A line." in (tmp_path / "report.html").read_text()
+    assert "A line." in (tmp_path / "report-quick.html").read_text()
+    assert not (tmp_path / "report.html").exists()  # that is the full one
 
 
 def test_study_that_fails_leaves_the_others(tmp_path, fakes, reports):

@@ -39,7 +39,7 @@ def test_run_writes_all_there_is(tmp_path, fakes):
     assert [(figure.name, figure.caption) for figure in run.figures] == [("line", "A line.")]
     assert run.figures[0].png.read_bytes().startswith(b"\x89PNG")
     assert run.figures[0].pdf.read_bytes().startswith(b"%PDF")
-    assert run.rerun == "largeprompt run first"
+    assert run.rerun == f"largeprompt run first --out {tmp_path}"
     assert run.provenance["workers"] == min(os.cpu_count(), 8)
     assert {path.name for path in tmp_path.iterdir()} == {"first"}
     assert {path.name for path in run.folder.iterdir()} == {
@@ -81,7 +81,7 @@ def test_settings_make_another_run_in_another_folder(tmp_path, fakes):
     assert len(runs) == 5
     assert {"first", "first-quick"} < set(runs)
     reruns = {run.rerun for run in runs.values()}
-    assert "largeprompt run first --set sizes=8,9 --set scale=2.0" in reruns
+    assert f"largeprompt run first --set sizes=8,9 --set scale=2.0 --out {tmp_path}" in reruns
     for name, run in runs.items():  # each tells how to make it again
         result = command(*shlex.split(run.rerun)[1:], "--out", tmp_path)
         assert f"already complete in {tmp_path / name}:" in result.output
@@ -233,12 +233,12 @@ def test_list_of_runs(tmp_path, fakes):
     assert lines[0] == ["run", "study", "state", "cells", "finished", "seconds", "verdicts"]
     assert lines[1][:4] == [str(tmp_path / "first"), "first", "complete", "3/3"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", lines[1][4])
-    assert lines[1][6] == "1 holds, 1 fails"
+    assert lines[1][6] == "1 holds, 1 fails (control)"
     assert lines[2] == [str(tmp_path / "second"), "second", "partial", "1/2", "-", "-", "-"]
     assert "left out" in result.stderr
     found = json.loads(command("runs", "--out", tmp_path, "--json").stdout)
     assert [row["state"] for row in found] == ["complete", "partial"]
-    assert found[0]["verdicts"] == {"holds": 1, "fails": 1}
+    assert found[0]["verdicts"] == {"holds": 1, "fails (control)": 1}
     assert (found[1]["cells_done"], found[1]["cells"], found[1]["seconds"]) == (1, 2, None)
 
 

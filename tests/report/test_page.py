@@ -295,7 +295,7 @@ def test_settings_and_provenance(tmp_path):
     assert table["Cells"] == "2, the slowest in 1 h 1 min"
     facts = " ".join(found.all("dl")[0]["text"].split())
     assert f"by largeprompt {importlib.metadata.version('largeprompt')}" in facts
-    assert "1 run, 3 min 32 s in all" in facts
+    assert "1 run, 1 h 3 min of computing" in facts
     assert re.search(r"Written\s*\d{4}-\d\d-\d\d \d\d:\d\d UTC", facts)
 
 

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from small_studies import STUDY, SmallConfig, calls, task
+from toy_studies import STUDY, SmallConfig, calls, task
 
 from largeprompt.runs import execute as module
 from largeprompt.runs.execute import Ended, Finished, Job, compute, execute, execute_all, worker_pool
@@ -209,7 +210,7 @@ def test_trouble_in_worker_processes(tmp_path, scratch):
 
 SLOW = """
 import sys
-from small_studies import STUDY, SmallConfig, task
+from toy_studies import STUDY, SmallConfig, task
 from largeprompt.runs.execute import execute, worker_pool
 from largeprompt.runs.store import Run
 if __name__ == "__main__":
@@ -266,7 +267,7 @@ def test_interrupts_are_held_back_not_lost():
 
     def interrupted():
         with module._interrupts_held():
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # to this thread: another would not hold it back
             reached.append(True)
 
     with pytest.raises(KeyboardInterrupt):

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 import xarray as xr
-from small_studies import STUDY, SmallConfig, compute
+from toy_studies import STUDY, SmallConfig, compute
 
 from largeprompt.errors import LargePromptError
 from largeprompt.runs import store
@@ -25,9 +25,9 @@ def complete(run, config=SmallConfig()):  # noqa: B008
     run.write_dataset(STUDY.finish(config, {cell: run.read_cell(cell) for cell in run.cells}))
     run.write_verdicts(STUDY.verdicts(run.dataset))
     run.write_captions({"one": "A caption with Σ."})
-    for ending in ("png", "pdf"):
-        (run.folder / "figures" / f"one.{ending}").write_bytes(b"x")
-    run.write_provenance({"finished": "now"})
+    (run.folder / "figures" / "one.png").write_bytes(b"\x89PNG")
+    (run.folder / "figures" / "one.pdf").write_bytes(b"%PDF")
+    run.write_provenance({"finished": "now", "figures": ["one"]})
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -241,3 +241,33 @@ def test_settings_without_sensible_cells(tmp_path, sizes, words):
     with pytest.raises(RunError, match=words):
         create(tmp_path / "small", SmallConfig(sizes=sizes))
     assert not (tmp_path / "small").exists()
+
+
+def test_changed_code_never_reuses_cells(tmp_path, monkeypatch):
+    run = create(tmp_path / "small")
+    run.write_cell(run.cells[0], compute(SmallConfig(), run.cells[0], print), 1.0)
+    assert create(tmp_path / "small").finished_cells == 1
+    monkeypatch.setattr(store, "code_fingerprint", lambda: "other code")
+    assert create(tmp_path / "small").finished_cells == 0
+
+
+def test_fingerprint_sees_sources_that_decide_numbers(tmp_path):
+    (tmp_path / "law").mkdir()
+    (tmp_path / "cli").mkdir()
+    (tmp_path / "law" / "a.py").write_text("x = 1")
+    before = store.code_fingerprint(tmp_path)
+    store.code_fingerprint.cache_clear()
+    (tmp_path / "cli" / "b.py").write_text("y = 1")
+    assert store.code_fingerprint(tmp_path) == before  # what talks to the user does not
+    store.code_fingerprint.cache_clear()
+    (tmp_path / "law" / "a.py").write_text("x = 2")
+    assert store.code_fingerprint(tmp_path) != before
+
+
+@pytest.mark.parametrize("content", ["5", '["x"]'])
+def test_odd_provenance_is_a_run_error(tmp_path, content):
+    run = create(tmp_path / "small")
+    (run.folder / "provenance.json").write_text(content)
+    with pytest.raises(RunError, match="provenance"):
+        _ = run.provenance
+    assert not run.intact

@@ -35,7 +35,10 @@ def root(
     """Options of the command itself."""
 
 
-app.command(epilog="Example: largeprompt run endpoint --set dims=2,5 --workers 2")(run)
+app.command(
+    epilog="Studies: limit, convergence, exponent, phase_diagram, sharpness, trajectory, endpoint, drift, paper, anisotropy, "
+    "shortcontext. Example: largeprompt run endpoint --set dims=2,5 --workers 2"
+)(run)
 app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
 app.command(epilog="Example: largeprompt runs --json")(runs)
 app.command(epilog="Example: largeprompt report runs/endpoint runs/paper --out report.html")(report)

@@ -34,7 +34,7 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
     from largeprompt.runs.store import Run, default_folder
 
     folder = default_folder(out, study, config, quick)
-    run = Run.create(folder, study, config, quick=quick, rerun=rerun(study, config, quick))
+    run = Run.create(folder, study, config, quick=quick, rerun=rerun(study, config, quick, out))
     if fresh:
         run.clear()
     return run

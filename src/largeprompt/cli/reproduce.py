@@ -10,7 +10,7 @@ from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare
 
 
 def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("runs"), fresh: Fresh = False) -> None:
-    """Compute every study of the paper and write the report, OUT/report.html.
+    """Compute every study of the paper and write the report, OUT/report.html (OUT/report-quick.html with --quick).
 
     What is stored already is not computed again, so a command that was stopped goes on where it was.
     """
@@ -30,8 +30,9 @@ def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("ru
             except Exception as error:  # one study that cannot be loaded does not take the others with it
                 errors.append(RunError(f"{name}: cannot be begun ({type(error).__name__}: {error})."))
         errors += perform(wanted, workers)
+        page = "report-quick.html" if quick else "report.html"  # a first look does not replace the full report
         try:
-            typer.echo(f"wrote {write_report([run for _, _, run in wanted], out / 'report.html')}")
+            typer.echo(f"wrote {write_report([run for _, _, run in wanted], out / page)}")
         except RunError as error:
             errors.append(error)
         except OSError as error:

@@ -53,7 +53,8 @@ def runs(
 
 def _row(run: Run) -> dict[str, Any]:
     """A run as a program reads it."""
-    made, outcomes = run.provenance, [each.outcome for each in run.verdicts]
+    made = run.provenance
+    outcomes = [f"{each.outcome} (control)" if each.control else each.outcome for each in run.verdicts]
     return {
         "run": str(run.folder),
         "study": run.study,

@@ -12,6 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.experiments.convergence import FITS, fit_paper_form, z_scores
 from largeprompt.experiments.exponent import sharp_exponent
 from largeprompt.law import finite_prompt
@@ -61,6 +62,8 @@ def eigenvalues(name: str, dim: int) -> Array:
         values = np.logspace(0, -math.log10(float(number)), dim, dtype=np.float64)
     elif kind == "power law":
         values = np.arange(1, dim + 1, dtype=np.float64) ** -float(number)
+    elif kind != "spike":
+        raise InvalidArgumentError("spectra", repr(name), "'condition c', 'power law p' or 'spike s'")
     else:
         values = np.append(float(number), np.full(dim - 1, (1 - float(number)) / (dim - 1)))
     scaled: Array = values * dim / values.sum()
@@ -211,6 +214,8 @@ def verdicts(data: xr.Dataset) -> list[Verdict]:
     factors = ", ".join(f"{float(r):.2f} (σ² = {float(r.score_variance):g})" for r in ratio)
     c1, c2 = spread(data.c1), spread(data.c2)
     needed = data.needed_length.sel(score_variance=data.score_variance[len(data.score_variance) // 2])
+    unmet = "more than " if bool(needed.isnull().any()) else ""
+    longest = float(data.length.max() if unmet else needed.max())
     gap = abs(data.random_exponent.isel(decade_end=-1) - data.random_sharp)
     exponents = data.random_exponent.isel(decade_end=-1)
     return [
@@ -240,8 +245,8 @@ def verdicts(data: xr.Dataset) -> list[Verdict]:
         Verdict(
             "E3",
             f"Does the score variance set the length needed for a relative error of {TOLERANCE:.0%}?",
-            "fails" if float(needed.max() / needed.min()) > FITS else "holds",
-            f"At σ² = {float(needed.score_variance):g} it is {float(needed.min()):.2g} to {float(needed.max()):.2g} tokens, like "
+            "fails" if longest / float(needed.min()) > FITS else "undecided" if unmet else "holds",
+            f"At σ² = {float(needed.score_variance):g} it is {float(needed.min()):.2g} to {unmet}{longest:.2g} tokens, like "
             "e^σ² (1 + tr Γ/‖Γu‖²): along weak directions the output is small and the noise of all others is not.",
         ),
         Verdict(
@@ -260,7 +265,7 @@ STUDY = Study(
     "anisotropy",
     "Spread eigenvalues",
     "Which constants hold when the covariance is ill-conditioned, and what does the score variance explain?",
-    "Gaussian tokens with seven spectra of equal trace (condition numbers up to 10⁴, power laws, a spike) are read along "
+    "Gaussian tokens with several spectra of equal trace (condition numbers up to 10⁴, power laws, a spike) are read along "
     "weak, strong and mixed directions, all with the same score variances, by the exact law; drawn prompts check it. "
     "The paper's constants are fitted to each; errors for random queries of equal mean score variance are averaged by quadrature.",
     AnisotropyConfig,

@@ -236,7 +236,7 @@ def _interval(row: xr.DataArray) -> str:
 
 def _slope(data: xr.Dataset, quantity: str, claim: str) -> Verdict:
     slopes = data.slope.sel(quantity=quantity)
-    inside = (slopes.sel(interval="upper") >= SLOPES[0]) & (slopes.sel(interval="lower") <= SLOPES[1])
+    inside = (slopes.sel(interval="lower") >= SLOPES[0]) & (slopes.sel(interval="upper") <= SLOPES[1])
     outcome: Outcome = "holds" if bool(inside.all()) else "holds in part" if bool(inside.any()) else "fails"
     far = data.exact.sel(quantity=quantity)[..., -5:]
     ends = [log_slope(far.length, far.sel(score_variance=q)) for q in data.score_variance]

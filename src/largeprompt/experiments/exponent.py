@@ -26,7 +26,6 @@ class ExponentConfig:
     decades: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     step: float = 0.1
     reach: float = 9.0
-    seed: int = 0  # nothing is drawn here
 
 
 def sharp_exponent(square: float) -> float:
@@ -161,7 +160,7 @@ STUDY = Study(
     "exponent",
     "The exponent for random queries",
     "At which power of L does the error fall when the query is random, and whose exponent is it?",
-    "For Gaussian tokens and queries the exact error is averaged over the query by a radial quadrature, from L = 10² to 10¹⁴. "
+    "For Gaussian tokens and queries the exact error is averaged over the query by a radial quadrature, decade by decade of L. "
     "Its local slopes are compared with g(H) = min(1, √(1/H² + 1/4) - 1/2), with 1/(1+H²) and with c2/H². "
     "Nothing is fitted; where logarithms hide the difference the study says so.",
     ExponentConfig,

@@ -21,7 +21,6 @@ class PhaseDiagramConfig:
     longest: float = 1e12
     variances: int = 121
     lengths: int = 81
-    seed: int = 0  # nothing is drawn here
 
 
 def cells(config: PhaseDiagramConfig) -> list[str]:
@@ -104,7 +103,7 @@ STUDY = Study(
     "phase_diagram",
     "The regimes of a finite prompt",
     "How many tokens does softmax attention read, and where does it stop to average?",
-    "The exact effective number of tokens 1/E[Σ w²] is computed on a grid of score variances up to 40 and lengths up to 10¹². "
+    "The exact effective number of tokens 1/E[Σ w²] is computed on a grid of score variances and lengths. "
     "Regimes are named twice, by σ/√(2 ln L) and by effective tokens against √L and √(π ln L). "
     "The two namings are compared point by point.",
     PhaseDiagramConfig,

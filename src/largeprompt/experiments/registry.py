@@ -31,7 +31,7 @@ NAMES = (
 def study(name: str) -> Study:
     """The study of that name."""
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, 1)
+        near = [each for each in NAMES if name and each.startswith(name)] or difflib.get_close_matches(name, NAMES, 1)
         raise InvalidArgumentError("study", repr(name), f"one of {', '.join(NAMES)}", f"Did you mean {near[0]!r}?" if near else "")
     found: Study = importlib.import_module(f"largeprompt.experiments.{name}").STUDY
     return found

@@ -29,7 +29,6 @@ class SharpnessConfig:
     sign_tilts: tuple[float, ...] = (0.5, 1.0, 2.0)
     largest_multiple: float = 1e5
     points: int = 41
-    seed: int = 0  # nothing is drawn here
 
 
 def cells(config: SharpnessConfig) -> list[str]:

@@ -111,7 +111,7 @@ def render(runs: Sequence[Run]) -> str:
         version=importlib.metadata.version("largeprompt"),
         computed_with=_distinct(str(each.get("version", "")) for each in provenances),
         machines=_distinct(_machine(each) for each in provenances),
-        seconds=_duration(sum(float(each.get("seconds", 0.0)) for each in provenances)),
+        seconds=_duration(sum(sum(each.get("cells", {}).values()) for each in provenances)),
     )
 
 

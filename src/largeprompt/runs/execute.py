@@ -190,7 +190,8 @@ def _failed(job: Job, failures: Sequence[Ended]) -> RunError:
     return RunError(
         f"{job.study.name}: cell {first.cell!r} failed ({first.failure})"
         + (f", and {more} more" if more else "")
-        + f". {job.run.finished_cells} of {len(job.run.cells)} cells are stored and kept; the same command computes the others. "
+        + f". {job.run.finished_cells} of {len(job.run.cells)} cells are stored and kept; with the cause mended, the same command "
+        "computes the others. "
         f"Details: {job.run.folder / 'log.txt'}"
     )
 
@@ -202,7 +203,7 @@ def _finish(job: Job, draw: Draw | None, workers: int | None, started: float) ->
     try:
         checksum = run.write_dataset(job.study.finish(job.config, {cell: run.read_cell(cell) for cell in run.cells}))
         data = run.dataset  # as a reader will see it
-        verdicts = job.study.verdicts(data)
+        verdicts = job.study.judge(data)
         run.write_verdicts(verdicts)
         if draw is not None:
             draw(run, data)

@@ -31,6 +31,7 @@ def provenance(run: Run, *, workers: int | None, started: float, resumed: int, d
         "finished": finished.isoformat(timespec="seconds"),
         "seconds": round((finished - begun).total_seconds(), 3),
         "resumed_cells": resumed,
+        "figures": [figure.name for figure in run.figures],
         "cells": {cell: round(seconds, 3) for cell, seconds in run.cell_seconds().items()},
         "dataset_sha256": dataset_sha256,
     }

@@ -10,6 +10,7 @@ import shlex
 import types
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from largeprompt.errors import InvalidArgumentError
@@ -44,15 +45,15 @@ def configured(study: Study, words: Sequence[str], *, quick: bool = False, seed:
     return dataclasses.replace(base, **{key: value for key, value in changes.items() if value != getattr(base, key)})
 
 
-def rerun(study: Study, config: Any, quick: bool) -> str:
-    """The command that makes this run again."""
+def rerun(study: Study, config: Any, quick: bool, out: Path = Path("runs")) -> str:
+    """The command that makes this run, or goes on with it."""
     base = study.quick if quick else study.config()
     words = ["largeprompt", "run", study.name, *(["--quick"] if quick else [])]
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value != getattr(base, field.name):
             words += ["--set", f"{field.name}={_render(value)}"]
-    return shlex.join(words)
+    return shlex.join([*words, *([] if out == Path("runs") else ["--out", str(out)])])
 
 
 def _parse(text: str, kind: Any) -> Any:
@@ -104,7 +105,10 @@ def _coerced(value: Any, kind: Any) -> Any:
 
 def _number(value: float | str, kind: type) -> float:
     """An int where the value is whole, or a float; 1e6 is whole, and inf is a float."""
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError(value) from None
     if math.isnan(number):
         raise ValueError(value)
     if kind is float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import importlib
 import io
@@ -50,6 +51,14 @@ class StoredFigure:
     png: Path
     pdf: Path
 
+    @property
+    def whole(self) -> bool:
+        """Whether both files are there and begin as they should."""
+        try:
+            return self.png.read_bytes()[:4] == b"\x89PNG" and self.pdf.read_bytes()[:4] == b"%PDF"
+        except OSError:
+            return False
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -65,6 +74,7 @@ class Run:
     rerun: str
     cells: tuple[str, ...]
     version: str
+    code: str = ""  # fingerprint of the sources that decide numbers
 
     @classmethod
     def open(cls, folder: Path | str) -> Run:
@@ -82,6 +92,7 @@ class Run:
                 quick=bool(found["quick"]),
                 cells=tuple(cells),
                 version=str(found.get("version", "")),
+                code=str(found.get("code", "")),
                 **texts,
             )
         except (KeyError, TypeError) as error:
@@ -94,7 +105,8 @@ class Run:
         cells = tuple(study.cells(config))
         if not cells or len(set(cells)) < len(cells):
             raise RunError(f"{study.name}: these settings give {'the same cell twice' if cells else 'nothing to compute'}.")
-        run = cls(folder, study.name, study.title, study.question, study.method, settings, quick, rerun, cells, _version())
+        told = (study.title, study.question, study.method)
+        run = cls(folder, study.name, *told, settings, quick, rerun, cells, _version(), code_fingerprint())
         try:
             before: Run | None = cls.open(folder)
         except RunError:
@@ -111,8 +123,8 @@ class Run:
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the study, its config and the version: what decides the numbers."""
-        return _hash(self.study, canonical(self.config), self.version)
+        """SHA-256 of the study, its config, the version and the code: what decides the numbers."""
+        return _hash(self.study, canonical(self.config), self.version, self.code)
 
     @property
     def state(self) -> Literal["complete", "partial"]:
@@ -125,7 +137,7 @@ class Run:
         """Whether the run is complete and all of it can be read."""
         try:
             whole = self.state == "complete" and self.verdicts is not None and self.dataset is not None
-            return whole and all(figure.png.is_file() and figure.pdf.is_file() for figure in self.figures)
+            return whole and {each.name for each in self.figures if each.whole} >= set(self.provenance.get("figures", []))
         except RunError:
             return False
 
@@ -149,7 +161,10 @@ class Run:
     def provenance(self) -> dict[str, Any]:
         """Version, commit, packages, machine, seed and times; empty while the run is not finished."""
         path = self.folder / "provenance.json"
-        return dict(_read_json(path)) if path.exists() else {}
+        found = _read_json(path) if path.exists() else {}
+        if not isinstance(found, dict):
+            raise RunError(f"{path} is not the provenance of a run.")
+        return found
 
     @property
     def dataset(self) -> xr.Dataset:
@@ -169,8 +184,8 @@ class Run:
         return [StoredFigure(name, caption, folder / f"{name}.png", folder / f"{name}.pdf") for name, caption in listed]
 
     def key(self, cell: str) -> str:
-        """SHA-256 of all that decides the numbers of a cell: study, config, cell and version."""
-        return _hash(self.study, canonical(self.config), cell, self.version)
+        """SHA-256 of all that decides the numbers of a cell: study, config, cell, version and code."""
+        return _hash(self.study, canonical(self.config), cell, self.version, self.code)
 
     def cell_file(self, cell: str) -> Path:
         """Where a cell is stored: a readable name and its key."""
@@ -191,7 +206,8 @@ class Run:
     def read_cell(self, cell: str) -> xr.Dataset:
         """A stored cell; RunError if it is missing or not what was written."""
         record = _read_json(self._record(cell))
-        if not isinstance(record, dict) or record.get("key") != self.key(cell):
+        whole = isinstance(record, dict) and isinstance(record.get("seconds"), int | float)
+        if not whole or record.get("key") != self.key(cell):
             raise RunError(f"{self._record(cell)} is not the record of cell {cell!r}.")
         return _decode(self.cell_file(cell), str(record.get("sha256")))
 
@@ -236,7 +252,7 @@ class Run:
             ]:
                 path.unlink(missing_ok=True)
             for path in [*figures.glob("*.png"), *figures.glob("*.pdf")]:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
     def write_dataset(self, data: xr.Dataset) -> str:
         """Store the run's dataset and return its checksum."""
@@ -279,6 +295,14 @@ class Run:
                 with contextlib.suppress(OSError):
                     draft.unlink()
                 raise
+
+
+@functools.cache
+def code_fingerprint(package: Path = Path(__file__).parents[1]) -> str:
+    """SHA-256 of the sources that decide numbers: all of the package but what draws, writes pages and talks to the user."""
+    apart = {"report", "cli", "testing"}
+    files = sorted(path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in apart)
+    return _hash(*(f"{path.relative_to(package).as_posix()}\n{path.read_text(encoding='utf-8')}" for path in files))
 
 
 def canonical(config: Mapping[str, Any]) -> str:

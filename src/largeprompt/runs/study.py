@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -80,6 +81,15 @@ class Study:
         """All cells in turn, in this process; ``config`` defaults to the full setting."""
         config = self.config() if config is None else config
         return self.finish(config, {cell: self.compute(config, cell, progress) for cell in self.cells(config)})
+
+    def judge(self, data: xr.Dataset) -> list[Verdict]:
+        """Verdicts of a dataset; 'undecided' where one rests on a NaN, or where the settings leave the rule nothing to look at."""
+        try:
+            found = self.verdicts(data)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            trouble = f"These settings leave too little to judge ({type(error).__name__}: {error})."
+            return [Verdict("", self.question, "undecided", trouble)]
+        return [dataclasses.replace(each, outcome="undecided") if re.search(r"\bnan\b", each.measured) else each for each in found]
 
     def finish(self, config: Any, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """The run's dataset, with the config that made it."""
