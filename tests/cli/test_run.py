@@ -19,6 +19,9 @@ from largeprompt.cli import app
 from largeprompt.runs import store
 from largeprompt.runs.store import Run
 
+# a shell that starts the tests in the background makes them deaf to Ctrl-C, and their children too
+LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
 
 def command(*words):
     return CliRunner().invoke(app, list(map(str, words)))
@@ -183,7 +186,7 @@ def test_real_interrupt_of_real_processes(tmp_path):
     """Ctrl-C reaches the whole group: one sentence, exit 130, and no process stays."""
     words = ["run", "endpoint", "--out", str(tmp_path), "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-c", "from largeprompt.cli import app; app()", *words],
+        [sys.executable, "-c", f"{LISTEN}; from largeprompt.cli import app; app()", *words],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -209,11 +209,13 @@ def test_trouble_in_worker_processes(tmp_path, scratch):
 
 
 SLOW = """
+import signal
 import sys
 from toy_studies import STUDY, SmallConfig, task
 from largeprompt.runs.execute import execute, worker_pool
 from largeprompt.runs.store import Run
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell began the tests in the background
     config = SmallConfig(sys.argv[2])
     run = Run.create(sys.argv[1], STUDY, config, quick=False, rerun="")
     with worker_pool(2) as pool:
@@ -270,6 +272,10 @@ def test_interrupts_are_held_back_not_lost():
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # to this thread: another would not hold it back
             reached.append(True)
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell began the tests in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert reached
