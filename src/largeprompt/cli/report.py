@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from largeprompt.cli.perform import told
+
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
 
@@ -20,26 +22,17 @@ def report(
     ] = None,
 ) -> None:
     """Write one self-contained HTML page: a verdict for each claim, then question, method, figures and settings of each run."""
-    from largeprompt.errors import InvalidArgumentError
     from largeprompt.report.page import write_report
-    from largeprompt.runs.store import RunError
 
-    target = out
-    try:
+    with told():
         found = {run.folder.resolve(): run for path in runs for run in _runs(path)}
-        if target is None:
-            target = next(iter(found)).parent / "report.html"
-        write_report(list(found.values()), target)
-    except InvalidArgumentError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except RunError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        typer.echo(f"error: cannot write {target} ({reason}); choose with --out a file that you may write.", err=True)
-        raise typer.Exit(1) from None
+        target = next(iter(found)).parent / "report.html" if out is None else out
+        try:
+            write_report(list(found.values()), target)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            typer.echo(f"error: cannot write {target} ({reason}); choose with --out a file that you may write.", err=True)
+            raise typer.Exit(1) from None
     typer.echo(f"wrote {target}")
 
 
