@@ -16,6 +16,7 @@ from fake_studies import Fakes, FirstConfig
 from typer.testing import CliRunner
 
 from largeprompt.cli import app
+from largeprompt.experiments import registry
 from largeprompt.runs import store
 from largeprompt.runs.store import Run
 
@@ -266,3 +267,8 @@ def test_shell_completes_names_of_studies():
     result = CliRunner().invoke(app, [], env=environment, prog_name="largeprompt")
     assert result.stdout.split() == ["drift"]
     assert "--install-completion" in command("--help").output
+
+
+def test_help_names_every_study():
+    text = " ".join(CliRunner().invoke(app, ["run", "--help"]).output.split())
+    assert all(name in text for name in registry.NAMES)
