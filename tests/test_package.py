@@ -15,12 +15,16 @@ import largeprompt as lp
 ROOT = Path(__file__).parents[1]
 
 PUBLIC = """
-Attention Certificate Contexts Discrete Empirical ErrorBar Factorised FinitePromptLaw Gaussian GaussianMixture GaussianTask
-InvalidArgumentError Laplace LaplaceLaw LargePromptError LinearAttention LinearRegression Measure NoMomentError Product
-PromptLength PromptSamples QueryAverage Rademacher RademacherLaw RunningTilt ScalarLaw SoftmaxAttention Sphere StudentT
-StudentTLaw TiltDomainError Trajectory Tube Uniform UniformLaw affine_limit certificate finite_prompt gradient_descent gradient_flow
-isotropic_optimum jacobian_certificate prompt_length query_average regime sample_prompts stochastic_gradient_descent tube
-weight_moment weight_moments
+Attention Certificate ChainExpansion Contexts DeepLimit DeepNoise Discrete Empirical ErrorBar Factorised FinitePromptLaw Gaussian
+GaussianMixture GaussianTask GeneralisedNormal GeneralisedNormalLaw HeadLattice InvalidArgumentError Laplace LaplaceLaw
+LargePromptError LinearAttention LinearRegression LogNormal LogNormalLaw MarkedOutliers MarkovChain Measure MeasureRegression
+NoMomentError Product PromptLength PromptSamples QueryAverage Rademacher RademacherLaw RademacherSum RademacherSumLaw
+ResidualStack RunningTilt ScalarLaw ShiftedRegression SingleLocationRegression SkewNormal SkewNormalLaw SoftmaxAttention Sphere
+StudentT StudentTLaw Task TiltDomainError Trajectory Tube Uniform UniformLaw affine_limit atomic_errors block_optimum
+breaking_layer certificate chain_error chain_expansion crossing_variance cumulant_ladder deep_limit deep_noise effective_length
+finite_prompt gauss_rule gradient_descent gradient_flow isotropic_optimum isotropic_outliers jacobian_certificate ladder_radius
+linear_optimum long_prompt_constants product_rule prompt_length query_average regime sample_prompts stochastic_gradient_descent
+tube two_head_moments weight_moment weight_moments
 """.split()  # noqa: SIM905
 
 

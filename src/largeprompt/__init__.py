@@ -1,37 +1,84 @@
 """largeprompt: what softmax attention does to a prompt, seen as a probability measure.
 
-Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product
+Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product,
+                 RademacherSum, GeneralisedNormal, SkewNormal, LogNormal; MarkovChain (dependent tokens)
+Of a measure     gauss_rule, product_rule (a law as atoms), cumulant_ladder, ladder_radius
 Operators        SoftmaxAttention (with error_bar for a real prompt), LinearAttention, affine_limit
-Finite prompts   finite_prompt (exact), weight_moment, regime; certificate, jacobian_certificate (proved bounds); sample_prompts
-In-context       LinearRegression, GaussianTask (exact risks); gradient_flow, tube, gradient_descent,
+Finite prompts   finite_prompt (exact), weight_moment, two_head_moments, regime; certificate, jacobian_certificate (proved bounds);
+                 sample_prompts;
+                 atomic_errors (exact, tokens with finitely many values), effective_length (dependent tokens);
+                 chain_error, chain_expansion (tokens of a Markov chain: exact, first order)
+In-context       LinearRegression, MeasureRegression (inputs from any law),
+                 SingleLocationRegression, MarkedOutliers, Task, GaussianTask (exact risks);
+                 isotropic_optimum, isotropic_outliers, crossing_variance, ShiftedRegression; linear_optimum, block_optimum,
+                 long_prompt_constants, HeadLattice (several heads); gradient_flow, tube, gradient_descent,
                  stochastic_gradient_descent
+Depth            ResidualStack (residual self-attention), deep_limit (the infinite prompt through it), deep_noise (the band of a
+                 finite one), breaking_layer
 Planning         prompt_length (how long is long enough), query_average (mean over random queries)
 To extend        Measure (any law), ScalarLaw (one coordinate), largeprompt.testing (the checks that every law passes)
 Errors           LargePromptError and its kinds: InvalidArgumentError, TiltDomainError, NoMomentError
 """
 
-from largeprompt.attention import Attention, ErrorBar, LinearAttention, SoftmaxAttention, affine_limit
+from largeprompt.attention import (
+    Attention,
+    DeepLimit,
+    ErrorBar,
+    LinearAttention,
+    ResidualStack,
+    SoftmaxAttention,
+    affine_limit,
+    deep_limit,
+)
 from largeprompt.certificate import Certificate, certificate, jacobian_certificate
 from largeprompt.errors import InvalidArgumentError, LargePromptError, NoMomentError, TiltDomainError
-from largeprompt.law import FinitePromptLaw, finite_prompt, regime, weight_moment, weight_moments
+from largeprompt.law import (
+    ChainExpansion,
+    DeepNoise,
+    FinitePromptLaw,
+    atomic_errors,
+    breaking_layer,
+    chain_error,
+    chain_expansion,
+    deep_noise,
+    effective_length,
+    finite_prompt,
+    regime,
+    two_head_moments,
+    weight_moment,
+    weight_moments,
+)
 from largeprompt.measures import (
     Discrete,
     Empirical,
     Gaussian,
     GaussianMixture,
+    GeneralisedNormal,
+    GeneralisedNormalLaw,
     Laplace,
     LaplaceLaw,
+    LogNormal,
+    LogNormalLaw,
+    MarkovChain,
     Measure,
     Product,
     Rademacher,
     RademacherLaw,
+    RademacherSum,
+    RademacherSumLaw,
     RunningTilt,
     ScalarLaw,
+    SkewNormal,
+    SkewNormalLaw,
     Sphere,
     StudentT,
     StudentTLaw,
     Uniform,
     UniformLaw,
+    cumulant_ladder,
+    gauss_rule,
+    ladder_radius,
+    product_rule,
 )
 from largeprompt.planning import PromptLength, QueryAverage, prompt_length, query_average
 from largeprompt.sampling import PromptSamples, sample_prompts
@@ -39,12 +86,23 @@ from largeprompt.training import (
     Contexts,
     Factorised,
     GaussianTask,
+    HeadLattice,
     LinearRegression,
+    MarkedOutliers,
+    MeasureRegression,
+    ShiftedRegression,
+    SingleLocationRegression,
+    Task,
     Trajectory,
     Tube,
+    block_optimum,
+    crossing_variance,
     gradient_descent,
     gradient_flow,
     isotropic_optimum,
+    isotropic_outliers,
+    linear_optimum,
+    long_prompt_constants,
     stochastic_gradient_descent,
     tube,
 )
@@ -54,7 +112,10 @@ __version__ = "0.3.0"
 __all__ = [
     "Attention",
     "Certificate",
+    "ChainExpansion",
     "Contexts",
+    "DeepLimit",
+    "DeepNoise",
     "Discrete",
     "Empirical",
     "ErrorBar",
@@ -63,13 +124,21 @@ __all__ = [
     "Gaussian",
     "GaussianMixture",
     "GaussianTask",
+    "GeneralisedNormal",
+    "GeneralisedNormalLaw",
+    "HeadLattice",
     "InvalidArgumentError",
     "Laplace",
     "LaplaceLaw",
     "LargePromptError",
     "LinearAttention",
     "LinearRegression",
+    "LogNormal",
+    "LogNormalLaw",
+    "MarkedOutliers",
+    "MarkovChain",
     "Measure",
+    "MeasureRegression",
     "NoMomentError",
     "Product",
     "PromptLength",
@@ -77,30 +146,55 @@ __all__ = [
     "QueryAverage",
     "Rademacher",
     "RademacherLaw",
+    "RademacherSum",
+    "RademacherSumLaw",
+    "ResidualStack",
     "RunningTilt",
     "ScalarLaw",
+    "ShiftedRegression",
+    "SingleLocationRegression",
+    "SkewNormal",
+    "SkewNormalLaw",
     "SoftmaxAttention",
     "Sphere",
     "StudentT",
     "StudentTLaw",
+    "Task",
     "TiltDomainError",
     "Trajectory",
     "Tube",
     "Uniform",
     "UniformLaw",
     "affine_limit",
+    "atomic_errors",
+    "block_optimum",
+    "breaking_layer",
     "certificate",
+    "chain_error",
+    "chain_expansion",
+    "crossing_variance",
+    "cumulant_ladder",
+    "deep_limit",
+    "deep_noise",
+    "effective_length",
     "finite_prompt",
+    "gauss_rule",
     "gradient_descent",
     "gradient_flow",
     "isotropic_optimum",
+    "isotropic_outliers",
     "jacobian_certificate",
+    "ladder_radius",
+    "linear_optimum",
+    "long_prompt_constants",
+    "product_rule",
     "prompt_length",
     "query_average",
     "regime",
     "sample_prompts",
     "stochastic_gradient_descent",
     "tube",
+    "two_head_moments",
     "weight_moment",
     "weight_moments",
 ]

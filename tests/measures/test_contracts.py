@@ -62,6 +62,10 @@ class TestDiscrete(MeasureContract):
     measure = lp.Discrete([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [0.2, 0.3, 0.5])
 
 
+class TestNgrams(MeasureContract):
+    measure = lp.MarkovChain.random(3, 2, 1.0, torch.Generator().manual_seed(0)).ngrams(3)
+
+
 class TestRademacher(MeasureContract):
     measure = lp.Rademacher(3)
 
@@ -74,6 +78,56 @@ class TestLaplace(MeasureContract):
     measure = lp.Laplace(3)
     far = None
     tilt_size = 0.45
+
+
+class TestRademacherSum(MeasureContract):
+    measure = lp.RademacherSum(3, terms=5)
+
+
+class TestGeneralisedNormalHeavy(MeasureContract):
+    measure = lp.GeneralisedNormal(2, shape=1.2)
+
+
+class TestGeneralisedNormalLight(MeasureContract):
+    measure = lp.GeneralisedNormal(2, shape=6.0)
+
+
+class TestGeneralisedNormalOfShapeOneIsLaplace(MeasureContract):
+    measure = lp.GeneralisedNormal(2, shape=1.0)
+    far = None
+    tilt_size = 0.45
+
+
+class TestSkewNormal(MeasureContract):
+    measure = lp.SkewNormal(3, skew=-0.7)
+
+
+class TestLogNormal(MeasureContract):
+    """Its cgf is finite for tilts without a positive entry: those are tried, and images by matrices that keep them so."""
+
+    measure = lp.LogNormal(2, scale=0.4)
+
+    def tilts(self, *shape: int, seed: int = 0) -> torch.Tensor:
+        return -super().tilts(*shape, seed=seed).abs()
+
+    def test_affine_image(self):
+        generator = torch.Generator().manual_seed(11)
+        matrix = torch.rand(3, 2, generator=generator, dtype=F)
+        offset = torch.tensor([0.3, -1.0, 0.1], dtype=F)
+        v = -0.3 * torch.rand(5, 3, generator=generator, dtype=F)
+        image = self.measure.map(matrix, offset)
+        self.close(image.cgf(v), self.measure.cgf(v @ matrix) + v @ offset)
+        self.close(image.tilted_mean(v), self.measure.tilted_mean(v @ matrix) @ matrix.mT + offset)
+        self.close(image.tilted_covariance(v), matrix @ self.measure.tilted_covariance(v @ matrix) @ matrix.mT)
+        center = torch.tensor([0.1, 0.2, 0.0], dtype=F)
+        self.close(image.norm_moment4(center), lp.Measure.norm_moment4(image, center))
+
+    def test_positive_tilts_are_refused(self):
+        import pytest
+
+        for function in (self.measure.cgf, self.measure.tilt, self.measure.tilted_mean, self.measure.tilted_covariance):
+            with pytest.raises(lp.TiltDomainError, match="no infinite-prompt limit"):
+                function(torch.tensor([-1.0, 1e-6], dtype=F))
 
 
 class TestStudentTAtInfinityIsGaussian(MeasureContract):

@@ -37,7 +37,8 @@ def root(
 
 app.command(
     epilog="Studies: limit, convergence, exponent, phase_diagram, sharpness, trajectory, endpoint, drift, paper, anisotropy, "
-    "shortcontext. Example: largeprompt run endpoint --set dims=2,5 --workers 2"
+    "shortcontext, nongaussian, discrete, heavytail, softmax_vs_linear, depth, ngram. "
+    "Example: largeprompt run endpoint --set dims=2,5 --workers 2"
 )(run)
 app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
 app.command(epilog="Example: largeprompt runs --json")(runs)

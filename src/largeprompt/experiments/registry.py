@@ -25,6 +25,12 @@ NAMES = (
     "paper",
     "anisotropy",
     "shortcontext",
+    "nongaussian",
+    "discrete",
+    "heavytail",
+    "softmax_vs_linear",
+    "depth",
+    "ngram",
 )  # in the order of the report
 
 

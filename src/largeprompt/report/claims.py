@@ -61,7 +61,23 @@ CLAIMS = (
         "E2", "Trajectories", "Parameters at length L along training, beside those of the infinite prompt: the tube.", "trajectory"
     ),
     Claim("E3", "Covariance stress", "Which constants of the bounds survive when the eigenvalues of Γ are spread.", "anisotropy"),
+    Claim(
+        "N1",
+        "Non-Gaussian tokens",
+        "How tokens that leave the Gaussian by degrees, or depend on each other, approach the limit of their own law.",
+        "nongaussian",
+    ),
+    Claim("N2", "Discrete training", "The gap between gradient flow and gradient descent, SGD and Adam.", "discrete"),
+    Claim("N3", "Heavy tails", "Where concentration breaks under heavy tails, for outputs and for training.", "heavytail"),
     Claim("F1", "Failure signatures", "What short contexts and ill-conditioned covariances do to the theory.", "shortcontext"),
+    Claim(
+        "Q1",
+        "Softmax against linear",
+        "At which finite prompts, and for which tasks, softmax attention beats linear attention, and by how much.",
+        "softmax_vs_linear",
+    ),
+    Claim("Q2", "Depth", "Whether the infinite-prompt picture survives stacked residual layers.", "depth"),
+    Claim("Q3", "In-context n-grams", "Whether it holds for Markov chains, whose tokens are dependent and discrete.", "ngram"),
     Claim(
         "P1", "The authors' experiment", "Softmax and linear attention trained by SGD on in-context regression in d = 5.", "paper"
     ),

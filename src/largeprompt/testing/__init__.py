@@ -1,4 +1,4 @@
-"""Checks for laws and operators that somebody adds: inherit a contract, name your law, and pytest runs the rest.
+"""Checks for laws and tasks that somebody adds: inherit a contract, name your law or task, and pytest runs the rest.
 
 >>> from largeprompt.testing import MeasureContract
 >>> class TestMyLaw(MeasureContract):
@@ -7,5 +7,6 @@
 
 from largeprompt.testing.contracts import MeasureContract
 from largeprompt.testing.statistics import assert_sample_mean
+from largeprompt.testing.tasks import TaskContract
 
-__all__ = ["MeasureContract", "assert_sample_mean"]
+__all__ = ["MeasureContract", "TaskContract", "assert_sample_mean"]

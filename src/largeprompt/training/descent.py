@@ -17,7 +17,7 @@ from largeprompt.training.flow import BLOW_UP, build
 from largeprompt.training.objective import Kind, Objective, make_objective
 from largeprompt.training.parameters import Parametrisation
 from largeprompt.training.risk import RiskError
-from largeprompt.training.task import GaussianTask
+from largeprompt.training.task import Task
 from largeprompt.training.trajectory import Status, Trajectory
 
 CHUNK_NUMBERS = 2**22  # drawn at a time while a long prompt streams by
@@ -29,7 +29,7 @@ def _recorded(steps: int, count: int) -> set[int]:
 
 
 def gradient_descent(
-    task: GaussianTask,
+    task: Task,
     attention: Attention,
     length: Any,
     step_size: float,
@@ -114,7 +114,7 @@ def _assemble(
 
 
 def prompt_gradients(
-    task: GaussianTask, attention: Attention, length: int, batch: int, generator: torch.Generator
+    task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V.
 
@@ -125,7 +125,7 @@ def prompt_gradients(
     contexts, query, answer = task.draw_contexts(batch, generator)
     if length <= chunk:
         return _gradients_in_memory(attention, task.draw_tokens(contexts, length, generator), query, answer)
-    parts = (task.draw_tokens(contexts, min(chunk, length - done), generator) for done in range(0, length, chunk))
+    parts = task.draw_parts(contexts, length, chunk, generator)
     with torch.no_grad():
         U, V = attention.U.detach(), attention.V.detach()
         u = query @ U.mT
@@ -160,7 +160,7 @@ def _gradients_in_memory(attention: Attention, tokens: Tensor, query: Tensor, an
 
 
 def stochastic_gradient_descent(
-    task: GaussianTask,
+    task: Task,
     attention: Attention,
     length: int,
     step_size: float,

@@ -17,7 +17,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.objective import Kind, Objective, make_objective
 from largeprompt.training.parameters import Parametrisation
 from largeprompt.training.risk import RiskError
-from largeprompt.training.task import GaussianTask
+from largeprompt.training.task import Task
 from largeprompt.training.trajectory import Status, Trajectory
 
 Array = NDArray[np.float64]
@@ -26,7 +26,7 @@ BLOW_UP = 1e6  # times the first risk: a flow cannot do that, so that numbers ha
 
 
 def gradient_flow(
-    task: GaussianTask,
+    task: Task,
     attention: Attention,
     length: Any,
     until: float,

@@ -18,7 +18,7 @@ from largeprompt.training.derivatives import closed_derivatives, layer_derivativ
 from largeprompt.training.parameters import Block, Factorised, Full, Parametrisation
 from largeprompt.training.regression import LinearRegression
 from largeprompt.training.risk import LayerDerivatives, RiskError
-from largeprompt.training.task import GaussianTask
+from largeprompt.training.task import GaussianTask, Task
 
 Kind = Literal["full", "block"]
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -91,7 +91,7 @@ def _linear_transpose(layer: Layer, start: Tensor) -> Tensor | None:
 
 
 def make_objective(
-    task: GaussianTask,
+    task: Task,
     attention: Attention,
     length: Any,
     parametrisation: Kind | Parametrisation,
@@ -99,8 +99,8 @@ def make_objective(
     seed: int,
 ) -> tuple[Objective, Tensor, bool]:
     """Objective, starting point (run, p), and whether several lengths were given."""
-    if not isinstance(task, GaussianTask):
-        raise InvalidArgumentError("task", type(task).__name__, "a GaussianTask, such as LinearRegression")
+    if not isinstance(task, Task):
+        raise InvalidArgumentError("task", type(task).__name__, "a Task, such as LinearRegression")
     task.check(attention)
     if attention.heads:
         raise InvalidArgumentError("attention", repr(attention), "one layer, without leading dimensions")
@@ -132,9 +132,15 @@ def make_objective(
 
 
 def _derivatives(
-    task: GaussianTask, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, points: int, seed: int
+    task: Task, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, points: int, seed: int
 ) -> tuple[Derivatives, float, bool]:
     """Derivatives of the risk in (U, V), from closed forms where the task has them; the noise of the answer; whether calibrated."""
+    if not isinstance(task, GaussianTask):
+
+        def layer_risks(U: Tensor, V: Tensor) -> Tensor:
+            return task.layer_risks(U, V, lengths, softmax, points=points, seed=seed)
+
+        return lambda U, V, hessian: closed_derivatives(layer_risks, U, V, hessian=hessian), task.answer_noise, False
     if not softmax and task.linear_risk(U, V, lengths) is not None:
 
         def linear_risk(U: Tensor, V: Tensor) -> Tensor:
@@ -162,7 +168,7 @@ def _derivatives(
     return derivatives, contexts.noise, weights is not None
 
 
-def _parametrisation(task: GaussianTask, wanted: Kind | Parametrisation) -> Parametrisation:
+def _parametrisation(task: Task, wanted: Kind | Parametrisation) -> Parametrisation:
     if isinstance(wanted, Factorised):
         if wanted.K.shape[-1] != task.token_dim or wanted.readout.shape[0] != task.target_dim:
             raise InvalidArgumentError(

@@ -257,13 +257,18 @@ class LinearRegression(GaussianTask):
         """d queries on which quadratic forms average as under their law: enough for linear attention and infinite prompts."""
         return math.sqrt(self.dim) * self._roots[2].mT
 
-    def isotropic_risk(self, a: Tensor, b: Tensor, length: Any = math.inf, *, softmax: bool = True, step: float = 0.02) -> Tensor:
-        """Risk at A = aI for Σ, Σ_q, W multiples of the identity: a one-dimensional integral over ‖x_q‖; a, b of shape (run,)."""
-        length = validation.length("length", length, allow_infinity=True)
+    def isotropic_scales(self) -> tuple[float, float, float]:
+        """Σ, Σ_q and W as numbers, where they are multiples of the identity."""
         scales = [_isotropic(m) for m in (self.covariance, self._query, self.prior_covariance)]
         if any(scale is None for scale in scales):
             raise InvalidArgumentError("task", repr(self), "covariances that are multiples of the identity", "Use the block form.")
         sigma, sigma_query, omega = (float(scale) for scale in scales if scale is not None)
+        return sigma, sigma_query, omega
+
+    def isotropic_risk(self, a: Tensor, b: Tensor, length: Any = math.inf, *, softmax: bool = True, step: float = 0.02) -> Tensor:
+        """Risk at A = aI for Σ, Σ_q, W multiples of the identity: a one-dimensional integral over ‖x_q‖; a, b of shape (run,)."""
+        length = validation.length("length", length, allow_infinity=True)
+        sigma, sigma_query, omega = self.isotropic_scales()
         # x_q = √Σ_q r with r chi-distributed; in log r the integrand is smooth and dies out on both sides
         log_r = torch.arange(-40.0 / self.dim, math.log(12 + math.sqrt(self.dim)), step, dtype=torch.float64)
         density = torch.exp(self.dim * log_r - torch.exp(2 * log_r) / 2)

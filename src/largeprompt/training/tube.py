@@ -18,7 +18,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.flow import gradient_flow
 from largeprompt.training.objective import Kind, make_objective
 from largeprompt.training.parameters import Parametrisation
-from largeprompt.training.task import GaussianTask
+from largeprompt.training.task import Task
 from largeprompt.training.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Tube:
 
 
 def tube(
-    task: GaussianTask,
+    task: Task,
     attention: Attention,
     lengths: Any,
     until: float,

@@ -10,14 +10,22 @@ from matplotlib.figure import Figure
 
 from largeprompt.report.figures.anisotropy import collapse_figure, spectrum_constants_figure
 from largeprompt.report.figures.convergence import constants_figure, convergence_figure
+from largeprompt.report.figures.depth import band_figure, breaking_figure, normalised_figure
+from largeprompt.report.figures.discrete import adam_figure, descent_figure
+from largeprompt.report.figures.discrete import sgd_figure as discrete_sgd_figure
 from largeprompt.report.figures.drift import drift_figure
 from largeprompt.report.figures.endpoint import endpoint_figure
 from largeprompt.report.figures.exponent import exponent_figure
+from largeprompt.report.figures.heavytail import breakdown_figure, tails_figure
+from largeprompt.report.figures.heavytail import training_figure as heavy_training_figure
 from largeprompt.report.figures.limit import identity_figure, limit_figure
+from largeprompt.report.figures.ngram import ngram_figure, ngram_operator_figure, ngram_training_figure
+from largeprompt.report.figures.nongaussian import families_figure, inputs_figure, ladder_figure
 from largeprompt.report.figures.paper import sgd_figure, trained_figure, training_figure
 from largeprompt.report.figures.phase_diagram import phase_diagram_figure
 from largeprompt.report.figures.sharpness import sharpness_figure
 from largeprompt.report.figures.shortcontext import regression_figure, short_figure
+from largeprompt.report.figures.softmax_vs_linear import heads_figure, regression_map_figure, selection_map_figure
 from largeprompt.report.figures.trajectory import excess_figure, parameters_figure, tube_figure
 
 
@@ -148,6 +156,152 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             regression_figure,
             "Risk of in-context regression at the infinite-prompt optimum against L, d = 5, by condition number of the inputs; "
             "marks: predicted at L = 1; grey band: L up to 30.",
+        ),
+    ),
+    "nongaussian": (
+        Captioned(
+            "families",
+            families_figure,
+            "Four families that leave the Gaussian, scalar tokens, one tilt: root mean squared distance of attention to the tilt "
+            "limit of its law (above) and to the affine read-out (below). Lines: exact law; marks: drawn prompts; dotted: the "
+            "predicted gap.",
+        ),
+        Captioned(
+            "ladder",
+            ladder_figure,
+            "Gap against the distance from the Gaussian; share of the gap that the third and fourth cumulants give, against the "
+            "tilt over the radius of convergence (dashed); length from which on the gap exceeds the noise of a finite prompt, for "
+            "all laws (marks as in the first panel); effective length of autocorrelated and repeated Gaussian tokens.",
+        ),
+        Captioned(
+            "inputs",
+            inputs_figure,
+            "In-context regression on inputs that are not Gaussian: largest distance of the flow at length L to the flow on the "
+            "tilt limit (above) and to the Gaussian theory's flow (below, dotted: distance of the two limits). Lines: exact risk; "
+            "marks: drawn prompts, with two standard errors.",
+        ),
+    ),
+    "discrete": (
+        Captioned(
+            "descent",
+            descent_figure,
+            "Left: largest distance of gradient descent to the flow (filled) and to the modified flow (open), softmax, with the "
+            "predicted first order. Middle: largest Hessian eigenvalue along the flow. Right: mean sharpness at the end of descent "
+            "with large steps, both axes in units of the end point of the flow.",
+        ),
+        Captioned(
+            "sgd",
+            discrete_sgd_figure,
+            "Left: root mean squared distance of SGD to the flow against step size over batch size, with the law. Middle: variance "
+            "between runs along the slow direction, predicted (lines) and drawn (marks). Right: the law at the authors' settings "
+            "to the end of their training, with runs over its first part.",
+        ),
+        Captioned(
+            "adam",
+            adam_figure,
+            "Left: largest distance of Adam to the sign flow and to its flow with memory against the step size. Right: read-out b "
+            "along Adam and the flows, and where the gradient flow ends.",
+        ),
+    ),
+    "heavytail": (
+        Captioned(
+            "tails",
+            tails_figure,
+            "Lines: exact, by quadrature; marks: drawn prompts, ± 2 s.e.; dotted: what is predicted as L grows. Left: effective number "
+            "of tokens of Student-t prompts, which for every finite df rises and then falls to one. Middle: Σ w² of Laplace prompts "
+            "on either side of the edge of their cgf. Right: how the weights of Student-t prompts become argmax.",
+        ),
+        Captioned(
+            "breakdown",
+            breakdown_figure,
+            "Left: df below which Σ w² is twice that of Gaussian tokens of the same variance, exact (lines), drawn (marks, ± 2 s.e.) "
+            "and by a rule of thumb (dotted). Right: tail index of the largest weights of one prompt, of the law's quantiles (lines) "
+            "and drawn (median and quartiles); grey: 0.7.",
+        ),
+        Captioned(
+            "heavy_training",
+            heavy_training_figure,
+            "In-context regression with one Student-t input after SGD on drawn prompts: population risk (left, df > 2) and median "
+            "squared error on independent prompts over that of saying 0 (right), with exact gradient descent and the least risk.",
+        ),
+    ),
+    "softmax_vs_linear": (
+        Captioned(
+            "selection",
+            selection_map_figure,
+            "Where softmax wins. One informative token among L: share of the answer that is read, exact (marks), "
+            "predicted (lines), "
+            "linear attention (dashed). Marked outliers: the variance of the outliers above which softmax has the lower risk. "
+            "Prompts with a mean of their own: linear attention keeps an error, a pair of softmax heads does not; grey: the "
+            "predicted length from which on the pair wins.",
+        ),
+        Captioned(
+            "regression",
+            regression_map_figure,
+            "Where it does not: excess risk of the best softmax head over that of the best linear attention in "
+            "in-context regression, "
+            "against L with the predicted limits, and for long prompts against d at several noise levels.",
+        ),
+        Captioned(
+            "heads",
+            heads_figure,
+            "Excess risk of one softmax head and of pairs with opposite tilts, relative to linear attention; dashed: "
+            "vanishing tilts, "
+            "which are linear attention over one token less.",
+        ),
+    ),
+    "depth": (
+        Captioned(
+            "depth",
+            band_figure,
+            "Relative error of token outputs (above) and of the empirical covariance (below) against the layer, by prompt length, "
+            "one column for each size of V: predicted band (lines, up to the layer from which on there is none) and drawn prompts "
+            "(marks, ± 2 standard errors of the square). Dashed: the noise of the layers added up as if they were independent.",
+        ),
+        Captioned(
+            "breaking",
+            breaking_figure,
+            "Left: score variance of the recursion, with the edge of the linear regime for the shortest and the longest prompt. "
+            "Right: the layer at which the closure should break, by the recursion and the band alone, against the layer from which "
+            "on the steps of the tokens are wrong by half; every stack and length, jittered.",
+        ),
+        Captioned(
+            "normalised",
+            normalised_figure,
+            "With normalisation and V of size 1: relative error of the closure against the length, with the level at which it "
+            "should stop (dashed), and that level beside the excess kurtosis of what the layers read, against the dimension.",
+        ),
+    ),
+    "ngram": (
+        Captioned(
+            "ngram",
+            ngram_figure,
+            "Attention over paths of Markov chains. Left: squared distance to the discrete tilt limit with the final context as "
+            "query, "
+            "drawn (marks, ± 2 s.e.), exact (lines, chains with few contexts) and predicted to first order (dashed); crosses: the "
+            "symbols of a chain shuffled in time, with the level they must stop at. Middle: constant extrapolated from drawn "
+            "paths over "
+            "the one predicted through the fundamental matrix, three queries of every chain. Right: price of dependence against "
+            "the "
+            "relaxation time for a chain made ever slower, predicted (lines) and drawn at the longest length (marks).",
+        ),
+        Captioned(
+            "ngram_training",
+            ngram_training_figure,
+            "Training of the tilt strength. Left: flow of β on infinite prompts, with its law, on the exact risk of each length "
+            "(lines) "
+            "and on drawn prompts (marks, ± 2 s.e.). Middle: where training stops, predicted, exact and drawn. Right: largest "
+            "distance "
+            "between the flows on a bounded time, exact, drawn and to first order.",
+        ),
+        Captioned(
+            "ngram_operator",
+            ngram_operator_figure,
+            "Left: distance of the limit to the row of the query, with its leading term, and to the affine read-out, against β. "
+            "Middle: "
+            "excess squared risk over random chains against β, drawn, with the β predicted to be best (stars). Right: what "
+            "smoothing "
+            "saves over the empirical n-gram, in units of what attention is predicted to save on long prompts.",
         ),
     ),
 }

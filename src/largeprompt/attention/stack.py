@@ -1,0 +1,121 @@
+"""Residual self-attention in depth: every token is query and token, and moves by what it reads."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention.operators import SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+
+Normalisation = Literal["none", "pre", "sphere"]
+
+
+def rms_norm(z: Tensor) -> Tensor:
+    """√d z/‖z‖: the token put on the sphere of radius √d (RMSNorm without gain)."""
+    return torch.nn.functional.rms_norm(z, z.shape[-1:], eps=0.0)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ResidualStack:
+    """Residual self-attention layers z -> z + V_k Σ_l softmax_l(z_l^T U_k z) z_l, one after the other.
+
+    Parameters
+    ----------
+    U
+        Score matrices, shape (layers, d, d).
+    V
+        Value matrices, shape (layers, d, d).
+    normalisation
+        With n(z) = √d z/‖z‖: 'none'; 'pre', where attention reads n(z_l) with the query n(z) and moves z, as in pre-norm
+        transformers; or 'sphere', where tokens enter as n(z) and every layer ends with n(·), so that they stay on the sphere.
+
+    Examples
+    --------
+    >>> eye = torch.eye(2, dtype=torch.float64).expand(3, 2, 2)
+    >>> stack = lp.ResidualStack(0.5 * eye, 0.1 * eye)
+    >>> stack
+    ResidualStack(layers=3, dim=2, normalisation='none')
+    >>> tokens = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
+    >>> [f"{float(z[0, 0]):.4f}" for z in stack.states(tokens)]
+    ['1.0000', '1.0462', '1.0984', '1.1576']
+    """
+
+    U: Tensor
+    V: Tensor
+    normalisation: Normalisation = "none"
+
+    def __post_init__(self) -> None:
+        U = validation.tensor("U", self.U)
+        if U.dim() != 3 or U.shape[0] < 1 or U.shape[1] != U.shape[2]:
+            raise InvalidArgumentError(
+                "U",
+                f"shape {validation.shape_text(U.shape)}",
+                "shape (layers, d, d), at least one layer",
+                "Repeat shared weights: U.expand(layers, d, d).",
+            )
+        V = validation.tensor("V", self.V, like=U)
+        if V.shape != U.shape:
+            raise InvalidArgumentError(
+                "V",
+                f"shape {validation.shape_text(V.shape)}",
+                f"shape {validation.shape_text(U.shape)}, as U: what a token reads is added to it",
+            )
+        if self.normalisation not in get_args(Normalisation):
+            raise InvalidArgumentError("normalisation", repr(self.normalisation), "'none', 'pre' or 'sphere'")
+        object.__setattr__(self, "U", U)
+        object.__setattr__(self, "V", V)
+
+    @property
+    def layers(self) -> int:
+        """Number of layers."""
+        return self.U.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the tokens."""
+        return self.U.shape[-1]
+
+    def layer(self, index: int) -> SoftmaxAttention:
+        """Attention of one layer."""
+        return SoftmaxAttention(self.U[index], self.V[index])
+
+    def states(self, tokens: Tensor, *, passive: int = 0) -> Iterator[Tensor]:
+        """Tokens on entry and after each layer: layers + 1 tensors of the shape of ``tokens``.
+
+        Parameters
+        ----------
+        tokens
+            Prompts, shape (..., L + passive, d).
+        passive
+            How many rows at the end read the others and are read by nobody: queries that do not belong to the prompt. Over one
+            layer their outputs have the law of :func:`finite_prompt`; a token that reads itself has it up to order 1/L.
+        """
+        z = validation.last_dimensions("tokens", validation.tensor("tokens", tokens, like=self.U), ("L", self.dim))
+        passive = validation.integer("passive", passive, minimum=0)
+        count = z.shape[-2] - passive
+        if count < 1:
+            raise InvalidArgumentError("passive", str(passive), f"at most {z.shape[-2] - 1}, as one token must be there to read")
+        if self.normalisation == "sphere":
+            z = rms_norm(z)
+        yield z
+        for U, V in zip(self.U, self.V, strict=True):
+            read = rms_norm(z) if self.normalisation == "pre" else z
+            z = z + _attend(read @ U.mT, read[..., :count, :]) @ V.mT
+            if self.normalisation == "sphere":
+                z = rms_norm(z)
+            yield z
+
+    def __repr__(self) -> str:
+        return f"ResidualStack(layers={self.layers}, dim={self.dim}, normalisation={self.normalisation!r})"
+
+
+def _attend(tilts: Tensor, tokens: Tensor) -> Tensor:
+    """Softmax averages of the tokens, streamed by PyTorch's fused kernel, which wants the shape (batch, head, row, d)."""
+    rows, keys = (x.reshape(-1, 1, *x.shape[-2:]) for x in (tilts, tokens))
+    return torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, scale=1.0).reshape(tilts.shape)

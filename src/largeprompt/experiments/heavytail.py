@@ -1,0 +1,304 @@
+"""N3: what heavy tails do to a softmax layer, where the infinite-prompt picture breaks, and what is computed beyond."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+
+from largeprompt.experiments.heavytail_training import train
+from largeprompt.experiments.heavytail_verdicts import BATCHES, crossing, measured_breakdowns, verdicts
+from largeprompt.law import ScalarPrompt, scalar_prompt, weight_moment
+from largeprompt.law.density import scalar_density
+from largeprompt.law.scalar_weights import argmax_rate
+from largeprompt.measures import LaplaceLaw, LogNormalLaw, ScalarLaw, StudentT, StudentTLaw
+from largeprompt.measures.tail import pareto_tail_index, tail_count
+from largeprompt.runs.study import Progress, Study
+
+Array = NDArray[np.float64]
+CHUNK = 2**20  # tokens drawn at a time
+EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
+
+
+@dataclasses.dataclass(frozen=True)
+class HeavyTailConfig:
+    """Scalar tokens; training on regression with one scalar input."""
+
+    dfs: tuple[float, ...] = (math.inf, 60.0, 30.0, 20.0, 15.0, 12.0, 10.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
+    tilts: tuple[float, ...] = (0.5, 1.0, 2.0)
+    laplace_tilts: tuple[float, ...] = (0.5, 0.9, 1.1, 1.3, 1.8, 2.5)
+    lognormal_scale: float = 0.5
+    lognormal_tilts: tuple[float, ...] = (-1.0, 0.5, 1.0)
+    lengths: tuple[int, ...] = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000)
+    tokens: int = 4_000_000  # drawn for each law and length
+    most_replicas: int = 20_000
+    decades: int = 12
+    per_decade: int = 5
+    finest: int = 36  # values of df between 2.1 and 250 at which the breakdown is predicted
+    training_dfs: tuple[float, ...] = (math.inf, 20.0, 10.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
+    training_length: int = 100
+    noise_variance: float = 0.1
+    step_size: float = 0.02
+    steps: int = 1500
+    batch_size: int = 32
+    runs: int = 40
+    test_prompts: int = 4000
+    seed: int = 0
+
+
+def laws(config: HeavyTailConfig) -> dict[str, tuple[ScalarLaw, tuple[float, ...]]]:
+    """Each law with its tilts; unit variance where there is one, Student-t unscaled for df <= 2."""
+    student = {f"df = {df:g}": (StudentT(1, df).law, config.tilts) for df in config.dfs}
+    return {
+        **student,
+        "Laplace": (LaplaceLaw(), config.laplace_tilts),
+        "lognormal": (LogNormalLaw(config.lognormal_scale), config.lognormal_tilts),
+    }
+
+
+def cells(config: HeavyTailConfig) -> list[str]:
+    """Laws, predicted breakdowns, and training; in an order that keeps two workers busy to the end."""
+    training = [f"training, df = {df:g}" for df in config.training_dfs]
+    return [*training, *(f"breakdown, u = {tilt:g}" for tilt in config.tilts), *laws(config)]
+
+
+def compute(config: HeavyTailConfig, cell: str, progress: Progress) -> xr.Dataset:
+    """One law with its tilts, the breakdown at one tilt, or training at one df."""
+    if cell.startswith("training"):
+        df = config.training_dfs[cells(config).index(cell)]
+        return train(config, df, progress)
+    if cell.startswith("breakdown"):
+        return _breakdown(config, config.tilts[cells(config).index(cell) - len(config.training_dfs)], progress)
+    law, tilts = laws(config)[cell]
+    return stacked([_case(config, cell, law, tilt, progress) for tilt in tilts], "case")
+
+
+def stacked(parts: list[xr.Dataset], dimension: str) -> xr.Dataset:
+    """Parts that have the dimension, one after the other."""
+    return xr.concat(parts, dimension, combine_attrs="drop", data_vars="minimal", coords="minimal", compat="equals", join="outer")
+
+
+def grid(config: HeavyTailConfig) -> list[int]:
+    """Lengths of the exact curves."""
+    points = np.logspace(1, config.decades, (config.decades - 1) * config.per_decade + 1)
+    return [int(length) for length in np.unique(np.round(points))]
+
+
+def target(law: ScalarLaw, tilt: float) -> float:
+    """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and variance."""
+    if isinstance(law, LaplaceLaw) and abs(tilt) >= EDGE:
+        return tilt
+    if isinstance(law, StudentTLaw) or (isinstance(law, LogNormalLaw) and tilt > 0):
+        return tilt
+    return float(law.tilted_mean(torch.tensor(tilt, dtype=torch.float64)))
+
+
+def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array]:
+    """What E Y and E T_L tend to as L grows, by MATHS.md section 1; nan where it says nothing.
+
+    Student-t: E Y = 1 - rate. Laplace with α = √2/u: e^{Λ(2u) - 2Λ(u)}/L for α > 2; ½αΓ(2-α)Γ(α) e^{-αΛ(u)} L^{1-α} for 1 < α < 2;
+    1 - α beyond the edge (Poisson-Dirichlet weights), with E T_L = (ln(L/2) + ln Γ(1-α) + αψ(1-α) + γ)/√2.
+    """
+    from scipy.special import gamma, gammaln, psi
+
+    nothing, length = np.full_like(lengths, math.nan), lengths.astype(np.float64)
+    if isinstance(law, StudentTLaw) and not math.isinf(law.df):
+        return 1 - argmax_rate(law.df, law.scale, tilt, length.tolist()), nothing
+    if isinstance(law, LogNormalLaw) and tilt > 0:
+        return nothing, nothing
+    alpha = EDGE / tilt if isinstance(law, LaplaceLaw) else math.inf
+    if alpha < 1:
+        mean = (np.log(length / 2) + gammaln(1 - alpha) + alpha * psi(1 - alpha) + np.euler_gamma) / EDGE
+        return np.full_like(length, 1 - alpha), mean
+    u = torch.tensor([tilt, 2 * tilt], dtype=torch.float64)
+    limit = np.full_like(length, float(law.tilted_mean(u)[0]))
+    if alpha <= 2:
+        level = alpha / 2 * gamma(2 - alpha) * gamma(alpha) * math.exp(-alpha * float(law.cgf(u)[0]))
+        return level * length ** (1 - alpha), limit
+    once, twice = law.cgf(u).tolist()
+    return math.exp(twice - 2 * once) / length, limit
+
+
+def ideal_tail_index(law: ScalarLaw, tilt: float, length: int) -> float:
+    """k-hat of the most regular sample: scores at the quantiles (i - 1/2)/L."""
+    known = scalar_density(law) if tilt > 0 else scalar_density(law).mirrored()
+    order = np.arange(tail_count(length) + 1) + 0.5
+    index = float(pareto_tail_index(torch.from_numpy(abs(tilt) * known.upper_quantile(order / length))))
+    return index if math.isfinite(index) else math.nan
+
+
+def _case(config: HeavyTailConfig, name: str, law: ScalarLaw, tilt: float, progress: Progress) -> xr.Dataset:
+    """One law and tilt: predictions first, then prompts."""
+    progress(f"{name}, u = {tilt:g}: exact law")
+    center, lengths = target(law, tilt), np.array(grid(config), dtype=np.float64)
+    curve = scalar_prompt(law, tilt, grid(config), center=center)
+    at = scalar_prompt(law, tilt, config.lengths, center=center, extremes=True)
+    assert at.largest is not None
+    assert at.shortfall is not None
+    participation, mean = asymptote(law, tilt, lengths)
+    predicted = {
+        "exact": np.stack([at.participation, at.largest, at.shortfall]),
+        "predicted_tail_index": [ideal_tail_index(law, tilt, length) for length in config.lengths],
+    }
+    progress(f"{name}, u = {tilt:g}: drawing prompts")
+    drawn = [_draw(config, law, tilt, center, i) for i in range(len(config.lengths))]
+    sampled = {key: np.stack([each[key] for each in drawn], -1) for key in drawn[0]}
+    points, quantity = "length", ("quantity", "length")
+    data = xr.Dataset(
+        {
+            "curve": ("grid", curve.participation, {"long_name": "E Σ w², exact"}),
+            "curve_mean": ("grid", curve.mean, {"long_name": "E T_L, exact"}),
+            "curve_mse": ("grid", curve.mse, {"long_name": "E (T_L - target)², exact"}),
+            "asymptote": ("grid", participation, {"long_name": "E Σ w², as L grows"}),
+            "asymptote_mean": ("grid", mean, {"long_name": "E T_L, as L grows"}),
+            "exact": (quantity, predicted["exact"]),
+            "predicted_tail_index": (points, predicted["predicted_tail_index"]),
+            "sampled": (quantity, sampled["mean"]),
+            "sampled_standard_error": (quantity, sampled["error"]),
+            "batches": (("batch", "length"), sampled["batches"]),
+            "error": (("level", "length"), sampled["quantiles"], {"long_name": "|T_L - target|, quantiles"}),
+            "of_largest": (("level", "length"), sampled["ratio"], {"long_name": "T_L / max z, quantiles"}),
+            "tail_index": (("level", "length"), sampled["tail_index"], {"long_name": "k-hat, quantiles"}),
+            "median_interval": (("bound", "length"), sampled["interval"], {"long_name": "95 % interval of the median error"}),
+            "replicas": (points, sampled["replicas"]),
+            "gaussian_difference": _gaussian_difference(law, tilt, curve),
+            "defect": max(curve.defect, at.defect),
+        },
+        coords={
+            "grid": lengths,
+            "length": list(config.lengths),
+            "quantity": ["participation", "largest", "shortfall"],
+            "bound": ["lower", "upper"],
+            "level": [0.25, 0.5, 0.75],
+        },
+    )
+    labels = {"law": name, "df": law.df if isinstance(law, StudentTLaw) else math.nan, "tilt": tilt, "target": center}
+    return data.expand_dims("case").assign_coords({key: ("case", [value]) for key, value in labels.items()})
+
+
+def _gaussian_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> float:
+    """Largest relative difference of E Y from the law of :mod:`largeprompt.law.weights`; nan unless tokens are Gaussian."""
+    if not (isinstance(law, StudentTLaw) and math.isinf(law.df)):
+        return math.nan
+    known = np.array([float(weight_moment(length, abs(tilt), [(2, 0)])) for length in curve.lengths])
+    return float(np.abs(curve.participation / known - 1).max())
+
+
+def _draw(config: HeavyTailConfig, law: ScalarLaw, tilt: float, center: float, index: int) -> dict[str, Any]:
+    """Prompts of one length. The seed does not depend on law or tilt: the same uniform numbers make every law's tokens."""
+    length = config.lengths[index]
+    replicas = max(BATCHES, min(config.most_replicas, config.tokens // length) // BATCHES * BATCHES)
+    generator = torch.Generator().manual_seed(1000 * config.seed + index)
+    rows = max(1, CHUNK // length)
+    found: dict[str, list[torch.Tensor]] = {key: [] for key in ("participation", "largest", "shortfall", "output", "ratio", "tail")}
+    for start in range(0, replicas, rows):
+        origin = torch.zeros(1, 1, dtype=torch.float64).expand(min(rows, replicas - start), length)
+        tokens = law.sample(origin, generator)
+        scores = tilt * tokens
+        weights = torch.softmax(scores, -1)
+        output, top = (weights * tokens).sum(-1), scores.amax(-1)
+        found["participation"].append(weights.square().sum(-1))
+        found["largest"].append(weights.amax(-1))
+        found["shortfall"].append(top - tilt * output)
+        found["output"].append(output)
+        found["ratio"].append(tilt * output / top)
+        tail = pareto_tail_index(scores.topk(tail_count(length) + 1, -1).values)
+        found["tail"].append(torch.where(torch.isfinite(tail), tail, math.nan))  # too few tokens to tell
+    values = {key: torch.cat(parts).numpy() for key, parts in found.items()}
+    three = np.stack([values[key] for key in ("participation", "largest", "shortfall")])
+    levels = [0.25, 0.5, 0.75]
+    errors, reach = np.sort(np.abs(values["output"] - center)), 1.96 * math.sqrt(replicas)  # order statistics around the median
+    return {
+        "mean": three.mean(-1),
+        "error": three.std(-1, ddof=1) / math.sqrt(replicas),
+        "batches": values["participation"].reshape(BATCHES, -1).mean(-1),
+        "quantiles": np.quantile(errors, levels),
+        "interval": errors[[max(0, math.floor((replicas - reach) / 2) - 1), min(replicas - 1, math.ceil((replicas + reach) / 2))]],
+        "ratio": np.quantile(values["ratio"], levels),
+        "tail_index": np.quantile(values["tail"], levels),
+        "replicas": np.array(replicas),
+    }
+
+
+@functools.cache
+def _gaussian(tilt: float, lengths: tuple[int, ...]) -> Array:
+    return scalar_prompt(StudentTLaw(math.inf, 1.0), tilt, lengths).participation
+
+
+def rule_of_thumb(tilt: float, length: float) -> float:
+    """df at which the largest of L tokens, P(z > x) = 1/L, is the x = ln(L)/(2u) + u whose weight alone is worth E Y; heuristic."""
+    from scipy.optimize import brentq
+
+    def gap(log_df: float) -> float:
+        quantile = scalar_density(StudentT(1, math.exp(log_df)).law).upper_quantile(np.array(1 / length))
+        return float(quantile) - math.log(length) / (2 * tilt) - tilt
+
+    low, high = math.log(2.01), math.log(1e4)
+    return math.exp(brentq(gap, low, high)) if gap(low) * gap(high) < 0 else math.nan
+
+
+def _breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Dataset:
+    """E Y over its Gaussian value for many df and all lengths, exact, and where it passes the factor."""
+    progress(f"breakdown at u = {tilt:g}: {config.finest} values of df")
+    df, lengths = np.geomspace(2.1, 250.0, config.finest), grid(config)
+    rows = [scalar_prompt(StudentT(1, each).law, tilt, lengths).participation for each in df]
+    ratio = np.stack(rows) / _gaussian(tilt, tuple(lengths))
+    data = xr.Dataset(
+        {
+            "ratio": (("fine_df", "grid"), ratio, {"long_name": "E Σ w² over that of Gaussian tokens, exact"}),
+            "breakdown": ("grid", [crossing(df, ratio[:, i]) for i in range(len(lengths))]),
+            "thumb": ("grid", [rule_of_thumb(tilt, length) for length in lengths]),
+        },
+        coords={"fine_df": df, "grid": np.array(lengths, dtype=np.float64)},
+    )
+    return data.expand_dims(breakdown_tilt=[tilt])
+
+
+def combine(config: HeavyTailConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """Cases one below the other, breakdowns by tilt, training by df."""
+    groups: dict[str, list[xr.Dataset]] = {"breakdown_tilt": [], "training_df": [], "case": []}
+    for cell, part in parts.items():
+        kind = "breakdown_tilt" if cell.startswith("breakdown") else "training_df" if cell.startswith("training") else "case"
+        groups[kind].append(part)
+    joined = [stacked(members, kind) for kind, members in groups.items()]
+    data = xr.merge(joined, combine_attrs="drop", compat="no_conflicts", join="outer")
+    return data.merge(measured_breakdowns(data))
+
+
+STUDY = Study(
+    "heavytail",
+    "Heavy tails: where the infinite prompt breaks",
+    "How heavy may the tails of the tokens be before a long prompt is read through a few tokens, and what is computed then?",
+    "Student-t tokens from df = inf to 1, lognormal and Laplace tokens. Quadrature gives the expected participation Σ w², largest "
+    "weight and distance to the largest token at every length before a prompt is drawn; prompts stand beside it, the same uniform "
+    "numbers behind every Student-t law. A law is said to break where Σ w² is twice that of Gaussian tokens. Training is SGD on "
+    "drawn prompts of in-context regression with one scalar Student-t input, beside exact gradient descent.",
+    HeavyTailConfig,
+    HeavyTailConfig(
+        dfs=(math.inf, 20.0, 10.0, 5.0, 3.0, 2.0, 1.0),
+        tilts=(1.0,),
+        laplace_tilts=(0.5, 1.1, 2.5),
+        lognormal_tilts=(-1.0, 1.0),
+        lengths=(10, 100, 1000, 10_000),
+        tokens=400_000,
+        most_replicas=4000,
+        per_decade=2,
+        finest=10,
+        training_dfs=(math.inf, 4.0, 1.0),
+        training_length=30,
+        steps=400,
+        runs=16,
+        test_prompts=1000,
+    ),
+    cells,
+    compute,
+    combine,
+    verdicts,
+)

@@ -1,0 +1,246 @@
+"""Attention over a path of a Markov chain: dependent tokens, exactly and to first order in 1/L.
+
+The tokens are windows of symbols, one-hot. With b = e^{u·x} and a = b(Vx - c) summed over the path to B and A,
+
+    E‖T_L - c‖² = E‖A‖²/B² = ∫ t E[‖A‖² e^{-tB}] dt,
+
+and E[‖A‖² e^{-tB}] is a second derivative of π M^L 1, M(t) the transition matrix with each step weighted by e^{-tb}: a transfer
+matrix, raised to the power L by squaring, together with its derivatives. All terms are positive; t = e^τ and the trapezoid rule do
+the integral, as for independent tokens (:mod:`largeprompt.law.weights`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Discrete, MarkovChain
+
+STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
+LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
+ELEMENTS = 2**21  # largest array while powers are taken: 16 MiB
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ChainExpansion:
+    """Attention over a long path of a chain: T_L ≈ T + drift/L, with covariance/L around it.
+
+    With w = e^{s-Λ}, g = w(Vx - T) and h = w - 1 as functionals of one window,
+
+        drift = -Σ_k Cov(g_0, h_k),    covariance = Σ_k Cov(g_0, g_k),
+
+    sums over all lags; given that the path ends in context q, the drift has Σ_{k>=1} Cov(g_0, 1[q at k])/π(q) besides.
+
+    Attributes
+    ----------
+    limit, drift
+        Shape (*queries, o).
+    covariance
+        Of dependent tokens, shape (*queries, o, o).
+    independent
+        The same for independent tokens of the same law: the term k = 0.
+    rho
+        E w² = e^{Λ(2u)-2Λ(u)}: L/ρ is the effective number of tokens.
+    """
+
+    limit: Tensor
+    drift: Tensor
+    covariance: Tensor
+    independent: Tensor
+    rho: Tensor
+
+    def error(self, center: Tensor, length: float) -> Tensor:
+        """E‖T_L - c‖² to first order: ‖T - c‖² + (2 drift·(T - c) + tr covariance)/L, shape (*queries)."""
+        away = self.limit - center
+        return away.square().sum(-1) + (2 * (self.drift * away).sum(-1) + self.constant) / length
+
+    @property
+    def constant(self) -> Tensor:
+        """C with E‖T_L - T‖² ≈ C/L, shape (*queries)."""
+        return self.covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    @property
+    def independent_constant(self) -> Tensor:
+        """C for independent tokens of the same law, shape (*queries)."""
+        return self.independent.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    def __repr__(self) -> str:
+        return f"ChainExpansion(queries={tuple(self.rho.shape)}, out={self.limit.shape[-1]})"
+
+
+def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, *, ending: Any = None) -> ChainExpansion:
+    """First order in 1/L of attention over the windows of a stationary path, through the chain's fundamental matrix.
+
+    Parameters
+    ----------
+    attention
+        One head on tokens of k·m entries: windows of k symbols, one-hot.
+    chain
+        The chain; any order.
+    z
+        Queries, shape (*queries, k·m).
+    ending
+        Number of the context in which the path ends, for each query, shape (*queries); any context when left out.
+
+    Examples
+    --------
+    Bigrams; a match of the first symbol with symbol 0 scores β = 2, and the next symbol is read:
+
+    >>> from largeprompt.law.chain import chain_expansion
+    >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    >>> found = chain_expansion(attention, lp.MarkovChain([[0.9, 0.1], [0.3, 0.7]]), [2.0, 0.0, 0.0, 0.0])
+    >>> found.limit, found.constant
+    (tensor([0.8741, 0.1259], dtype=torch.float64), tensor(0.3749, dtype=torch.float64))
+    """
+    law, z = _tokens(attention, chain, z)
+    u = attention.tilts(z)
+    limit = attention(law, z)
+    weight = torch.exp(u @ law.atoms.mT - law.cgf(u).unsqueeze(-1))  # (*queries, windows)
+    values = law.atoms @ attention.V.mT
+    g = weight.unsqueeze(-2) * (values.mT - limit.unsqueeze(-1))  # (*queries, o, windows)
+    drift = -chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1)
+    if ending is not None:
+        context = _ending(chain, ending, z)
+        hot = torch.nn.functional.one_hot(context, chain.contexts).to(g.dtype)
+        drift = drift + chain.lagged_covariance(g, hot.unsqueeze(-2)).squeeze(-1) / chain.stationary.flatten()[context].unsqueeze(
+            -1
+        )
+    return ChainExpansion(
+        limit, drift, chain.long_run_covariance(g), (g * law.weights) @ g.mT, (weight.square() * law.weights).sum(-1)
+    )
+
+
+def chain_error(
+    attention: SoftmaxAttention,
+    chain: MarkovChain,
+    z: Tensor,
+    length: int | Sequence[int],
+    *,
+    center: Any = None,
+    ending: Any = None,
+) -> Tensor:
+    """Exact E‖T_L - c‖² of attention over L windows of a stationary path, at a cost that grows like log L.
+
+    Parameters
+    ----------
+    attention, chain, z, ending
+        As for :func:`chain_expansion`; the windows have order + 1 symbols.
+    length
+        L, the number of windows; several lead the shape of the result.
+    center
+        c, shape (*queries, o); the infinite-prompt limit when left out.
+
+    Returns
+    -------
+    Tensor
+        Shape (*queries), led by the lengths where there are several.
+
+    Examples
+    --------
+    >>> from largeprompt.law.chain import chain_error
+    >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    >>> chain = lp.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
+    >>> error = chain_error(attention, chain, [2.0, 0.0, 0.0, 0.0], [1000, 10**6])
+    >>> error * torch.tensor([1000, 10**6])  # tends to C
+    tensor([0.3778, 0.3749], dtype=torch.float64)
+    """
+    law, z = _tokens(attention, chain, z, exact=True)
+    lengths, several = validation.lengths("length", length)
+    u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
+    if center is None:
+        center = attention(law, z)
+    center = validation.last_dimensions(
+        "center", validation.tensor("center", center, like=attention.V), (attention.V.shape[-2],), ": one entry for each output"
+    )
+    center = center.expand(*queries, -1).reshape(len(u), -1)
+    if ending is None:
+        last = u.new_ones(len(u), chain.contexts)
+    else:
+        context = _ending(chain, ending, z).reshape(-1)
+        last = torch.nn.functional.one_hot(context, chain.contexts) / chain.stationary.flatten()[context].unsqueeze(-1)
+    scores = u @ law.atoms.mT - law.cgf(u).unsqueeze(-1)  # (query, window)
+    values = (law.atoms @ attention.V.mT).unsqueeze(0) - center.unsqueeze(1)  # (query, window, o)
+    found = _integral(chain, scores, values, last, [int(one) for one in lengths])
+    return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
+
+
+def _integral(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
+    """∫ t E[‖A‖² e^{-tB}] dt, (length, query): scores (query, windows), values (query, windows, o), last (query, contexts)."""
+    reached = scores[:, chain._edges.flatten() > 0]
+    low = -math.log(max(lengths)) - LEFT - reached.amax(-1).clamp_min(0.0)
+    high = math.log(RIGHT / min(lengths)) - reached.amin(-1)
+    count = math.ceil(float((high - low).max()) / STEP) + 1
+    t = torch.exp(low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype))  # (query, node)
+    query = torch.arange(len(t)).repeat_interleave(count)
+    chunk = max(1, ELEMENTS // ((values.shape[-1] + 2) * chain.contexts**2))
+    parts = [
+        _second(chain, one, scores[q], values[q], last[q], lengths)
+        for one, q in zip(t.flatten().split(chunk), query.split(chunk), strict=True)
+    ]
+    return STEP * (torch.cat(parts, -1).reshape(-1, *t.shape) * t.square()).sum(-1)
+
+
+def _second(chain: MarkovChain, t: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
+    """E[‖A‖² e^{-tB}; weighted by the last context], shape (length, t); every argument has a row for each t.
+
+    Matrices come with their derivatives in the direction of each value and the sum of their second ones, (t, o + 2, n, n); the
+    product rule multiplies them.
+    """
+    n, m, o = chain.contexts, chain.alphabet, values.shape[-1]
+    b = torch.exp(scores)
+    plain = chain.rows.flatten() * torch.exp(-t.unsqueeze(-1) * b)  # (t, windows)
+    a = (b.unsqueeze(-1) * values).mT
+    steps = torch.cat([torch.ones_like(b).unsqueeze(1), a, a.square().sum(1, keepdim=True)], 1)  # (t, o + 2, windows)
+    power = scores.new_zeros(len(t), o + 2, n, n)
+    power.scatter_(-1, chain._successors.expand(len(t), o + 2, n, m), (plain.unsqueeze(1) * steps).reshape(len(t), o + 2, n, m))
+    first = scores.new_zeros(len(t), o + 2, 1, n)
+    first[:, 0, 0] = chain.stationary.flatten()
+    state = [first for _ in lengths]
+    for bit in range(max(lengths).bit_length()):
+        if bit:
+            power = _product(power, power)
+        for i, length in enumerate(lengths):
+            if length >> bit & 1:
+                state[i] = _product(state[i], power)
+    return torch.stack([(each[:, -1, 0] * last).sum(-1) for each in state])
+
+
+def _product(x: Tensor, y: Tensor) -> Tensor:
+    """Product of matrices that carry derivatives: x (t, o + 2, k, n), y (t, o + 2, n, n)."""
+    count, orders, k, n = x.shape
+    result = (x.reshape(count, orders * k, n) @ y[:, 0]).reshape(count, orders, k, n)
+    side = y[:, 1:].transpose(1, 2).reshape(count, n, -1)
+    result[:, 1:] += (x[:, 0] @ side).reshape(count, k, orders - 1, n).transpose(1, 2)
+    inner = x[:, 1:-1].transpose(1, 2).reshape(count, k, -1)
+    result[:, -1] += 2 * (inner @ y[:, 1:-1].reshape(count, -1, n))
+    return result
+
+
+def _tokens(attention: SoftmaxAttention, chain: MarkovChain, z: Any, *, exact: bool = False) -> tuple[Discrete, Tensor]:
+    """Law of one token, and the queries; attention must be one head on one-hot windows, of order + 1 symbols where ``exact``."""
+    if not isinstance(attention, SoftmaxAttention) or attention.heads:
+        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head")
+    if not isinstance(chain, MarkovChain):
+        raise InvalidArgumentError("chain", type(chain).__name__, "a MarkovChain")
+    if attention.dim % chain.alphabet or (exact and attention.dim != (chain.order + 1) * chain.alphabet):
+        allowed = f"{f'{chain.order + 1} times' if exact else 'a multiple of'} {chain.alphabet}, the alphabet"
+        raise InvalidArgumentError("attention", f"a layer on R^{attention.dim}", f"tokens of dimension {allowed}")
+    law = chain.ngrams(attention.dim // chain.alphabet)
+    return law, attention._values(law, z)[1]
+
+
+def _ending(chain: MarkovChain, ending: Any, z: Tensor) -> Tensor:
+    context = torch.as_tensor(ending)
+    if context.is_floating_point() or not 0 <= int(context.min()) <= int(context.max()) < chain.contexts:
+        raise InvalidArgumentError("ending", str(ending), f"numbers of contexts, integers from 0 to {chain.contexts - 1}")
+    if bool((chain.stationary.flatten()[context] == 0).any()):
+        raise InvalidArgumentError("ending", str(ending), "contexts of positive stationary probability")
+    return context.expand(z.shape[:-1])

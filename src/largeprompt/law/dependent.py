@@ -1,0 +1,97 @@
+"""Effective length of a prompt whose tokens depend on each other.
+
+Stationary Gaussian tokens with Cov(z_0, z_k) = c_k Γ. To first order T_L - T is the mean of g_l = e^{s_l - Λ}(z_l - T), s = u·z. A
+tilt by u at both times moves both tokens by (1 + c_k)Γu and leaves their covariance c_kΓ, hence, with q = u^TΓu,
+
+    E g_0 g_k^T = e^{q c_k} (c_k Γ + c_k² Γu u^TΓ),   L Cov(T_L) → Σ_{k ∈ Z} of it,   L (E T_L - T) → -Σ_{k ∈ Z} e^{q c_k} c_k Γu.
+
+Independent tokens keep k = 0 alone. The ratio of the two traces says how many independent tokens are worth as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Gaussian
+
+SMALLEST = 1e-17  # autocorrelations below this are left out
+
+
+def effective_length(
+    attention: SoftmaxAttention, mu: Gaussian, z: Tensor, length: Any, correlation: float | Sequence[float]
+) -> Tensor:
+    """Number of independent tokens that are worth as much, to first order, as L dependent ones: stationary Gaussian tokens.
+
+        L_eff = e^q (tr VΓV^T + ‖VΓu‖²) / Σ_{abs(k) < L} (1/L)(1 - abs(k)/L) e^{q c_k} (c_k tr VΓV^T + c_k² ‖VΓu‖²),
+
+    L (1-φ)/(1+φ) for c_k = φ^k, a long prompt and q → 0; at a larger score variance q the tokens count as less dependent, because
+    the weights e^s forget faster than the tokens.
+
+    Parameters
+    ----------
+    attention, mu, z
+        The layer, the law of one token, and queries (..., d), as for :func:`finite_prompt`.
+    length
+        L, from 1 on, or several, which then lead the shape of the result.
+    correlation
+        φ in (-1, 1), for c_k = φ^k (an AR(1) process), or the autocorrelations c_1, c_2, ..., zero beyond the last.
+
+    Examples
+    --------
+    >>> from largeprompt.law.dependent import effective_length
+    >>> attention, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
+    >>> print(f"{float(effective_length(attention, mu, [0.0], 3_000_000, 0.5)):.4g}")
+    1e+06
+    >>> print(f"{float(effective_length(attention, mu, [1.5], 3_000_000, 0.5)):.3g}")
+    2.34e+06
+    """
+    if not isinstance(attention, SoftmaxAttention) or attention.heads:
+        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with a single head")
+    if not isinstance(mu, Gaussian) or mu.batch_shape:
+        raise InvalidArgumentError("mu", repr(mu), "one Gaussian, the law of each token")
+    lengths, several = validation.lengths("length", length)
+    values, z = attention._values(mu, z)
+    u = attention.tilts(z)
+    shift = mu.shift(u)
+    q = (u * shift).sum(-1)
+    total = torch.trace(attention.V @ mu.covariance @ attention.V.mT)
+    size = (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
+    c = _autocorrelations(correlation, int(max(lengths))).to(u)
+    lag = torch.arange(1, len(c) + 1, dtype=u.dtype, device=u.device)
+
+    def one(long: float) -> Tensor:
+        share = 2 * (1 - lag / long).clamp_min(0.0)
+        grown = torch.exp(q.unsqueeze(-1) * (c - 1))  # e^{q c_k} over e^q
+        lagged = share * grown * (c * total + c.square() * size.unsqueeze(-1))
+        return long * (total + size) / (total + size + lagged.sum(-1))
+
+    found = [one(long) for long in lengths]
+    return torch.stack(found) if several else found[0]
+
+
+def _autocorrelations(correlation: float | Sequence[float], length: int) -> Tensor:
+    """c_1, c_2, ... up to the last that matters."""
+    if isinstance(correlation, int | float):
+        phi = float(correlation)
+        if not abs(phi) < 1:
+            raise InvalidArgumentError("correlation", f"{phi:g}", "a number between -1 and 1, or a sequence of autocorrelations")
+        powers = torch.arange(1, length, dtype=torch.float64)
+        c = torch.as_tensor(phi, dtype=torch.float64) ** powers[: 1 + _memory(phi)]
+    else:
+        c = validation.tensor("correlation", list(correlation) or [0.0]).to(torch.float64).flatten()[: max(length - 1, 0)]
+        if bool((c.abs() > 1).any()):
+            raise InvalidArgumentError("correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1")
+    return c
+
+
+def _memory(phi: float) -> int:
+    """Lag after which φ^k is nothing."""
+    return 0 if phi == 0 else math.ceil(math.log(SMALLEST) / math.log(abs(phi)))

@@ -1,0 +1,114 @@
+"""The exact law of tokens with finitely many values, against enumeration of every prompt and against the Gaussian laws."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import largeprompt as lp
+from largeprompt.law.atomic import atomic_errors, read_out_moments, scalar_error_moments
+
+F = torch.float64
+
+
+def law_of(seed, atoms, dim):
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.rand(atoms, generator=generator, dtype=F) + 0.05
+    return lp.Discrete(torch.randn(atoms, dim, generator=generator, dtype=F), weights / weights.sum())
+
+
+def enumerated(mu, u, length):
+    """Every prompt of that length: probability, weights of its tokens, and output less the limit."""
+    for index in itertools.product(range(mu.count), repeat=length):
+        tokens = mu.atoms[list(index)]
+        weights = torch.softmax(tokens @ u, -1)
+        yield mu.weights[list(index)].prod(), weights, weights @ tokens - mu.tilted_mean(u)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.floats(0.0, 3.0))
+@settings(max_examples=10, deadline=None)
+def test_errors_are_those_of_all_prompts(seed, length, size):
+    mu = law_of(seed, 3, 2)
+    u = size * torch.tensor([0.6, -0.8], dtype=F)
+    bias, mse, collision = (value[0] for value in atomic_errors(mu, u, [length]))
+    prompts = list(enumerated(mu, u, length))
+    torch.testing.assert_close(bias, sum(p * d for p, _, d in prompts), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(mse, sum(p * d.square().sum() for p, _, d in prompts), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(collision, sum(p * w.square().sum() for p, w, _ in prompts), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_four_moments_are_those_of_all_prompts(length):
+    mu, tilts = law_of(1, 3, 1), torch.tensor([[0.7], [-2.0]], dtype=F)
+    found = scalar_error_moments(mu, tilts, [length])[0]
+    for row, u in zip(found, tilts, strict=True):
+        expected = sum(p * d ** torch.arange(1, 5) for p, _, d in enumerated(mu, u, length))
+        torch.testing.assert_close(row, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("length", [1, 7, 1000, 10**9])
+def test_gauss_hermite_atoms_have_the_gaussian_law(length):
+    tilts = torch.tensor([[0.3], [1.0], [2.0]], dtype=F)
+    bias, mse, collision = (x[0] for x in atomic_errors(lp.gauss_rule(lp.Gaussian([0.5], [[1.3]])), tilts, [length]))
+    exact = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.5], [[1.3]]), tilts, length)
+    torch.testing.assert_close(mse, exact.mse, rtol=1e-7, atol=0)
+    torch.testing.assert_close(bias, exact.bias, rtol=1e-7, atol=0)
+    torch.testing.assert_close(1 / collision, exact.effective_tokens, rtol=1e-7, atol=0)
+
+
+def test_mixture_atoms_have_the_mixture_law():
+    mu = lp.GaussianMixture([0.3, 0.7], [[-1.0], [0.8]], [[[0.4]], [[0.9]]])
+    u = torch.tensor([1.2], dtype=F)
+    _, mse, _ = atomic_errors(lp.gauss_rule(mu), u, [3, 500])
+    exact = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), mu, u, [3, 500]).mse
+    torch.testing.assert_close(mse, exact, rtol=1e-8, atol=0)
+
+
+def test_long_prompts_follow_the_first_order():
+    mu, u = law_of(3, 4, 2), torch.tensor([0.9, 0.4], dtype=F)
+    eye = torch.eye(2, dtype=F)
+    first = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, [10**7, 10**12], expansion=True)
+    bias, mse, _ = atomic_errors(mu, u, [10**7, 10**12])
+    torch.testing.assert_close(mse, first.mse, rtol=1e-5, atol=0)
+    torch.testing.assert_close(bias, first.bias, rtol=1e-3, atol=0)
+
+
+def test_drawn_prompts_of_uneven_length_and_extra_features():
+    """E‖Σ w c‖² + E Σ w² e against sampling, at features that are not the tokens."""
+    mu, u = law_of(5, 5, 1), torch.tensor([0.8], dtype=F)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(5, 3, generator=generator, dtype=F)
+    extra = torch.rand(5, generator=generator, dtype=F)
+    mean, square = read_out_moments(mu.atoms @ u, mu.weights, features, 12, extra=extra)
+    index = torch.multinomial(mu.weights.expand(20_000, -1), 12, replacement=True, generator=generator)
+    weights = torch.softmax((mu.atoms @ u)[index], -1)
+    read = (weights.unsqueeze(-1) * features[index]).sum(1)
+    drawn = read.square().sum(-1) + (weights.square() * extra[index]).sum(-1)
+    assert abs(float(drawn.mean() - square)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))
+    assert bool(((read.mean(0) - mean).abs() < 6 * read.std(0) / math.sqrt(len(read))).all())
+
+
+def test_gradient_is_that_of_the_number():
+    mu = law_of(7, 4, 1)
+
+    def square(theta):
+        return read_out_moments(
+            theta[0] * mu.atoms[:, 0], mu.weights, theta[1] * mu.atoms - 1, 9, extra=theta[1] ** 2 + 0 * mu.atoms[:, 0]
+        )[1]
+
+    assert torch.autograd.gradcheck(square, torch.tensor([0.7, 1.3], dtype=F, requires_grad=True), atol=1e-6)
+
+
+def test_bad_input():
+    mu, u = law_of(0, 3, 1), torch.tensor([0.5], dtype=F)
+    with pytest.raises(lp.InvalidArgumentError, match="one Discrete law"):
+        atomic_errors(lp.Rademacher(1), u, [1])
+    with pytest.raises(lp.InvalidArgumentError, match="lengths"):
+        atomic_errors(mu, u, [0])
+    with pytest.raises(lp.InvalidArgumentError, match="lengths"):
+        scalar_error_moments(mu, u, [2.5])
+    with pytest.raises(lp.InvalidArgumentError, match="on the line"):
+        scalar_error_moments(law_of(0, 3, 2), torch.zeros(2, dtype=F), [2])
