@@ -9,6 +9,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from largeprompt.report.figures.anisotropy import collapse_figure, spectrum_constants_figure
+from largeprompt.report.figures.audit import heads_figure, readouts_figure, regimes_figure, replacement_figure
 from largeprompt.report.figures.convergence import constants_figure, convergence_figure
 from largeprompt.report.figures.drift import drift_figure
 from largeprompt.report.figures.endpoint import endpoint_figure
@@ -18,6 +19,7 @@ from largeprompt.report.figures.paper import sgd_figure, trained_figure, trainin
 from largeprompt.report.figures.phase_diagram import phase_diagram_figure
 from largeprompt.report.figures.sharpness import sharpness_figure
 from largeprompt.report.figures.shortcontext import regression_figure, short_figure
+from largeprompt.report.figures.trained import trained_heads_figure, trained_risk_figure
 from largeprompt.report.figures.trajectory import excess_figure, parameters_figure, tube_figure
 
 
@@ -150,9 +152,52 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             "marks: predicted at L = 1; grey band: L up to 30.",
         ),
     ),
+    "audit": (
+        Captioned(
+            "heads",
+            heads_figure,
+            "Every head by layer: what it does, the variance of its scores, how many tokens it reads, and the error of the affine "
+            "read-out relative to its output; medians over texts and query positions.",
+        ),
+        Captioned(
+            "regimes",
+            regimes_figure,
+            "Score variance of every head against the logarithm of the number of tokens, with the lines between linear, heavy and "
+            "frozen; and the error of the affine read-out against score variance (dotted: tolerance).",
+        ),
+        Captioned(
+            "readouts",
+            readouts_figure,
+            "Error of the read-outs: mean value, affine, with third and fourth cumulants along the tilt, Gaussian mixtures. Right: "
+            "the affine error against what the exact law expects of as many Gaussian tokens with the same moments (line: equal).",
+        ),
+        Captioned(
+            "replacement",
+            replacement_figure,
+            "The model with more and more heads replaced by their read-outs: in the order of the audit, at random, in reverse, and "
+            "with other read-outs in the order of the audit.",
+        ),
+    ),
+    "trained": (
+        Captioned(
+            "trained_risk",
+            trained_risk_figure,
+            "Risk above the noise of trained transformers on fresh prompts (marks, mean and standard error over trainings), over "
+            "the exact curves of one layer and the Bayes risk, all computed beforehand. Grey: lengths of training.",
+        ),
+        Captioned(
+            "trained_heads",
+            trained_heads_figure,
+            "Heads of trained transformers at the query token: alpha along training, with the level that the exact optimum of one "
+            "head predicts (dashed); error of the affine read-out after training, and the mean square that Gaussian tokens of the "
+            "same moments and number would have over its own; risk after heads are replaced. Dotted: borders of the regimes "
+            "(linear, heavy, frozen); grey: the audit's tolerance.",
+        ),
+    ),
 }
 
 
-def figures(study: str) -> tuple[Captioned, ...]:
-    """Figures of a study, none for one that has none."""
-    return CATALOGUE.get(study, ())
+def figures(study: str, data: xr.Dataset | None = None) -> tuple[Captioned, ...]:
+    """Figures of a study, none for one that has none; with a dataset, those that it can draw."""
+    found = CATALOGUE.get(study, ())
+    return found if data is None or "curve" in data.dims or study != "audit" else found[:-1]
