@@ -92,6 +92,9 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
         result = result.merge(spread.rename({each: f"{each}_{name}" for each in spread}))
     for index, name in enumerate(REGIMES):
         result[f"share_{name}"] = (data.regime == index).where(enough).mean(over)
+    # an expectation over one draw has a long tail: the share of a head is a ratio of typical values, not a typical ratio
+    share = ((result.law_error / result.affine_error) ** 2).clip(max=1.0)
+    result["law_share"] = share.assign_attrs(long_name="share of the squared affine error that the law explains")
     result["queries"] = kept.affine_error.count(over)
     smallest = xr.full_like(result.affine_error, np.nan)
     for count in reversed(mixtures(data)):

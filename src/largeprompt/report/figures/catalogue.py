@@ -190,8 +190,8 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             trained_heads_figure,
             "Heads of trained transformers at the query token: alpha along training, with the level that the exact optimum of one "
             "head predicts (dashed); error of the affine read-out after training, and the mean square that Gaussian tokens of the "
-            "same moments and number would have over its own; risk after heads are replaced. Dotted: borders of the regimes "
-            "(linear, heavy, frozen); grey: the audit's tolerance.",
+            "same moments and number would have over its own; risk after heads are replaced (median and range over trainings, "
+            "20 or more at the edge). Dotted: borders of the regimes linear, heavy, frozen; grey: the audit's tolerance.",
         ),
     ),
 }
