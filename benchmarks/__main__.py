@@ -12,6 +12,7 @@ SUITES = {
     "empirical": "Finite prompts as measures (`Empirical`)",
     "finite_prompts": "The exact law, and sampling",
     "training": "In-context learning",
+    "audit": "Audit of transformers",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from largeprompt import __version__
+from largeprompt.cli.audit import audit
 from largeprompt.cli.plan import plan
 from largeprompt.cli.report import report
 from largeprompt.cli.reproduce import reproduce
@@ -37,10 +38,11 @@ def root(
 
 app.command(
     epilog="Studies: limit, convergence, exponent, phase_diagram, sharpness, trajectory, endpoint, drift, paper, anisotropy, "
-    "shortcontext, nongaussian, discrete, heavytail, softmax_vs_linear, depth, ngram. "
+    "shortcontext, nongaussian, discrete, heavytail, softmax_vs_linear, depth, ngram, trained. "
     "Example: largeprompt run endpoint --set dims=2,5 --workers 2"
 )(run)
 app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
 app.command(epilog="Example: largeprompt runs --json")(runs)
 app.command(epilog="Example: largeprompt report runs/endpoint runs/paper --out report.html")(report)
 app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)
+app.command(epilog="Example: largeprompt audit path/to/model --text prompt.txt --lengths 128,512")(audit)

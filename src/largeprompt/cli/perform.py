@@ -40,12 +40,12 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
     return run
 
 
-def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None) -> list[RunError]:
+def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, quiet: bool = False) -> list[RunError]:
     """Compute what these runs lack in one pool of processes, tell of each run as it ends, and return what went wrong."""
     from largeprompt.experiments.registry import compute_cell
     from largeprompt.runs.execute import Finished, Job, execute_all, worker_pool
 
-    console, jobs = Console(), list[Job]()
+    console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
         if run.intact:
             tell(console, f"{run.study}: already complete in {run.folder}: {tally(run.verdicts)}. To compute it again: --fresh")
@@ -74,7 +74,7 @@ def draw(run: Run, data: xr.Dataset) -> None:
     from largeprompt.report.figures.catalogue import figures
     from largeprompt.report.figures.style import save
 
-    drawn = figures(run.study)
+    drawn = figures(run.study, data)
     for each in drawn:
         save(each.draw(data), run.folder / "figures", each.name)
     run.write_captions({each.name: each.caption for each in drawn})
@@ -83,7 +83,7 @@ def draw(run: Run, data: xr.Dataset) -> None:
 @contextlib.contextmanager
 def told(*, fresh: bool = False) -> Iterator[None]:
     """Turn errors into one sentence and an exit code: 2 for what was typed, 1 for what went wrong, 130 for Ctrl-C."""
-    from largeprompt.errors import InvalidArgumentError
+    from largeprompt.errors import InvalidArgumentError, LargePromptError
     from largeprompt.runs.store import RunError
 
     try:
@@ -94,6 +94,9 @@ def told(*, fresh: bool = False) -> Iterator[None]:
     except RunError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(1) from None
+    except LargePromptError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt:
         again = "The same command without --fresh" if fresh else "The same command"
         typer.echo(f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True)

@@ -31,6 +31,7 @@ NAMES = (
     "softmax_vs_linear",
     "depth",
     "ngram",
+    "trained",
 )  # in the order of the report
 
 
@@ -45,7 +46,8 @@ def study(name: str) -> Study:
 
 def compute_cell(name: str, config: Any, cell: str, progress: Progress = quiet) -> xr.Dataset:
     """One cell of a study on one thread: workers do not fight for cores, and the numbers do not depend on how many there are."""
-    chosen = study(name)
+    # the audit needs a model given, and so has a command of its own
+    chosen = importlib.import_module("largeprompt.audit.study").STUDY if name == "audit" else study(name)
     with one_thread():
         return chosen.compute(config, cell, progress)
 

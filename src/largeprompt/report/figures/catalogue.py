@@ -9,6 +9,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from largeprompt.report.figures.anisotropy import collapse_figure, spectrum_constants_figure
+from largeprompt.report.figures.audit import audit_heads_figure, readouts_figure, regimes_figure, replacement_figure
 from largeprompt.report.figures.convergence import constants_figure, convergence_figure
 from largeprompt.report.figures.depth import band_figure, breaking_figure, normalised_figure
 from largeprompt.report.figures.discrete import adam_figure, descent_figure
@@ -26,6 +27,7 @@ from largeprompt.report.figures.phase_diagram import phase_diagram_figure
 from largeprompt.report.figures.sharpness import sharpness_figure
 from largeprompt.report.figures.shortcontext import regression_figure, short_figure
 from largeprompt.report.figures.softmax_vs_linear import heads_figure, regression_map_figure, selection_map_figure
+from largeprompt.report.figures.trained import trained_heads_figure, trained_risk_figure
 from largeprompt.report.figures.trajectory import excess_figure, parameters_figure, tube_figure
 
 
@@ -207,16 +209,16 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
         Captioned(
             "tails",
             tails_figure,
-            "Lines: exact, by quadrature; marks: drawn prompts, ± 2 s.e.; dotted: what is predicted as L grows. Left: effective number "
-            "of tokens of Student-t prompts, which for every finite df rises and then falls to one. Middle: Σ w² of Laplace prompts "
-            "on either side of the edge of their cgf. Right: how the weights of Student-t prompts become argmax.",
+            "Lines: exact, by quadrature; marks: drawn prompts, ± 2 s.e.; dotted: what is predicted as L grows. Left: effective "
+            "number of tokens of Student-t prompts, which for every finite df rises and then falls to one. Middle: Σ w² of "
+            "Laplace prompts on either side of the edge of their cgf. Right: how the weights of Student-t prompts become argmax.",
         ),
         Captioned(
             "breakdown",
             breakdown_figure,
-            "Left: df below which Σ w² is twice that of Gaussian tokens of the same variance, exact (lines), drawn (marks, ± 2 s.e.) "
-            "and by a rule of thumb (dotted). Right: tail index of the largest weights of one prompt, of the law's quantiles (lines) "
-            "and drawn (median and quartiles); grey: 0.7.",
+            "Left: df below which Σ w² is twice that of Gaussian tokens of the same variance, exact (lines), drawn (marks, "
+            "± 2 s.e.) and by a rule of thumb (dotted). Right: tail index of the largest weights of one prompt, of the law's "
+            "quantiles (lines) and drawn (median and quartiles); grey: 0.7.",
         ),
         Captioned(
             "heavy_training",
@@ -304,9 +306,52 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             "saves over the empirical n-gram, in units of what attention is predicted to save on long prompts.",
         ),
     ),
+    "audit": (
+        Captioned(
+            "heads",
+            audit_heads_figure,
+            "Every head by layer: what it does, the variance of its scores, how many tokens it reads, and the error of the affine "
+            "read-out relative to its output; medians over texts and query positions.",
+        ),
+        Captioned(
+            "regimes",
+            regimes_figure,
+            "Score variance of every head against the logarithm of the number of tokens, with the lines between linear, heavy and "
+            "frozen; and the error of the affine read-out against score variance (dotted: tolerance).",
+        ),
+        Captioned(
+            "readouts",
+            readouts_figure,
+            "Error of the read-outs: mean value, affine, with third and fourth cumulants along the tilt, Gaussian mixtures. Right: "
+            "the affine error against what the exact law expects of as many Gaussian tokens with the same moments (line: equal).",
+        ),
+        Captioned(
+            "replacement",
+            replacement_figure,
+            "The model with more and more heads replaced by their read-outs: in the order of the audit, at random, in reverse, and "
+            "with other read-outs in the order of the audit.",
+        ),
+    ),
+    "trained": (
+        Captioned(
+            "trained_risk",
+            trained_risk_figure,
+            "Risk above the noise of trained transformers on fresh prompts (marks, mean and standard error over trainings), over "
+            "the exact curves of one layer and the Bayes risk, all computed beforehand. Grey: lengths of training.",
+        ),
+        Captioned(
+            "trained_heads",
+            trained_heads_figure,
+            "Heads of trained transformers at the query token: alpha along training, with the level that the exact optimum of one "
+            "head predicts (dashed); error of the affine read-out after training, and the mean square that Gaussian tokens of the "
+            "same moments and number would have over its own; risk after heads are replaced (median and range over trainings, "
+            "20 or more at the edge). Dotted: borders of the regimes linear, heavy, frozen; grey: the audit's tolerance.",
+        ),
+    ),
 }
 
 
-def figures(study: str) -> tuple[Captioned, ...]:
-    """Figures of a study, none for one that has none."""
-    return CATALOGUE.get(study, ())
+def figures(study: str, data: xr.Dataset | None = None) -> tuple[Captioned, ...]:
+    """Figures of a study, none for one that has none; with a dataset, those that it can draw."""
+    found = CATALOGUE.get(study, ())
+    return found if data is None or "curve" in data.dims or study != "audit" else found[:-1]

@@ -1,0 +1,114 @@
+"""From sums to numbers that a person reads: relative errors, regimes, the law's share, one verdict for each head."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+import xarray as xr
+
+from largeprompt.audit.expected import expected_affine_error, needed_length
+
+Finding = Literal["moments", "needs a longer prompt", "few clusters", "selects"]
+FINDINGS: tuple[Finding, ...] = ("moments", "needs a longer prompt", "few clusters", "selects")
+REGIMES = ("linear", "heavy", "frozen")
+READ_OUTS = ("mean", "affine", "third", "fourth")
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What decides a head's verdict; all numbers are medians over texts and query positions.
+
+    Attributes
+    ----------
+    tolerance
+        Error of a read-out, relative to the head's output, up to which it stands for the head.
+    explained
+        Share of the squared error that the finite-length law must explain for 'needs a longer prompt'.
+    longest
+        Longest prompt that one may ask for: a head that would come within the tolerance only beyond is said to select.
+    fewest
+        Query positions that see fewer keys are left out, and those that see less than half of a still shorter prompt.
+    """
+
+    tolerance: float = 0.2
+    explained: float = 0.5
+    longest: float = 1e6
+    fewest: int = 32
+
+
+def derived(raw: xr.Dataset) -> xr.Dataset:
+    """Relative errors and regimes from the squared sums of :func:`head_statistics`."""
+    output = np.sqrt(raw.output)
+    deviation = np.sqrt(raw.deviation)
+    data = xr.Dataset(
+        {name: raw[name] for name in ("tokens", "score_mean", "score_variance", "score_skewness", "score_kurtosis", "entropy")}
+        | {name: raw[name] for name in ("largest_weight", "tail_index", "affine_direction")}
+    )
+    data["effective_tokens"] = 1 / raw.weight_square
+    logarithm = np.log(raw.tokens.where(raw.tokens > 1))
+    data["alpha"] = np.sqrt(raw.score_variance / (2 * logarithm))
+    code = ((data.alpha >= 0.5) * 1 + (data.alpha >= 1) * 1).where(data.alpha.notnull(), -1).astype(np.int8)
+    data["regime"] = code.assign_attrs(meaning="0 linear, 1 heavy, 2 frozen, -1 unknown")
+    data["linear_length"] = np.exp(np.minimum(2 * raw.score_variance, 700.0)).assign_attrs(
+        long_name="e^(2σ²), from which on it is linear"
+    )
+    data["error_bar"] = np.sqrt(raw.sandwich) / output
+    for name in [*READ_OUTS, *(str(each).removesuffix("_error") for each in raw if str(each).startswith("mixture_"))]:
+        error = np.sqrt(raw[f"{name}_error"])
+        data[f"{name}_error"] = (error / output).assign_attrs(long_name=f"error of the {name} read-out over the output")
+        data[f"{name}_error_deviation"] = (error / deviation).assign_attrs(
+            long_name=f"{name} read-out over deviation from the mean value"
+        )
+        data[f"mass_{name}"] = raw[f"mass_{name}"].assign_attrs(long_name="error of the log-normaliser")
+    data["tilt"] = (raw.tilt / raw.output).assign_attrs(long_name="‖Cov(v, s)‖² over the squared output")
+    data["value_spread"] = (raw.value_spread / raw.output).assign_attrs(long_name="tr Cov(v) over the squared output")
+    expected = xr.apply_ufunc(expected_affine_error, raw.tokens, raw.score_variance, raw.tilt, raw.value_spread)
+    data["law_error"] = (np.sqrt(expected) / output).assign_attrs(
+        long_name="affine error that Gaussian tokens of these moments have"
+    )
+    data["law_share"] = (expected / raw.affine_error).clip(max=1.0).assign_attrs(long_name="share of the squared affine error")
+    data["shape_error"] = np.sqrt((raw.affine_error - expected).clip(min=0.0)) / output
+    return data
+
+
+def mixtures(data: xr.Dataset) -> list[int]:
+    """Numbers of components that were tried, ascending."""
+    names = [str(name) for name in data if str(name).startswith("mixture_") and str(name).endswith("_error")]
+    return sorted(int(name.split("_")[1]) for name in names)
+
+
+def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
+    """One row for each head (and length): medians and quantiles over texts and positions, and the verdict by the rule."""
+    rule = rule or Rule()
+    over = [name for name in ("text", "position") if name in data.dims]
+    enough = data.tokens >= np.minimum(rule.fewest, data.tokens.max(over) / 2)  # a short prompt is judged by its longer half
+    kept = data.where(enough)
+    numbers = kept.drop_vars("regime")
+    result = numbers.median(over)
+    for q, name in ((0.1, "low"), (0.9, "high")):
+        spread = numbers[["affine_error", "score_variance", "effective_tokens"]].quantile(q, over).drop_vars("quantile")
+        result = result.merge(spread.rename({each: f"{each}_{name}" for each in spread}))
+    for index, name in enumerate(REGIMES):
+        result[f"share_{name}"] = (data.regime == index).where(enough).mean(over)
+    # an expectation over one draw has a long tail: the share of a head is a ratio of typical values, not a typical ratio
+    share = ((result.law_error / result.affine_error) ** 2).clip(max=1.0)
+    result["law_share"] = share.assign_attrs(long_name="share of the squared affine error that the law explains")
+    result["queries"] = kept.affine_error.count(over)
+    smallest = xr.full_like(result.affine_error, np.nan)
+    for count in reversed(mixtures(data)):
+        within = result[f"mixture_{count}_error"] <= rule.tolerance
+        smallest = smallest.where(~within, float(count))
+    result["clusters"] = smallest.assign_attrs(long_name="fewest components within the tolerance")
+    needed = xr.apply_ufunc(needed_length, result.score_variance, result.tilt, result.value_spread, rule.tolerance)
+    result["needed_length"] = needed.assign_attrs(
+        long_name="length at which Gaussian tokens of these moments are within the tolerance"
+    )
+    moments = result.affine_error <= rule.tolerance
+    short = (result.law_share >= rule.explained) & (needed <= rule.longest)
+    code = xr.full_like(result.affine_error, 3).where(result.clusters.isnull(), 2).where(~short, 1).where(~moments, 0)
+    code = code.where(result.affine_error.notnull(), -1).astype(np.int8)
+    result["finding"] = code.assign_attrs(meaning=", ".join(f"{i} {name}" for i, name in enumerate(FINDINGS)))
+    result.attrs |= {f"rule_{name}": value for name, value in dataclasses.asdict(rule).items()}
+    return result

@@ -1,0 +1,111 @@
+"""Everything that one pass over the scores of a layer tells about its heads; the attention map itself is never kept."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from largeprompt.audit.clusters import mixture_read_out, responsibilities
+from largeprompt.audit.heads import Heads, Rows
+from largeprompt.measures.tail import pareto_tail_index, tail_count
+
+
+def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...] = (), sinks: int = 0) -> dict[str, Tensor]:
+    """Statistics of every head at the given query positions, each of shape (batch, heads, positions), float64.
+
+    With s the scores of the keys that a query may read, v their values, w = softmax(s), T = Σ w v the head's output and cumulants κ
+    over these keys (every key weighing the same),
+
+        mean      T̂₁ = κ(v)                                          nothing but the mean value
+        affine    T̂₂ = T̂₁ + κ(v, s)                                  the infinite Gaussian prompt with the same moments
+        third     T̂₃ = T̂₂ + κ(v, s, s)/2                              the cumulant ladder along the tilt
+        fourth    T̂₄ = T̂₃ + κ(v, s, s, s)/6
+        mixture_K                                                    a Gaussian mixture of K components (see clusters)
+
+    and the same for the log-normaliser log mean e^s = κ(s) + κ(s,s)/2 + κ(s,s,s)/6 + ... Errors ``*_error`` are ‖T - T̂‖², squared,
+    to be divided by ``output`` = ‖T‖² or ``deviation`` = ‖T - T̂₁‖²; ``mass_*`` are differences of the log-normalisers.
+    """
+    tokens = responsibilities(heads, components, sinks) if components else {}
+    parts = [_row_statistics(rows, tokens) for _, rows in heads.rows(positions)]
+    return {name: torch.cat([part[name] for part in parts], -1).to(torch.float64) for name in parts[0]}
+
+
+def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
+    number = rows.number()
+    per = number[..., None]
+    shape = rows.scores.shape[:-1]
+    mean_score = rows.only_allowed(rows.scores).sum(-1) / number
+    centred = rows.only_allowed(rows.scores - mean_score[..., None])
+    weights, normaliser = rows.weights()
+    output = rows.read(weights)
+    everyone = (
+        torch.ones_like(rows.scores) if rows.allowed is None else rows.allowed.to(rows.scores.dtype).expand(rows.scores.shape)
+    )
+    mean = rows.read(everyone[..., :1, :] if rows.allowed is None else everyone) / per
+    square = centred.square()
+    variance = square.sum(-1) / number
+    cube = square * centred
+    third_score = cube.sum(-1) / number
+    fourth_score = square.square().sum(-1) / number - 3 * variance.square()
+    first = rows.read(centred) / per
+    second = rows.read(square) / per - variance[..., None] * mean
+    third = rows.read(cube) / per - third_score[..., None] * mean - 3 * variance[..., None] * first
+    log_mean = normaliser.squeeze(-1) - torch.log(number)
+    squared_norm = rows.value.square().sum(-1, keepdim=True)
+    spread = (rows.read(everyone[..., :1, :] if rows.allowed is None else everyone, squared_norm) / per).squeeze(
+        -1
+    ) - mean.square().sum(-1)
+    twice = weights.square()
+    kish = twice.sum(-1)
+    sandwich = rows.read(twice, squared_norm).squeeze(-1) - 2 * (rows.read(twice) * output).sum(-1) + kish * output.square().sum(-1)
+
+    def squared(difference: Tensor) -> Tensor:
+        return difference.square().sum(-1)
+
+    affine, gaussian_mass = mean + first, mean_score + variance / 2
+    found = {
+        "tokens": number.expand(shape),
+        "score_mean": mean_score,
+        "score_variance": variance,
+        "score_skewness": third_score / variance.clamp_min(1e-30).pow(1.5),
+        "score_kurtosis": fourth_score / variance.clamp_min(1e-30).square(),
+        "weight_square": kish,
+        "entropy": normaliser.squeeze(-1) - (weights * rows.only_allowed(rows.scores)).sum(-1),
+        "largest_weight": weights.amax(-1),
+        "tail_index": _tail_index(rows),
+        "sandwich": sandwich.clamp_min(0.0),
+        "output": squared(output),
+        "deviation": squared(output - mean),
+        "value_spread": spread.clamp_min(0.0).expand(shape),
+        "tilt": squared(first),
+        "mean_error": squared(output - mean),
+        "affine_error": squared(output - affine),
+        "affine_direction": torch.nn.functional.cosine_similarity(output, affine, dim=-1),
+        "third_error": squared(output - affine - second / 2),
+        "fourth_error": squared(output - affine - second / 2 - third / 6),
+        "mass_mean": log_mean - mean_score,
+        "mass_affine": log_mean - gaussian_mass,
+        "mass_third": log_mean - gaussian_mass - third_score / 6,
+        "mass_fourth": log_mean - gaussian_mass - third_score / 6 - fourth_score / 24,
+    }
+    for count, member in tokens.items():
+        read, mass = mixture_read_out(rows, member)
+        found[f"mixture_{count}_error"] = squared(output - read)
+        found[f"mass_mixture_{count}"] = log_mean - mass
+    return found
+
+
+def _tail_index(rows: Rows) -> Tensor:
+    """k-hat of the largest weights of each query; the number of weights in the tail is that of the longest prompt here."""
+    count = tail_count(rows.scores.shape[-1]) + 1
+    largest = rows.only_allowed(rows.scores, -torch.inf).topk(min(count, rows.scores.shape[-1]), dim=-1).values
+    return _by_length(largest, rows.number().expand(rows.scores.shape[:-1]))
+
+
+def _by_length(largest: Tensor, number: Tensor) -> Tensor:
+    """Fit each query with the tail that its own number of keys allows."""
+    result = torch.full(number.shape, torch.inf, dtype=torch.float64, device=largest.device)
+    for length in torch.unique(number[number > 1]).tolist():
+        chosen = number == length
+        result[chosen] = pareto_tail_index(largest[chosen][:, : tail_count(int(length)) + 1])
+    return result

@@ -1,0 +1,239 @@
+"""Small causal transformers for in-context regression, several independent ones trained side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+
+Kind = Literal["attention", "blocks"]
+KINDS: tuple[Kind, ...] = ("attention", "blocks")
+# query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be read, factor of the scores, layer
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
+
+
+def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int) -> Tensor:
+    """Σ_l softmax(scale · query · key_l) value_l over the keys that the mask allows."""
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+
+
+def reading_mask(length: int, prefixes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
+    """Who reads whom, shape (1, 1, length + queries, length): token l reads tokens 1..l, query i the first prefixes[i] tokens.
+
+    Nobody reads a query token, itself included, so that a query sees a prompt of exactly its own length: prompts of several lengths
+    share one sequence, and a single layer is the softmax attention of the exact theory.
+    """
+    rows = torch.cat([torch.arange(1, length + 1), torch.as_tensor(list(prefixes))])
+    return (torch.arange(length) < rows[:, None])[None, None].to(device)
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Shape of a transformer that answers in-context regression.
+
+    Attributes
+    ----------
+    kind
+        'attention': layers of bare attention on the tokens, z ← z + Σ_h P_h Σ_l softmax(z_l·U_h z) z_l, and the answer is the last
+        coordinate of the query token, which starts at 0 (one layer and one head is the exact theory's softmax attention).
+        'blocks': linear embedding, pre-norm blocks of attention and a GELU network, a last LayerNorm, linear read-out.
+    layers, heads
+        Numbers of layers, and of heads in each.
+    inputs
+        Dimension d + 1 of the tokens (x, y).
+    width
+        Width of the residual stream of 'blocks', a multiple of ``heads``.
+    """
+
+    kind: Kind
+    layers: int
+    heads: int
+    inputs: int
+    width: int = 32
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidArgumentError("kind", repr(self.kind), " or ".join(map(repr, KINDS)))
+        for name in ("layers", "heads", "inputs", "width"):
+            validation.integer(name, getattr(self, name))
+        if self.kind == "blocks" and self.width % self.heads:
+            raise InvalidArgumentError("width", str(self.width), f"a multiple of the {self.heads} heads")
+
+    @property
+    def stream(self) -> int:
+        """Width of the residual stream."""
+        return self.inputs if self.kind == "attention" else self.width
+
+    @property
+    def head_width(self) -> int:
+        """Width of a head: all of a bare token, so that U_h and P_h are free, or a share of the stream."""
+        return self.inputs if self.kind == "attention" else self.width // self.heads
+
+    @property
+    def scale(self) -> float:
+        """Factor of the scores."""
+        return 1 / math.sqrt(self.head_width)
+
+
+class StackedTransformer:
+    """``runs`` transformers of one architecture with weights of their own: each product of matrices serves all of them.
+
+    Parameters
+    ----------
+    architecture
+        Their common shape.
+    runs
+        How many.
+    generator
+        Draws the first weights; its device is theirs. Weights are float32.
+    """
+
+    def __init__(self, architecture: Architecture, runs: int, generator: torch.Generator) -> None:
+        self.architecture, self.runs = architecture, validation.integer("runs", runs)
+        self.parameters: dict[str, Tensor] = {}
+        shape = architecture
+        w, inner = shape.stream, shape.heads * shape.head_width
+        deep = 1 / math.sqrt(2 * shape.layers)  # keeps the stream of order one
+
+        def weight(name: str, rows: int, columns: int, size: float = 1.0) -> None:
+            drawn = torch.randn(self.runs, rows, columns, generator=generator, device=generator.device)
+            self.parameters[name] = (drawn * size / math.sqrt(rows)).requires_grad_()
+
+        def constant(name: str, columns: int, value: float) -> None:
+            self.parameters[name] = torch.full((self.runs, 1, columns), value, device=generator.device).requires_grad_()
+
+        def norm(name: str) -> None:
+            constant(f"{name}.gain", w, 1.0)
+            constant(f"{name}.shift", w, 0.0)
+
+        for i in range(shape.layers):
+            weight(f"{i}.read", w, 3 * inner)  # query, key, value
+            weight(f"{i}.write", inner, w, deep)
+        if shape.kind == "attention":
+            return
+        weight("embed", shape.inputs, w)
+        constant("embed.bias", w, 0.0)
+        for i in range(shape.layers):
+            norm(f"{i}.before")
+            norm(f"{i}.between")
+            weight(f"{i}.up", w, 4 * w)
+            constant(f"{i}.up.bias", 4 * w, 0.0)
+            weight(f"{i}.down", 4 * w, w, deep)
+            constant(f"{i}.down.bias", w, 0.0)
+        norm("last")
+        weight("answer", w, 1)
+        constant("answer.bias", 1, 0.0)
+
+    def __call__(self, tokens: Tensor, mask: Tensor, attend: Attend = softmax_attention) -> Tensor:
+        """Answers at the query tokens, shape (runs, batch, queries).
+
+        Parameters
+        ----------
+        tokens
+            Prompt, then query tokens, shape (runs, batch, length + queries, inputs).
+        mask
+            From :func:`reading_mask`.
+        attend
+            What stands for softmax attention; the batch that it sees is (run, prompt), flattened.
+        """
+        runs, batch, rows, _ = tokens.shape
+        length = mask.shape[-1]
+        shape, get = self.architecture, self.parameters
+        if (runs, rows) != (self.runs, mask.shape[-2]):
+            raise InvalidArgumentError(
+                "tokens",
+                f"shape {tuple(tokens.shape)}",
+                f"({self.runs}, batch, {mask.shape[-2]}, {shape.inputs}), as model and mask",
+            )
+        stream = tokens if shape.kind == "attention" else self._affine(tokens, "embed")
+        for i in range(shape.layers):
+            begin = length if i == shape.layers - 1 else 0  # of the last layer only the answers are read
+            source = stream if shape.kind == "attention" else self._norm(stream, f"{i}.before")
+            inner = shape.heads * shape.head_width
+            read = get[f"{i}.read"]
+            query = self._heads(self._product(source[:, :, begin:], read[..., :inner]))
+            key, value = (
+                self._heads(each) for each in self._product(source[:, :, :length], read[..., inner:]).split(inner, dim=-1)
+            )
+            found = attend(query, key, value, mask[..., begin:, :], shape.scale, i)
+            found = found.transpose(1, 2).reshape(runs, batch, rows - begin, inner)
+            stream = stream[:, :, begin:] + self._product(found, get[f"{i}.write"])
+            if shape.kind == "blocks":
+                hidden = functional.gelu(self._affine(self._norm(stream, f"{i}.between"), f"{i}.up"))
+                stream = stream + self._affine(hidden, f"{i}.down")
+        if shape.kind == "attention":
+            return stream[..., -1]
+        return self._affine(self._norm(stream, "last"), "answer").squeeze(-1)
+
+    @staticmethod
+    def _product(x: Tensor, weight: Tensor) -> Tensor:
+        return torch.bmm(x.reshape(len(x), -1, x.shape[-1]), weight).reshape(*x.shape[:-1], -1)
+
+    def _affine(self, x: Tensor, name: str) -> Tensor:
+        flat = x.reshape(len(x), -1, x.shape[-1])
+        return torch.baddbmm(self.parameters[f"{name}.bias"], flat, self.parameters[name]).reshape(*x.shape[:-1], -1)
+
+    def _norm(self, x: Tensor, name: str) -> Tensor:
+        gain, shift = (self.parameters[f"{name}.{each}"].unsqueeze(1) for each in ("gain", "shift"))
+        return torch.addcmul(shift, functional.layer_norm(x, x.shape[-1:]), gain)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, x.shape[-2], self.architecture.heads, self.architecture.head_width).transpose(1, 2)
+
+    def single_layer(self) -> tuple[Tensor, Tensor]:
+        """U (runs, D, D) and V (runs, 1, D) of one bare layer with one head, as SoftmaxAttention takes them, float64."""
+        shape = self.architecture
+        if (shape.kind, shape.layers, shape.heads) != ("attention", 1, 1):
+            raise InvalidArgumentError("architecture", repr(shape), "kind 'attention' with one layer and one head")
+        query, key, value = self.parameters["0.read"].detach().to("cpu", torch.float64).chunk(3, dim=-1)
+        write = self.parameters["0.write"].detach().to("cpu", torch.float64)
+        return shape.scale * key @ query.mT, (value @ write)[..., -1:].mT
+
+
+def train(
+    model: StackedTransformer,
+    draw: Callable[[], tuple[Tensor, Tensor]],
+    mask: Tensor,
+    *,
+    steps: int,
+    learning_rate: float,
+    watch: Callable[[int], None],
+) -> None:
+    """Adam on the mean squared error, the learning rate warmed up over a twentieth of the steps and then lowered to 0 by a cosine.
+
+    Parameters
+    ----------
+    draw
+        Fresh prompts: tokens (runs, batch, length + queries, inputs) and answers (runs, batch, queries).
+    watch
+        Called with the number of steps taken, before the first and after every one.
+    """
+    optimiser = torch.optim.Adam(model.parameters.values(), lr=learning_rate, betas=(0.9, 0.98))
+    warm = max(1, steps // 20)
+    watch(0)
+    for step in range(steps):
+        rate = min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * step / steps)) / 2
+        optimiser.param_groups[0]["lr"] = learning_rate * rate
+        tokens, answers = draw()
+        optimiser.zero_grad(set_to_none=True)
+        (model(tokens, mask) - answers).square().mean((1, 2)).sum().backward()
+        _clip(model)
+        optimiser.step()
+        watch(step + 1)
+
+
+def _clip(model: StackedTransformer) -> None:
+    """Shorten each run's own gradient to length one where it is longer."""
+    gradients = [each.grad for each in model.parameters.values() if each.grad is not None]
+    norms = torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
+    factor = (1 / norms.clamp_min(1.0))[:, None, None]
+    for each in gradients:
+        each.mul_(factor)
