@@ -16,29 +16,12 @@ from largeprompt.report.figures.style import house_style
 
 SMALL = dataclasses.replace(
     discrete.STUDY.quick,
-    until=2.0,
     step_sizes=(0.1, 0.05),
     modified_step_sizes=(0.1, 0.05),
-    times=11,
-    settled=300.0,
     large_steps=3,
-    large_until=30.0,
-    sgd_until=0.5,
-    sgd_times=5,
+    large_until=20.0,
     batches=((0.05, 64, 24), (0.05, 256, 16), (0.025, 64, 24)),
-    wander_until=0.4,
-    wander_batch=(0.02, 64, 16),
-    noise_prompts=2**10,
-    sgd_points=2**9,
-    adam_until=0.2,
-    adam_step_sizes=(1e-2, 5e-3),
-    sign_until=0.02,
-    sign_step_sizes=(4e-5, 2e-5),
-    arrival_steps=450,
     paper_steps=20,
-    paper_runs=3,
-    paper_prompts=2**8,
-    paper_times=3,
 )
 
 

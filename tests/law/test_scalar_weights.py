@@ -39,15 +39,15 @@ def test_two_tokens_by_double_integration(name):
     """Two weights are 1/(1 + e^{∓u(x-y)}): everything is a plain double integral, here over the probabilities of the two tokens."""
     law, known = LAWS[name]
     tilt = 0.8
-    p = (np.arange(2500) + 0.5) / 2500
+    p = (np.arange(1500) + 0.5) / 1500
     z = known.ppf(p)
     x, y = z[:, None], z[None, :]
     first = 1 / (1 + np.exp(np.clip(-tilt * (x - y), -700, 700)))
     found = scalar_prompt(law, tilt, 2, extremes=True)
-    assert found.participation[0] == pytest.approx((first**2 + (1 - first) ** 2).mean(), abs=2e-5)
-    assert found.largest[0] == pytest.approx(np.maximum(first, 1 - first).mean(), abs=2e-5)
+    assert found.participation[0] == pytest.approx((first**2 + (1 - first) ** 2).mean(), abs=5e-5)
+    assert found.largest[0] == pytest.approx(np.maximum(first, 1 - first).mean(), abs=5e-5)
     shortfall = tilt * (np.maximum(x, y) - first * x - (1 - first) * y)
-    assert found.shortfall[0] == pytest.approx(shortfall.mean(), abs=2e-5)
+    assert found.shortfall[0] == pytest.approx(shortfall.mean(), abs=5e-5)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -130,7 +130,7 @@ def test_laplace_beyond_its_edge_has_poisson_dirichlet_weights():
         assert found.participation[0] == pytest.approx(1 - math.sqrt(2) / tilt, abs=1e-3)
 
 
-@settings(deadline=None, derandomize=True, max_examples=8)
+@settings(deadline=None, derandomize=True, max_examples=5)
 @given(st.floats(0.8, 30.0), st.floats(0.05, 20.0), st.integers(2, 10**6))
 def test_weights_sum_to_one_and_stay_in_range(df, tilt, length):
     found = scalar_prompt(lp.StudentTLaw(df, 1.0), tilt, [length], extremes=True)
@@ -167,7 +167,7 @@ def test_a_density_of_ones_own():
     drawn = torch.softmax(2 * uniform, -1).square().sum(-1)
     assert abs(float(drawn.mean()) - found.participation[0]) < 6.5 * float(drawn.std()) / 20_000**0.5
     with pytest.raises(lp.InvalidArgumentError, match="Give its kinks"):
-        scalar_prompt(box((0.0,)), 2.0, 20)
+        scalar_prompt(box((0.3,)), 2.0, 20)
 
 
 @pytest.mark.parametrize(

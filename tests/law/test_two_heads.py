@@ -36,9 +36,9 @@ def test_two_tokens_by_direct_quadrature(scale, other):
     assert float(x + along) == pytest.approx(truth[-1], rel=1e-8, abs=1e-10)
 
 
-@pytest.mark.parametrize("length", [3, 12, 60])
+@pytest.mark.parametrize("length", [3, 20])
 def test_against_sampling(length):
-    """Joint false-alarm rate below 1e-6: 3 lengths × 3 pairs × 10 numbers, 6 standard errors."""
+    """Joint false-alarm rate below 1e-6: 2 lengths × 3 pairs × 10 numbers, 6 standard errors."""
     xi = np.random.default_rng(7).standard_normal((60_000, length))
     for scale, other in ((0.8, -0.8), (1.5, -0.5), (0.3, 1.1)):
         drawn = statistics(xi, scale, other)
@@ -48,7 +48,7 @@ def test_against_sampling(length):
         np.testing.assert_array_less(np.abs(drawn.mean(-1) - exact), 6 * error + 1e-15)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(length=st.sampled_from([2, 5, 100, 10**6, 10**15]), scale=st.floats(0.02, 4.0))
 def test_equal_heads_are_one(length, scale):
     y, w3, y2 = weight_moments(length, scale, [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
@@ -57,7 +57,7 @@ def test_equal_heads_are_one(length, scale):
     assert float(along) == pytest.approx(float(scale**2 * (1 - y - 6 * w3 + 6 * y2)), rel=1e-11)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(length=st.sampled_from([2, 7, 1000, 10**12]), scale=st.floats(0.02, 4.0))
 def test_opposite_heads_weigh_tokens_reciprocally(length, scale):
     """w_l w'_l = 1/(ZZ') is the same for every token, so that Σ w² w' = Σ w w'/L exactly; and the heads may be exchanged."""

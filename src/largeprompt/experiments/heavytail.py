@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import NDArray
+from torch import Tensor
 
 from largeprompt.experiments.heavytail_training import train
 from largeprompt.experiments.heavytail_verdicts import BATCHES, crossing, measured_breakdowns, verdicts
@@ -25,6 +26,8 @@ from largeprompt.runs.study import Progress, Study
 Array = NDArray[np.float64]
 CHUNK = 2**20  # tokens drawn at a time
 EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
+QUANTITIES = ("participation", "largest", "shortfall")
+LEVELS = [0.25, 0.5, 0.75]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,22 @@ def compute(config: HeavyTailConfig, cell: str, progress: Progress) -> xr.Datase
     if cell.startswith("breakdown"):
         return _breakdown(config, config.tilts[cells(config).index(cell) - len(config.training_dfs)], progress)
     law, tilts = laws(config)[cell]
-    return stacked([_case(config, cell, law, tilt, progress) for tilt in tilts], "case")
+    progress(f"{cell}: exact law")
+    predictions = [_predict(config, law, tilt) for tilt in tilts]
+    progress(f"{cell}: drawing prompts")
+    drawn = [_draw(config, law, tilts, index) for index in range(len(config.lengths))]  # (length, tilt)
+    parts = []
+    for i, (tilt, predicted) in enumerate(zip(tilts, predictions, strict=True)):
+        sampled = {key: np.stack([row[i][key] for row in drawn], -1) for key in drawn[0][i]}
+        labels = {
+            "law": cell,
+            "df": law.df if isinstance(law, StudentTLaw) else math.nan,
+            "tilt": tilt,
+            "target": target(law, tilt),
+        }
+        part = predicted.merge(_sampled(config, sampled)).expand_dims("case")
+        parts.append(part.assign_coords({key: ("case", [value]) for key, value in labels.items()}))
+    return stacked(parts, "case")
 
 
 def stacked(parts: list[xr.Dataset], dimension: str) -> xr.Dataset:
@@ -134,53 +152,51 @@ def ideal_tail_index(law: ScalarLaw, tilt: float, length: int) -> float:
     return index if math.isfinite(index) else math.nan
 
 
-def _case(config: HeavyTailConfig, name: str, law: ScalarLaw, tilt: float, progress: Progress) -> xr.Dataset:
-    """One law and tilt: predictions first, then prompts."""
-    progress(f"{name}, u = {tilt:g}: exact law")
+def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset:
+    """Everything that is known of one law and tilt before a prompt is drawn."""
     center, lengths = target(law, tilt), np.array(grid(config), dtype=np.float64)
     curve = scalar_prompt(law, tilt, grid(config), center=center)
     at = scalar_prompt(law, tilt, config.lengths, center=center, extremes=True)
     assert at.largest is not None
     assert at.shortfall is not None
     participation, mean = asymptote(law, tilt, lengths)
-    predicted = {
-        "exact": np.stack([at.participation, at.largest, at.shortfall]),
-        "predicted_tail_index": [ideal_tail_index(law, tilt, length) for length in config.lengths],
-    }
-    progress(f"{name}, u = {tilt:g}: drawing prompts")
-    drawn = [_draw(config, law, tilt, center, i) for i in range(len(config.lengths))]
-    sampled = {key: np.stack([each[key] for each in drawn], -1) for key in drawn[0]}
-    points, quantity = "length", ("quantity", "length")
-    data = xr.Dataset(
+    return xr.Dataset(
         {
             "curve": ("grid", curve.participation, {"long_name": "E Σ w², exact"}),
             "curve_mean": ("grid", curve.mean, {"long_name": "E T_L, exact"}),
             "curve_mse": ("grid", curve.mse, {"long_name": "E (T_L - target)², exact"}),
             "asymptote": ("grid", participation, {"long_name": "E Σ w², as L grows"}),
             "asymptote_mean": ("grid", mean, {"long_name": "E T_L, as L grows"}),
-            "exact": (quantity, predicted["exact"]),
-            "predicted_tail_index": (points, predicted["predicted_tail_index"]),
-            "sampled": (quantity, sampled["mean"]),
-            "sampled_standard_error": (quantity, sampled["error"]),
-            "batches": (("batch", "length"), sampled["batches"]),
-            "error": (("level", "length"), sampled["quantiles"], {"long_name": "|T_L - target|, quantiles"}),
-            "of_largest": (("level", "length"), sampled["ratio"], {"long_name": "T_L / max z, quantiles"}),
-            "tail_index": (("level", "length"), sampled["tail_index"], {"long_name": "k-hat, quantiles"}),
-            "median_interval": (("bound", "length"), sampled["interval"], {"long_name": "95 % interval of the median error"}),
-            "replicas": (points, sampled["replicas"]),
+            "exact": (("quantity", "length"), np.stack([at.participation, at.largest, at.shortfall])),
+            "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
             "gaussian_difference": _gaussian_difference(law, tilt, curve),
             "defect": max(curve.defect, at.defect),
         },
+        coords={"grid": lengths, "length": list(config.lengths), "quantity": list(QUANTITIES)},
+    )
+
+
+def _sampled(config: HeavyTailConfig, values: dict[str, Array]) -> xr.Dataset:
+    """What drawn prompts gave, the last axis of every array being the length."""
+    quantity, level = ("quantity", "length"), ("level", "length")
+    return xr.Dataset(
+        {
+            "sampled": (quantity, values["mean"]),
+            "sampled_standard_error": (quantity, values["error"]),
+            "batches": (("batch", "length"), values["batches"]),
+            "error": (level, values["quantiles"], {"long_name": "|T_L - target|, quantiles"}),
+            "of_largest": (level, values["ratio"], {"long_name": "T_L / max z, quantiles"}),
+            "tail_index": (level, values["tail_index"], {"long_name": "k-hat, quantiles"}),
+            "median_interval": (("bound", "length"), values["interval"], {"long_name": "95 % interval of the median error"}),
+            "replicas": ("length", values["replicas"]),
+        },
         coords={
-            "grid": lengths,
             "length": list(config.lengths),
-            "quantity": ["participation", "largest", "shortfall"],
+            "quantity": list(QUANTITIES),
+            "level": LEVELS,
             "bound": ["lower", "upper"],
-            "level": [0.25, 0.5, 0.75],
         },
     )
-    labels = {"law": name, "df": law.df if isinstance(law, StudentTLaw) else math.nan, "tilt": tilt, "target": center}
-    return data.expand_dims("case").assign_coords({key: ("case", [value]) for key, value in labels.items()})
 
 
 def _gaussian_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> float:
@@ -191,39 +207,45 @@ def _gaussian_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> fl
     return float(np.abs(curve.participation / known - 1).max())
 
 
-def _draw(config: HeavyTailConfig, law: ScalarLaw, tilt: float, center: float, index: int) -> dict[str, Any]:
-    """Prompts of one length. The seed does not depend on law or tilt: the same uniform numbers make every law's tokens."""
+def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index: int) -> list[dict[str, Any]]:
+    """Prompts of one length, read with every tilt. One seed serves all laws: Student-t laws share their uniform numbers."""
     length = config.lengths[index]
     replicas = max(BATCHES, min(config.most_replicas, config.tokens // length) // BATCHES * BATCHES)
     generator = torch.Generator().manual_seed(1000 * config.seed + index)
     rows = max(1, CHUNK // length)
-    found: dict[str, list[torch.Tensor]] = {key: [] for key in ("participation", "largest", "shortfall", "output", "ratio", "tail")}
+    found: list[list[Tensor]] = [[] for _ in tilts]
     for start in range(0, replicas, rows):
         origin = torch.zeros(1, 1, dtype=torch.float64).expand(min(rows, replicas - start), length)
         tokens = law.sample(origin, generator)
-        scores = tilt * tokens
-        weights = torch.softmax(scores, -1)
-        output, top = (weights * tokens).sum(-1), scores.amax(-1)
-        found["participation"].append(weights.square().sum(-1))
-        found["largest"].append(weights.amax(-1))
-        found["shortfall"].append(top - tilt * output)
-        found["output"].append(output)
-        found["ratio"].append(tilt * output / top)
-        tail = pareto_tail_index(scores.topk(tail_count(length) + 1, -1).values)
-        found["tail"].append(torch.where(torch.isfinite(tail), tail, math.nan))  # too few tokens to tell
-    values = {key: torch.cat(parts).numpy() for key, parts in found.items()}
-    three = np.stack([values[key] for key in ("participation", "largest", "shortfall")])
-    levels = [0.25, 0.5, 0.75]
-    errors, reach = np.sort(np.abs(values["output"] - center)), 1.96 * math.sqrt(replicas)  # order statistics around the median
+        for tilt, parts in zip(tilts, found, strict=True):
+            parts.append(_read(tokens, tilt))
+    return [_summary(torch.cat(parts, -1).numpy(), target(law, tilt)) for tilt, parts in zip(tilts, found, strict=True)]
+
+
+def _read(tokens: Tensor, tilt: float) -> Tensor:
+    """Of each prompt: Σ w², max w, u(max - T) in scores, T, T over the largest token, k-hat; shape (6, prompt)."""
+    scores = tilt * tokens
+    weights = torch.softmax(scores, -1)
+    output, top = (weights * tokens).sum(-1), scores.amax(-1)
+    tail = pareto_tail_index(scores.topk(tail_count(tokens.shape[-1]) + 1, -1).values)
+    tail = torch.where(torch.isfinite(tail), tail, math.nan)  # too few tokens to tell
+    return torch.stack([weights.square().sum(-1), weights.amax(-1), top - tilt * output, output, tilt * output / top, tail])
+
+
+def _summary(values: Array, center: float) -> dict[str, Any]:
+    """Means with standard errors, batch means, and quantiles of what :func:`_read` gives."""
+    count = values.shape[-1]
+    errors, reach = np.sort(np.abs(values[3] - center)), 1.96 * math.sqrt(count)  # order statistics around the median
+    ends = [max(0, math.floor((count - reach) / 2) - 1), min(count - 1, math.ceil((count + reach) / 2))]
     return {
-        "mean": three.mean(-1),
-        "error": three.std(-1, ddof=1) / math.sqrt(replicas),
-        "batches": values["participation"].reshape(BATCHES, -1).mean(-1),
-        "quantiles": np.quantile(errors, levels),
-        "interval": errors[[max(0, math.floor((replicas - reach) / 2) - 1), min(replicas - 1, math.ceil((replicas + reach) / 2))]],
-        "ratio": np.quantile(values["ratio"], levels),
-        "tail_index": np.quantile(values["tail"], levels),
-        "replicas": np.array(replicas),
+        "mean": values[:3].mean(-1),
+        "error": values[:3].std(-1, ddof=1) / math.sqrt(count),
+        "batches": values[0].reshape(BATCHES, -1).mean(-1),
+        "quantiles": np.quantile(errors, LEVELS),
+        "interval": errors[ends],
+        "ratio": np.quantile(values[4], LEVELS),
+        "tail_index": np.quantile(values[5], LEVELS),
+        "replicas": np.array(count),
     }
 
 

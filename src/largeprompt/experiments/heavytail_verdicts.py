@@ -74,8 +74,10 @@ def measured_breakdowns(data: xr.Dataset) -> xr.Dataset:
 
 def lasting_length(data: xr.Dataset, tilt: float, df: float) -> float:
     """L* at which tokens of this df break: where the exact ratio, interpolated in df and L, passes the factor."""
+    from scipy.interpolate import PchipInterpolator
+
     table = data.ratio.sel(breakdown_tilt=tilt).transpose("fine_df", "grid")
-    row = np.array([np.interp(math.log(df), np.log(table.fine_df.values), np.log(column)) for column in table.values.T])
+    row = PchipInterpolator(np.log(table.fine_df.values), np.log(table.values))(math.log(df))
     above = np.flatnonzero(row >= math.log(FACTOR))
     if not len(above):
         return math.inf

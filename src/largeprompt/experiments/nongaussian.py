@@ -97,7 +97,7 @@ def _family(config: NonGaussianConfig, name: str, index: int, progress: Progress
         predicted = _predicted(config, mu, gauss_rule(mu))
         progress(f"{name} {parameter:g}: drawing prompts")
         drawn = _drawn(config, mu, predicted, torch.Generator().manual_seed((1000 * config.seed + index) * 100 + i))
-        parts.append(predicted.merge(drawn).assign(law_parameter=parameter).expand_dims(family=[name], member=[i]))
+        parts.append(predicted.merge(drawn).assign(law_parameter=float(parameter)).expand_dims(family=[name], member=[i]))
     data = xr.concat(parts, "member", combine_attrs="drop", join="outer")
     return data.merge(_scaling(config, name))
 

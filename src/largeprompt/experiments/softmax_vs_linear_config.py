@@ -38,7 +38,9 @@ class SoftmaxVsLinearConfig:
     points: int = 512
     starts: int = 4
     start_points: int = 1024
+    start_until: float = 1000.0
     start_lengths: tuple[float, ...] = (5, 30)
+    largest_scale: float = 6.5
     head_dims: tuple[int, ...] = (1, 2, 5)
     head_noises: tuple[float, ...] = (0.0, 1.0)
     pair_lengths: tuple[float, ...] = (2, 3, 4, 7, 20, 50, 300, 1000, 10_000, 1_000_000, 1_000_000_000)

@@ -19,7 +19,7 @@ from largeprompt.training import (
     linear_optimum,
 )
 
-DIM, LENGTH = 2, 10
+DIM, LENGTH, DIRTY_LENGTH = 2, 10, 40
 SILENT = 60.0  # e^{-60}: outliers with this mark are not read
 
 
@@ -38,7 +38,10 @@ def drawn(config: SoftmaxVsLinearConfig, index: int, progress: Progress) -> xr.D
     """Exact risks first; then the mean squared error of the same layers over drawn prompts."""
     regression, shifted = standard_task(DIM, 0.1), ShiftedRegression(DIM, 1.0, 0.1)
     place, dirty = SingleLocationRegression(3, 4.0, 0.1), MarkedOutliers(standard_task(DIM, 0.1), 0.2, 10.0)
-    alone, lattice = one_head(LENGTH).optimum(regression), HeadLattice.of(LENGTH, (1.0, 0.25), odd=True, largest=6.5)
+    alone, lattice = (
+        one_head(LENGTH).optimum(regression),
+        HeadLattice.of(LENGTH, (1.0, 0.25), odd=True, largest=config.largest_scale),
+    )
     pair, four, apart = (
         lattice.only([0]).optimum(regression),
         lattice.optimum(regression),
@@ -47,8 +50,8 @@ def drawn(config: SoftmaxVsLinearConfig, index: int, progress: Progress) -> xr.D
     matrix = linear_optimum(regression, LENGTH).matrix
     found, clean, rough = (
         place.best("softmax", LENGTH),
-        isotropic_outliers(dirty, LENGTH),
-        isotropic_outliers(dirty, LENGTH, softmax=False),
+        isotropic_outliers(dirty, DIRTY_LENGTH),
+        isotropic_outliers(dirty, DIRTY_LENGTH, softmax=False),
     )
     tilt = 0.8
     exact = {
@@ -96,7 +99,7 @@ def drawn(config: SoftmaxVsLinearConfig, index: int, progress: Progress) -> xr.D
     straight = place.best("linear", LENGTH)
     answers["one token, softmax"] = found.read_out * softmax_read(tokens, found.tilt * query)[:, 1], answer[:, 0]
     answers["one token, linear"] = straight.read_out * linear_read(tokens, straight.tilt * query)[:, 1], answer[:, 0]
-    tokens, query, answer = dirty.sample(count, LENGTH, generator)
+    tokens, query, answer = dirty.sample(count, DIRTY_LENGTH, generator)
     quiet = torch.cat([clean.a * query[:, : DIM + 1], -SILENT * query[:, DIM + 1 :]], -1)
     answers["outliers, softmax"] = clean.read_out * softmax_read(tokens, quiet)[:, DIM], answer[:, 0]
     plain = torch.nn.functional.pad(rough.a * query[:, :DIM], (0, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,9 @@ def pairs(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -> x
     # vanishing tilts are linear attention over L - 1 tokens; large L: (sinh(q)Γ + cosh(q)Γuu^TΓ)/L, least as q -> 0
     vanishing = [relative_excess(task, linear_optimum(task, length - 1).risk) for _, _, task in tasks]
     progress(f"pairs of heads, L = {length:g}")
-    lattice = HeadLattice.of(length, RATIOS if several else RATIOS[:1], odd=True, largest=12.0 if length < SHORT else 6.5)
+    lattice = HeadLattice.of(
+        length, RATIOS if several else RATIOS[:1], odd=True, largest=12.0 if length < SHORT else config.largest_scale
+    )
     single = one_head(length)
     pair = lattice.only([0])
     found: dict[str, list[float]] = {"1": [], "2": [], "4": [], "8": []}
@@ -89,7 +92,7 @@ def skewed_pairs(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Datase
     rows = []
     for ratio in config.skew_ratios:
         progress(f"two heads, ratio of tilts {ratio:g}")
-        lattice = HeadLattice.of(config.skew_length, (1.0, ratio), largest=6.5)
+        lattice = HeadLattice.of(config.skew_length, (1.0, ratio), largest=config.largest_scale)
         rows.append(_table(config, [relative_excess(task, lattice.optimum(task).risk) for _, _, task in _tasks(config)]))
     return xr.Dataset(
         {"skew_excess": (("skew_ratio", "head_dim", "head_noise"), rows)}, coords={"skew_ratio": list(config.skew_ratios)}
@@ -107,6 +110,16 @@ def read_risk(x: Tensor, query: Tensor, A: Tensor, b: Tensor, noise: float) -> T
     return (read - query).square().sum(-1) / x.shape[-1] + noise * share.square().sum(-1)
 
 
+def _tilts(heads: int, dim: int, point: Tensor) -> tuple[Tensor, Tensor]:
+    """A_h = a_h I and b from (a, b)."""
+    return point[:heads, None, None] * torch.eye(dim, dtype=point.dtype), point[heads:]
+
+
+def _matrices(heads: int, dim: int, point: Tensor) -> tuple[Tensor, Tensor]:
+    """A_h and b from their entries."""
+    return point[: heads * dim**2].reshape(heads, dim, dim), point[heads * dim**2 :]
+
+
 def _fit(x: Tensor, query: Tensor, start: Tensor, layer: Layer, noise: float) -> tuple[Tensor, Tensor]:
     """Least mean of :func:`read_risk` over given prompts, from a start, for A and b as functions of a flat vector."""
     from scipy.optimize import minimize
@@ -122,7 +135,7 @@ def _fit(x: Tensor, query: Tensor, start: Tensor, layer: Layer, noise: float) ->
 
 
 def free_heads(config: SoftmaxVsLinearConfig, index: int, progress: Progress) -> xr.Dataset:
-    """H heads trained on drawn prompts from the exact optimum: tilts along the query, then any matrices A_h; judged on fresh prompts.
+    """H heads trained on drawn prompts from the exact optimum, with tilts along the query, then any matrices; judged on fresh ones.
 
     The gain of matrices over tilts is a mean over common prompts, so that its error bar is that of the difference.
     """
@@ -139,7 +152,7 @@ def free_heads(config: SoftmaxVsLinearConfig, index: int, progress: Progress) ->
     # the widest spacing that is on the lattice: 1; 1 and 1/4; all
     chosen = {heads: tuple(RATIOS.index(ratio) for ratio in SPACINGS[heads]) for heads in config.free_heads if heads > 1}
     needed = sorted({i for each in chosen.values() for i in each})
-    lattice = HeadLattice.of(length, [RATIOS[i] for i in needed], odd=True, largest=6.5) if needed else None
+    lattice = HeadLattice.of(length, [RATIOS[i] for i in needed], odd=True, largest=config.largest_scale) if needed else None
     exact, optima = [], []
     for heads in config.free_heads:
         if lattice is None or heads == 1:
@@ -153,25 +166,19 @@ def free_heads(config: SoftmaxVsLinearConfig, index: int, progress: Progress) ->
         exact.append(relative_excess(task, best.risk))
         optima.append((torch.tensor(tilts, dtype=F)[:, None, None] * torch.eye(d, dtype=F), torch.tensor(read, dtype=F)))
     x, query = prompts(config.free_prompts)
-    trained: dict[str, list[tuple[Tensor, Tensor]]] = {"along": [], "free": []}
-    eye = torch.eye(d, dtype=F)
+    trained = []
     for heads, (A, b) in zip(config.free_heads, optima, strict=True):
-        tilts = A[:, 0, 0]
-        jolt = 0.1 * torch.randn(A.shape, generator=generator, dtype=F) * tilts.abs().max()
+        jolt = 0.1 * torch.randn(A.shape, generator=generator, dtype=F) * A.abs().max()
         progress(f"{heads} heads on drawn prompts, tilts along the query")
-        along = _fit(x, query, torch.cat([tilts, b]), lambda point, h=heads: (point[:h, None, None] * eye, point[h:]), noise)
-        trained["along"].append(along)
+        along = _fit(x, query, torch.cat([A[:, 0, 0], b]), functools.partial(_tilts, heads, d), noise)
         progress(f"{heads} heads on drawn prompts, free matrices")
         start = torch.cat([(along[0] + jolt).reshape(-1), along[1]])
-        shape = A.shape
-        trained["free"].append(
-            _fit(x, query, start, lambda point, s=shape: (point[: s.numel()].reshape(s), point[s.numel() :]), noise)
-        )
+        trained.append((along, _fit(x, query, start, functools.partial(_matrices, heads, d), noise)))
     x, query = prompts(4 * config.free_prompts)
     columns: dict[str, list[float]] = {name: [] for name in ("at_optimum", "at_optimum_error", "gain", "gain_error", "trained")}
-    for i, (A, b) in enumerate(optima):
-        scalar, along, free = (read_risk(x, query, *layer, noise) for layer in ((A, b), trained["along"][i], trained["free"][i]))
-        for name, values in (("at_optimum", scalar), ("gain", along - free)):
+    for i, (optimum, layers) in enumerate(zip(optima, trained, strict=True)):
+        scalar, tilted, free = (read_risk(x, query, *layer, noise) for layer in (optimum, *layers))
+        for name, values in (("at_optimum", scalar), ("gain", tilted - free)):
             columns[name].append(float(values.mean()))
             columns[f"{name}_error"].append(float(values.std()) / math.sqrt(len(values)))
         columns["trained"].append(exact[i] + float((free - scalar).mean()))  # the exact risk takes out most of the noise

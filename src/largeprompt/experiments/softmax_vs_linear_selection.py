@@ -107,7 +107,7 @@ def shifts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
     calm = np.empty((len(dims), len(lengths)))
     for k, length in enumerate(lengths):
         progress(f"prompts with their own mean, L = {length:g}")
-        lattice, alone = HeadLattice.of(length, (1.0,), odd=True, largest=6.5), one_head(length)
+        lattice, alone = HeadLattice.of(length, (1.0,), odd=True, largest=config.largest_scale), one_head(length)
         for i, d in enumerate(dims):
             for j, tau in enumerate(variances):
                 task = tasks[d, tau]

@@ -78,7 +78,7 @@ def _student(law: StudentTLaw) -> ScalarDensity:
             (0.0,),
             scale,
         )
-    log_constant = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - math.log(df * math.pi) / 2 - math.log(scale)
+    log_constant = -float(special.betaln(0.5, df / 2)) - math.log(df) / 2 - math.log(scale)  # bears any df
 
     def beyond(x: Array) -> Array:
         """P(z > x) by the incomplete beta function, which keeps its digits however far x lies."""

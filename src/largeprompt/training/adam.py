@@ -107,7 +107,7 @@ def adam_flow(
     >>> print(f"{float(end[1] - end[0]):.4f} {float(end[0] * end[1]):.4f}")
     0.4000 1.0000
     """
-    from scipy.integrate import solve_ivp
+    from scipy.integrate import BDF, Radau, solve_ivp
 
     until, epsilon = validation.positive("until", until), validation.positive("epsilon", epsilon)
     tolerance = validation.positive("tolerance", tolerance)
@@ -116,16 +116,17 @@ def adam_flow(
     objective, start, _ = make_objective(task, attention, length, parametrisation, points, seed)
     kept, p = _report_times(times, until), start.shape[-1]
     options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance / 100, "dense_output": True}
+    solver: Any  # a class of SciPy's
     if step_size is None:
         slope, jacobian = _sign_system(objective, epsilon)
-        state, method = start[0].numpy(), "Radau"
+        state, solver = start[0].numpy(), Radau
         options["max_step"] = LARGEST_STEP
     else:
         slope, jacobian = _memory_system(objective, validation.positive("step_size", step_size), betas, epsilon)
         gradient = objective.gradient(start)[1][0]
-        state, method = torch.cat([start[0], gradient, gradient.abs() + TINY]).numpy(), "BDF"
+        state, solver = torch.cat([start[0], gradient, gradient.abs() + TINY]).numpy(), BDF
         options["atol"] = np.repeat([tolerance / 100, tolerance * TINY, tolerance * TINY], p)
-    found = solve_ivp(slope, (0.0, until), state, method, jac=jacobian, **options)
+    found: Any = solve_ivp(slope, (0.0, until), state, solver, **options, jac=jacobian)
     if not found.success:
         raise RiskError(f"adam_flow: the solver stopped at time {found.t[-1]:g}: {found.message}")
 
@@ -152,12 +153,14 @@ System = tuple[Callable[[float, Array], Array], Callable[[float, Array], Array]]
 def _sign_system(objective: Objective, epsilon: float) -> System:
     def slope(_: float, flat: Array) -> Array:
         gradient = objective.gradient(torch.from_numpy(flat).unsqueeze(0))[1][0].numpy()
-        return -gradient / (np.abs(gradient) + epsilon)
+        value: Array = -gradient / (np.abs(gradient) + epsilon)
+        return value
 
     def jacobian(_: float, flat: Array) -> Array:
         theta = torch.from_numpy(flat).unsqueeze(0)
         gradient, hessian = objective.gradient(theta)[1][0].numpy(), objective.hessian(theta)[0].numpy()
-        return -(epsilon / (np.abs(gradient) + epsilon) ** 2)[:, None] * hessian
+        value: Array = -(epsilon / (np.abs(gradient) + epsilon) ** 2)[:, None] * hessian
+        return value
 
     return slope, jacobian
 

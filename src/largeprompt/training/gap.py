@@ -42,7 +42,8 @@ class DescentGap:
     @property
     def sharpness(self) -> Tensor:
         """Largest eigenvalue of the Hessian along the flow, shape (time,)."""
-        return torch.linalg.eigvalsh(self.hessian)[:, -1]
+        values: Tensor = torch.linalg.eigvalsh(self.hessian)
+        return values[:, -1]
 
     @property
     def supremum(self) -> float:
@@ -153,7 +154,7 @@ def modified_flow(
         moved = gradient + step_size / 2 * (objective.hessian(theta) @ gradient)
         return -moved.reshape(-1).numpy()
 
-    found = solve_ivp(
+    found: Any = solve_ivp(
         slope, (0.0, until), start.reshape(-1).numpy(), "DOP853", dense_output=True, rtol=tolerance, atol=tolerance / 1000
     )
     path = torch.from_numpy(found.sol(kept).T.copy()).reshape(len(kept), *start.shape)

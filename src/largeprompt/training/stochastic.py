@@ -174,6 +174,6 @@ def _third(gradient: Any, theta: Tensor, covariance: Tensor) -> Tensor:
         return torch.zeros_like(theta)
     columns = vectors * (values.clamp_min(0.0) / largest).sqrt()  # at most unit length
     moved = DIFFERENCE * columns.mT
-    slopes = gradient(torch.cat([theta + moved, theta - moved, theta.unsqueeze(0)]))[1]
+    slopes: Tensor = gradient(torch.cat([theta + moved, theta - moved, theta.unsqueeze(0)]))[1]
     count = len(theta)
     return (slopes[:count] + slopes[count:-1] - 2 * slopes[-1]).sum(0) * largest / DIFFERENCE**2

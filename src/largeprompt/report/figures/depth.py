@@ -31,11 +31,20 @@ def draw_band(data: xr.Dataset, quantity: str, axes: Axes) -> None:
     for i, length in enumerate(lengths):
         colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
         axes.plot(layer, np.sqrt(part.band.where(part.band > 0) / length), color=colour, lw=1.3)
-        error = part.error.sel(length=length).clip(min=0)
-        root = np.sqrt(error.where(error > 0))
-        spread = part.standard_error.sel(length=length) / root  # 2 standard errors of the square are one of this
+        marked = part.sel(length=length, layer=layer[:: 2 if len(layer) > 13 else 1])  # every other mark, where they crowd
+        root = np.sqrt(marked.error.where(marked.error > 0))
+        spread = marked.standard_error / root  # 2 standard errors of the square are one of this
         axes.errorbar(
-            layer, root, yerr=spread, fmt=marker, color=colour, ms=3.4, lw=0.7, mec="0.2", mew=0.3, label=length_label(length)
+            marked.layer,
+            root,
+            yerr=spread,
+            fmt=marker,
+            color=colour,
+            ms=3.4,
+            lw=0.7,
+            mec="0.2",
+            mew=0.3,
+            label=length_label(length),
         )
     if quantity == "token":
         axes.plot(layer, np.sqrt(data.independent.where(data.independent > 0) / lengths[-1]), color="0.45", lw=1.0, ls="--")
@@ -46,7 +55,7 @@ def band_figure(data: xr.Dataset) -> Figure:
     """Token outputs and covariance against depth, one column for each size of V."""
     cases, quantities = shown_cases(data), ("token", "covariance")
     with house_style():
-        figure = Figure(figsize=(2.55 * len(cases) + 0.5, 5.0))
+        figure = Figure(figsize=(2.15 * len(cases) + 0.4, 4.0))
         panels = figure.subplots(len(quantities), len(cases), squeeze=False, sharex=True, sharey="row")
         for row, quantity in zip(panels, quantities, strict=True):
             for axes, case in zip(row, cases, strict=True):
@@ -115,9 +124,9 @@ def breaking_figure(data: xr.Dataset) -> Figure:
         right.set_xticks(ticks, names)
         right.set_yticks(ticks, names)
         right.set(xlabel="layer at which closure should break", ylabel="layer at which it does")
-        right.legend(fontsize=7.5, loc="upper left")
+        right.legend(fontsize=7.5, loc="lower right")
         handles = [Line2D([], [], color="0.3", ls=DASHES[0]), Line2D([], [], color="0.3", ls=DASHES[1])]
-        left.legend(handles, ["random", "shared"], fontsize=7.5, loc="upper left", title="weights", title_fontsize=7.5)
+        left.legend(handles, ["random", "shared"], fontsize=7.5, loc=(0.45, 0.75), title="weights", title_fontsize=7.5)
     return figure
 
 
@@ -167,7 +176,7 @@ def normalised_figure(data: xr.Dataset) -> Figure:
             )
             twin_handles += [handle, bend]
         panels[0].set_ylabel("relative error of tokens, mean over layers")
-        panels[0].legend(fontsize=7.5)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(dims), fontsize=7.5)
         last.set(xscale="log", yscale="log", xlabel="dimension $d$", title="closure at $L=\\infty$")
         last.set_xticks(dims, [str(each) for each in dims])
         last.set_xticks([], minor=True)

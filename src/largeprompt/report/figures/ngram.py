@@ -29,7 +29,10 @@ def draw_paths(data: xr.Dataset, axes: Axes) -> None:
         axes.plot(one.length, one.constant / one.length, color=colour, lw=0.9, ls="--")
         axes.plot(one.length, one.exact, color=colour, lw=1.2)
         label = f"{int(one.alphabet)}, {int(one.order)}"
-        axes.errorbar(one.length, one.mse, 2 * one.mse_standard_error, fmt=marker, color=colour, ms=3.5, lw=0.8, label=label)
+        face = colour if i < len(COLOURS) else "white"  # colours and markers repeat
+        axes.errorbar(
+            one.length, one.mse, 2 * one.mse_standard_error, fmt=marker, color=colour, mfc=face, ms=3.5, lw=0.8, label=label
+        )
     axes.errorbar(data.length, data.shuffled_mse, 2 * data.shuffled_standard_error, fmt="x", color="0.35", ms=4, lw=0.8)
     axes.plot(data.length, data.shuffled_level + 0 * data.length, color="0.35", lw=0.9, ls=":")
     axes.annotate(
@@ -239,10 +242,10 @@ def draw_risk(data: xr.Dataset, axes: Axes) -> None:
     low = float(data.risk.min())
     axes.plot([], [], "*", color="0.6", ms=8, mec="0.2", mew=0.5, ls="none", label=r"predicted $\beta_*(L)$")
     axes.set(
-        yscale="log", ylim=(low / 3, 3 * float(data.risk.max())), xlabel=r"tilt strength $\beta$", ylabel="excess squared risk"
+        yscale="log", ylim=(low / 3, 12 * float(data.risk.max())), xlabel=r"tilt strength $\beta$", ylabel="excess squared risk"
     )
     axes.set_title(f"risk, Dirichlet({float(data.concentration):g}) rows")
-    axes.legend(fontsize=6.5, loc="lower left")
+    axes.legend(fontsize=6.5, loc="upper right", ncols=2, columnspacing=1.0)
 
 
 def draw_saved(data: xr.Dataset, axes: Axes) -> None:
