@@ -12,7 +12,7 @@ In-context       LinearRegression, MeasureRegression (inputs from any law),
                  SingleLocationRegression, MarkedOutliers, Task, GaussianTask (exact risks);
                  isotropic_optimum, isotropic_outliers, crossing_variance, ShiftedRegression; linear_optimum, block_optimum,
                  long_prompt_constants, HeadLattice (several heads); gradient_flow, tube, gradient_descent,
-                 stochastic_gradient_descent
+                 stochastic_gradient_descent; descent_gap, stochastic_gap, adam_flow, adam_descent
 Depth            ResidualStack (residual self-attention), deep_limit (the infinite prompt through it), deep_noise (the band of a
                  finite one), breaking_layer
 Planning         prompt_length (how long is long enough), query_average (mean over random queries)
@@ -95,19 +95,23 @@ from largeprompt.training import (
     Task,
     Trajectory,
     Tube,
+    adam_descent,
+    adam_flow,
     block_optimum,
     crossing_variance,
+    descent_gap,
     gradient_descent,
     gradient_flow,
     isotropic_optimum,
     isotropic_outliers,
     linear_optimum,
     long_prompt_constants,
+    stochastic_gap,
     stochastic_gradient_descent,
     tube,
 )
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Attention",
@@ -165,6 +169,8 @@ __all__ = [
     "Tube",
     "Uniform",
     "UniformLaw",
+    "adam_descent",
+    "adam_flow",
     "affine_limit",
     "atomic_errors",
     "block_optimum",
@@ -176,6 +182,7 @@ __all__ = [
     "cumulant_ladder",
     "deep_limit",
     "deep_noise",
+    "descent_gap",
     "effective_length",
     "finite_prompt",
     "gauss_rule",
@@ -192,6 +199,7 @@ __all__ = [
     "query_average",
     "regime",
     "sample_prompts",
+    "stochastic_gap",
     "stochastic_gradient_descent",
     "tube",
     "two_head_moments",

@@ -18,7 +18,7 @@ SMALL = dataclasses.replace(
     discrete.STUDY.quick,
     step_sizes=(0.1, 0.05),
     modified_step_sizes=(0.1, 0.05),
-    large_steps=3,
+    large_steps=5,
     large_until=20.0,
     batches=((0.05, 64, 24), (0.05, 256, 16), (0.025, 64, 24)),
     paper_steps=20,
@@ -59,7 +59,6 @@ def test_verdicts_have_numbers_and_controls_fail(data):
         ("descend alike", "holds", "gap", "softmax", "fails"),
         ("largest step at which", "holds", "measured_stable_step", 1.01, "fails"),
         ("one per cent above", "fails", "growth_beyond", 0.0, "holds"),
-        ("runs of SGD spread", "holds", "sgd_spread", 30.0, "fails"),
         ("wander along the slow", "holds", "predicted_wander", 1e4, "fails"),
         ("flow with memory", "holds", "memory_gap", 1e4, "fails"),
         ("steps has Adam crossed", "holds", "predicted_arrival", 1.1, "fails"),
@@ -85,6 +84,29 @@ def test_sign_flow_and_end_of_adam_are_judged(data):
     same = data.assign(adam_gauge=data.adam_gauge * 0 + data.flow_gauge)
     assert outcome(same, "line of solutions") == "holds"
     assert outcome(data.assign(adam_gauge=data.adam_gauge * 0 + 1.0), "line of solutions") == "fails"
+
+
+def test_spread_is_judged_only_where_a_wrong_law_would_show(data):
+    exact = data.assign(
+        sgd_spread=data.predicted_spread,
+        sgd_spread_error=0.03 * data.predicted_spread,
+        predicted_spread_error=0 * data.predicted_spread,
+    )
+    asked, control = "runs of SGD spread", "half the batch size"
+    assert (outcome(exact, asked), outcome(exact, control)) == ("holds", "fails")
+    vague = exact.assign(sgd_spread_error=data.predicted_spread)
+    assert (outcome(vague, asked), outcome(vague, control)) == ("undecided", "holds")
+    assert outcome(exact.assign(sgd_spread=2 * exact.sgd_spread), asked) == "fails"
+
+
+def test_edge_of_stability_is_judged_by_length(data):
+    asked, even = "stop where the sharpness", data.assign(large_sharpness=np.minimum(2 / data.stable_step, 2 / data.large_step))
+    assert outcome(even, asked) == "holds"
+    assert (
+        outcome(even.assign(large_sharpness=xr.where(np.isinf(data.length), 1.2, 1.0) * even.large_sharpness), asked)
+        == "holds in part"
+    )
+    assert outcome(even.assign(large_sharpness=1.2 * even.large_sharpness), asked) == "fails"
 
 
 def test_fits_find_what_they_should(data):

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import largeprompt as lp
 from largeprompt.experiments.heavytail import HeavyTailConfig, asymptote, cells, compute, ideal_tail_index, rule_of_thumb, target
-from largeprompt.experiments.heavytail_verdicts import crossing, lasting_length
+from largeprompt.experiments.heavytail_verdicts import allowed_distance, crossing, lasting_length
 from largeprompt.experiments.registry import study
 from largeprompt.report.figures.catalogue import figures
 from largeprompt.training import scalar_regression
@@ -128,6 +129,16 @@ def test_student_laws_share_their_random_numbers():
     config = dataclasses.replace(SMALL, dfs=(math.inf, 1e9), lengths=(10,))
     near, far = (compute(config, f"df = {df:g}", lambda message: None) for df in config.dfs)
     np.testing.assert_allclose(near.sampled, far.sampled, rtol=1e-6)
+
+
+def test_allowed_distance_is_not_passed_by_rare_events():
+    """Means of 100 coins of probability 1e-3: where none fell their own error is 0, and Bernstein's bound still holds."""
+    random = np.random.default_rng(0)
+    means = random.binomial(100, 1e-3, size=20_000) / 100
+    one = xr.DataArray(1.0)
+    allowed = float(allowed_distance(xr.DataArray(1e-3 * 0.999), one, xr.DataArray(100), 1e-4))
+    assert (np.abs(means - 1e-3) > allowed).mean() <= 1e-3
+    assert float(allowed_distance(one / 12, one, xr.DataArray(10**6), 1e-6)) < 6 / math.sqrt(12 * 10**6)
 
 
 def test_crossing_finds_the_level():

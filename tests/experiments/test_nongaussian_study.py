@@ -47,25 +47,32 @@ def data():
     return STUDY.run(CONFIG)
 
 
-def find(data, asked):
-    return next(verdict for verdict in STUDY.verdicts(data) if asked in verdict.asked)
+@pytest.fixture(scope="module")
+def judged(data):
+    return STUDY.verdicts(data)
 
 
-def test_controls_fail_and_the_rest_holds(data):
-    found = STUDY.verdicts(data)
+def find(verdicts, asked):
+    return next(verdict for verdict in verdicts if asked in verdict.asked)
+
+
+def test_controls_fail_and_the_rest_holds(data, judged):
+    found = judged
     assert [verdict.outcome for verdict in found if verdict.control] == ["fails"] * 3
     assert {verdict.claim for verdict in found} == {"N1", "C5"}
     assert not any("nan" in verdict.measured for verdict in found)
     assert {verdict.outcome for verdict in found if not verdict.control} <= {"holds", "holds in part"}
-    assert find(data, "give back the base theory").outcome == "holds"
-    assert find(data, "tilt limit of their law").outcome == "holds"
+    assert find(judged, "give back the base theory").outcome == "holds"
+    assert find(judged, "tilt limit of their law").outcome == "holds in part"  # one pair needs longer prompts
+    without = STUDY.verdicts(data.drop_sel(family="skew"))
+    assert find(without, "tilt limit of their law").outcome == "holds"
 
 
-def test_it_is_stored_and_read_back(data, tmp_path):
+def test_it_is_stored_and_read_back(data, judged, tmp_path):
     assert all(value.dtype.kind in "bifU" for value in data.variables.values())
     data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
     again = xr.load_dataset(tmp_path / "data.nc", engine="h5netcdf")
-    assert STUDY.verdicts(again) == STUDY.verdicts(data)
+    assert STUDY.verdicts(again) == judged
 
 
 def test_a_cell_is_the_same_again(data):
@@ -92,20 +99,20 @@ DOCTORED = [
 
 
 @pytest.mark.parametrize(("asked", "name", "index", "change", "after"), DOCTORED)
-def test_rules_change_their_mind(data, asked, name, index, change, after):
-    before = find(data, asked).outcome
+def test_rules_change_their_mind(data, judged, asked, name, index, change, after):
+    before = find(judged, asked).outcome
     wrong = data.copy(deep=True)
     wrong[name][index] = change(wrong[name][index])
-    assert find(wrong, asked).outcome == after != before
+    assert find(STUDY.verdicts(wrong), asked).outcome == after != before
 
 
 def test_controls_hold_where_the_theory_would(data):
     """The negative controls turn round on data in which the Gaussian theory and independent tokens are right."""
     affine = data.assign(drawn_affine_mse=data.mse)
-    assert find(affine, "Is the affine read-out").outcome == "holds"
+    assert find(STUDY.verdicts(affine), "Is the affine read-out").outcome == "holds"
     base = data.dependent_predicted.sel(dependence="AR(1) 0")
     independent = data.assign(dependent_drawn=base + 0 * data.dependent_drawn)
-    assert find(independent, "same number of independent").outcome == "holds"
+    assert find(STUDY.verdicts(independent), "same number of independent").outcome == "holds"
 
 
 def test_predictions_are_the_closed_forms(data):

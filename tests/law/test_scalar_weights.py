@@ -27,6 +27,8 @@ def test_gaussian_tokens_are_those_of_the_exact_law(tilt):
     found = scalar_prompt(lp.StudentTLaw(math.inf, 1.0), tilt, lengths, center=tilt)
     expected = [float(weight_moment(length, abs(tilt), [(2, 0)])) for length in lengths]
     np.testing.assert_allclose(found.participation, expected, rtol=1e-12)
+    square = [float(weight_moment(length, abs(tilt), [(2, 0), (2, 0)])) for length in lengths]
+    np.testing.assert_allclose(found.participation_variance + found.participation**2, square, rtol=1e-11)
     attention, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
     law = lp.finite_prompt(attention, mu, [tilt], lengths)
     np.testing.assert_allclose(found.mean, law.mean[:, 0], rtol=1e-12)
@@ -94,6 +96,9 @@ def test_against_drawn_prompts(law, tilt):
         "largest": weights.amax(-1),
         "shortfall": scores.amax(-1) - (weights * scores).sum(-1),
     }
+    for name, variance in (("participation", found.participation_variance), ("largest", found.largest_variance)):
+        squares = (drawn[name] - getattr(found, name)[0]).square()
+        assert abs(float(squares.mean()) - variance[0]) < 6.5 * float(squares.std()) / 4000**0.5, name
     for name, values in drawn.items():
         assert abs(float(values.mean()) - getattr(found, name)[0]) < 6.5 * float(values.std()) / 4000**0.5, name
 

@@ -55,7 +55,7 @@ def test_gaussian_inputs_are_the_library_s_regression():
 def test_exact_risk_is_the_mean_over_drawn_prompts(length):
     """Skewed inputs in R²: every prompt with its own w, noise and query, nothing averaged out."""
     inputs = lp.SkewNormal(2, 0.6)
-    task = lp.MeasureRegression(inputs, PRIOR, 0.2, lp.gauss_rule(inputs, 14))
+    task = lp.MeasureRegression(inputs, PRIOR, 0.2, lp.gauss_rule(inputs, 12))
     generator, count = torch.Generator().manual_seed(length), 20_000
     tokens, queries = task.draw(count, length, generator)
     w = torch.randn(count, 2, generator=generator, dtype=F) @ torch.linalg.cholesky(PRIOR).mT

@@ -24,12 +24,12 @@ def allowed(comparisons: int) -> float:
     return float(norm.isf(FALSE_ALARM / (2 * max(1, comparisons))))
 
 
-def tame(data: xr.Dataset) -> xr.Dataset:
-    """Cases with a band through all layers that should not break from the shortest fitted length on.
+def tame(data: xr.Dataset, length: float | None = None) -> xr.Dataset:
+    """Cases with a band through all layers that should not break at this length; by default the shortest fitted one.
 
     Which these are is decided by the prediction (:func:`breaking_window`), not by the data.
     """
-    first = float(data.length[data.length >= data.fitted_from][0])
+    first = float(data.length[data.length >= data.fitted_from][0]) if length is None else length
     banded = np.isfinite(data.band.sel(quantity="token").isel(layer=-1))
     safe = breaking_window(data)[0].sel(length=first) > data.layer.max()
     return data.isel(case=np.flatnonzero((banded & safe).values), layer=slice(1, None))
@@ -243,7 +243,7 @@ def _normalised(data: xr.Dataset) -> Verdict:
 
 def _frozen(data: xr.Dataset) -> Verdict:
     lengths = common_lengths(data)
-    part = tame(data).isel(layer=-1)
+    part = tame(data, lengths[-1]).isel(layer=-1)
     last = np.sqrt(part.frozen.sel(length=lengths[-1]) / part.raw.sel(quantity="token", length=lengths[-1]))
     fall = np.sqrt(part.frozen.sel(length=lengths[0]) / part.frozen.sel(length=lengths[-1]))
     fails = bool((last > 2).any())

@@ -147,18 +147,20 @@ def _edge(data: xr.Dataset) -> Verdict:
     below = stayed & (limit > 1.01 * end)
     beyond = stayed & (limit < 0.99 * end)
     reached = float(abs(data.large_sharpness / end - 1).where(below).max())
-    excess = float((data.large_sharpness / limit - 1).where(beyond & (data.large_step < 1.5 * data.stable_step)).max())
+    above = (data.large_sharpness / limit - 1).where(beyond & (data.large_step < 1.5 * data.stable_step)).max("multiple")
+    excess, finite = float(above.max()), np.flatnonzero(np.isfinite(data.length.values))
+    longest = data.isel(length=int(finite[-1]))
     path = data.stable_step / data.path_stable_step
     worst = int(np.argmax(path.values))
-    longest = data.isel(length=int(np.flatnonzero(np.isfinite(data.length.values))[-1]))
     held = (longest.large_sharpness * longest.large_step / 2 - 1).where(longest.large_step > 1.05 * longest.stable_step)
     held = abs(held.where(longest.large_step < 2.5 * longest.stable_step))
     return Verdict(
         "N2",
         "From the start, do steps above 2/λ_max of the end point stop where the sharpness is 2/η?",
-        "holds" if excess < HOVERS else "fails",
+        "holds" if excess < HOVERS else "holds in part" if float(above[int(finite[-1])]) < HOVERS else "fails",
         f"Steps below it end within {reached:.1%} of the flow's own sharpness; steps up to 1.5 times it end with a mean sharpness "
-        f"at most {excess:+.1%} above 2/η, on flatter and, at finite L, worse layers. At L = {float(longest.length):g} it stays "
+        f"at most {', '.join(f'{float(x):+.1%}' for x in above)} above 2/η (L = {_names(data.length)}), on flatter and, at "
+        f"finite L, worse layers. At L = {float(longest.length):g} it stays "
         f"within {float(held.max()):.1%} of 2/η for steps from 1.05 to 2.5 times it. Along the flow the sharpness exceeds its end "
         f"value by up to a factor {float(path[worst]):.2f} (L = {_names(data.length[worst : worst + 1])}).",
     )
@@ -187,11 +189,12 @@ def intercept(data: xr.Dataset) -> tuple[float, float, float, float]:
 
 def _spread(data: xr.Dataset) -> Verdict:
     score, allowed = _scores(data)
+    sharp = float(_scores(data, 2.0)[0].max()) > allowed  # enough runs to tell the law from one that is twice as large
     a, a_error, c, c_error = intercept(data)
     return Verdict(
         "N2",
         "Do runs of SGD spread around the flow as P' = -HP - PH + (η/B)C predicts?",
-        "holds" if float(score.max()) <= allowed else "fails",
+        "fails" if float(score.max()) > allowed else "holds" if sharp else "undecided",
         f"For η/B <= {SMALL_NOISE:g} tr Cov lies within {float(score.max()):.1f} standard errors of the law ({score.size} "
         f"settings, {allowed:.1f} allowed, false alarms in {FALSE_ALARM:g} of runs). Over all settings measured over predicted is "
         f"{a:.3f} ± {a_error:.3f} + ({c:.0f} ± {c_error:.0f}) η/B, so that the law is good to 10 % up to η/B = "

@@ -159,7 +159,10 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
     at = scalar_prompt(law, tilt, config.lengths, center=center, extremes=True)
     assert at.largest is not None
     assert at.shortfall is not None
+    assert at.largest_variance is not None
     participation, mean = asymptote(law, tilt, lengths)
+    most = np.log(np.array(config.lengths))  # max score - mean score is the entropy of the weights less ln(Z e^-max), at most ln L
+    variance = [at.participation_variance, at.largest_variance, at.shortfall * np.maximum(most - at.shortfall, 0.0)]
     return xr.Dataset(
         {
             "curve": ("grid", curve.participation, {"long_name": "E Σ w², exact"}),
@@ -168,6 +171,8 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
             "asymptote": ("grid", participation, {"long_name": "E Σ w², as L grows"}),
             "asymptote_mean": ("grid", mean, {"long_name": "E T_L, as L grows"}),
             "exact": (("quantity", "length"), np.stack([at.participation, at.largest, at.shortfall])),
+            "variance": (("quantity", "length"), np.stack(variance), {"long_name": "variance, exact; shortfall: an upper bound"}),
+            "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most]), {"long_name": "largest value"}),
             "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
             "gaussian_difference": _gaussian_difference(law, tilt, curve),
             "defect": max(curve.defect, at.defect),

@@ -15,7 +15,8 @@ from largeprompt.training.heads import HeadLattice
 ALONE = "one head"
 RATIOS = (1.0, 0.75, 0.5, 0.25)  # tilts of pairs relative to the largest, for four and eight heads
 SMALL_TILT = 3e-3
-SHORT = 4  # prompts up to this long need steep tilts
+VERY_SHORT = 3
+SHORT = 10  # prompts up to this long may need steep tilts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ class SoftmaxVsLinearConfig:
     shift_variances: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
     shift_dims: tuple[int, ...] = (1, 5)
     shift_lengths: tuple[float, ...] = (3, 10, 30, 100, 1000, 10_000)
-    spikes: tuple[float, ...] = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+    spikes: tuple[float, ...] = (0.0, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0)
     location_lengths: tuple[float, ...] = (10, 100, 1000, 10_000, 1_000_000, 1_000_000_000)
     outlier_shares: tuple[float, ...] = (0.05, 0.1, 0.2, 0.4, 0.6)
     outlier_lengths: tuple[float, ...] = (30, 100, 1000, 100_000)

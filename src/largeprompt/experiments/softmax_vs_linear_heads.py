@@ -16,8 +16,8 @@ from torch import Tensor
 from largeprompt.experiments.covariances import F
 from largeprompt.experiments.softmax_vs_linear_config import (
     RATIOS,
-    SHORT,
     SMALL_TILT,
+    VERY_SHORT,
     SoftmaxVsLinearConfig,
     one_head,
     relative_excess,
@@ -49,7 +49,7 @@ def pairs(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -> x
     vanishing = [relative_excess(task, linear_optimum(task, length - 1).risk) for _, _, task in tasks]
     progress(f"pairs of heads, L = {length:g}")
     lattice = HeadLattice.of(
-        length, RATIOS if several else RATIOS[:1], odd=True, largest=12.0 if length < SHORT else config.largest_scale
+        length, RATIOS if several else RATIOS[:1], odd=True, largest=12.0 if length <= VERY_SHORT else config.largest_scale
     )
     single = one_head(length)
     pair = lattice.only([0])

@@ -5,9 +5,10 @@ tokens independent. With t = e^{-x} and s = y - x,
 
     G_a(x) = E e^{as - e^s},  φ(x) = E e^{-e^s},    E Σ w² = L ∫ G_2 φ^{L-1} dx,    1 = L ∫ G_1 φ^{L-1} dx  (checked),
 
-and E Σ w (z-c), E (Σ w (z-c))² follow likewise. φ is the distribution function of y plus a Gumbel variable, so that scores of any
-size need only a graded set of x: fine where the kernel or the density vary, geometric far out. For the largest token, the others
-lie below it: with φ_s(x) = 1 - q, q = 1 - φ + ∫_{s' > s} f(x+s') e^{-e^{s'}} ds',
+and E Σ w (z-c), E (Σ w (z-c))², 6 E (Σ w²)² = L ∫ G_4 φ^{L-1} dx + L(L-1) ∫ G_2² φ^{L-2} dx follow likewise. φ is the
+distribution function of y plus a Gumbel variable, so that scores of any size need only a graded set of x: fine where the kernel or
+the density vary, geometric far out. For the largest token, the others lie below it: with φ_s(x) = 1 - q,
+q = 1 - φ + ∫_{s' > s} f(x+s') e^{-e^{s'}} ds',
 
     E max w = L ∫∫ f(x+s) e^{s-e^s} φ_s^{L-1} ds dx,
     u E(max z - Σ w z) = L(L-1) ∫∫ f(x+s) e^{-e^s} φ_s^{L-2} ∫_{s' < s} (s-s') f(x+s') e^{s'-e^{s'}} ds' ds dx.
@@ -49,6 +50,8 @@ class ScalarPrompt:
     ----------
     participation
         E Y = E Σ w², whose inverse is the effective number of tokens.
+    participation_variance, largest_variance
+        Variances of Y and of max w over prompts: they know of the rare prompts that a sample may not show.
     mean, mse
         E T_L and E (T_L - center)² for T_L = Σ w z; nan or inf where the moment does not exist.
     largest
@@ -61,9 +64,11 @@ class ScalarPrompt:
 
     lengths: tuple[int, ...]
     participation: Array
+    participation_variance: Array
     mean: Array
     mse: Array
     largest: Array | None
+    largest_variance: Array | None
     shortfall: Array | None
     defect: float
 
@@ -161,6 +166,7 @@ def _blocks(x: Array, law: ScalarDensity, tilt: float, center: float, extremes: 
     values = {
         "one": total(once),
         "two": total(once * grown),
+        "four": total(once * grown**3),
         "token": total(once * moved),
         "square": total(once * grown * moved**2),
     }
@@ -172,6 +178,7 @@ def _blocks(x: Array, law: ScalarDensity, tilt: float, center: float, extremes: 
         inner = {
             "log_phi": np.log1p(-np.minimum(lost[:, None, None] + above, 1 - 1e-16)),
             "first": once,
+            "first_twice": once * grown,
             "pair": mass * kept * np.maximum(s * below - below_score, 0.0),
         }
     return _Blocks(np.maximum(log_survival(lost, phi), NOTHING), values, inner)
@@ -216,7 +223,7 @@ def scalar_prompt(
     >>> from largeprompt.law import scalar_prompt
     >>> prompt = scalar_prompt(lp.StudentT(1, 4.0).law, 1.0, [10, 1000, 10**5, 10**10])
     >>> prompt.effective_tokens.round(2)
-    array([4.6 , 6.71, 2.24, 1.05])
+    array([4.81, 6.29, 1.43, 1.02])
     """
     found, _ = validation.lengths("lengths", lengths)
     if min(found) < 2:
@@ -234,20 +241,22 @@ def scalar_prompt(
 
 
 def _integrate(law: ScalarDensity, tilt: float, side: float, lengths: Array, center: float, extremes: bool) -> ScalarPrompt:
-    names = ("one", "two", "token", "square", "pair", "largest", "shortfall")
+    names = ("one", "two", "four", "token", "square", "pair", "two_pair", "largest", "largest_twice", "shortfall")
     sums = {name: np.zeros_like(lengths) for name in names}
     for x, weights in _rows(*_outer_grid(law, tilt, float(lengths.max()))):
         blocks = _blocks(x, law, tilt, side * center, extremes)
         once = weights[:, None] * lengths * np.exp(blocks.log_phi[:, None] * (lengths - 1))
         twice = weights[:, None] * lengths * (lengths - 1) * np.exp(blocks.log_phi[:, None] * (lengths - 2))
-        for name in ("one", "two", "token", "square"):
+        for name in ("one", "two", "four", "token", "square"):
             sums[name] += blocks.values[name] @ once
         sums["pair"] += blocks.values["token"] ** 2 @ twice
+        sums["two_pair"] += blocks.values["two"] ** 2 @ twice
         if extremes:
             for i, length in enumerate(lengths):
                 left = np.exp((length - 2) * blocks.inner["log_phi"])
-                with_one = (blocks.inner["first"] * left * np.exp(blocks.inner["log_phi"])).sum((-2, -1))
-                sums["largest"][i] += length * (weights @ with_one)
+                but_one = left * np.exp(blocks.inner["log_phi"])
+                sums["largest"][i] += length * (weights @ (blocks.inner["first"] * but_one).sum((-2, -1)))
+                sums["largest_twice"][i] += length * (weights @ (blocks.inner["first_twice"] * but_one).sum((-2, -1)))
                 sums["shortfall"][i] += length * (length - 1) * (weights @ (blocks.inner["pair"] * left).sum((-2, -1)))
     defect = float(np.abs(sums["one"] - 1).max())
     if not defect < DEFECT:
@@ -257,9 +266,11 @@ def _integrate(law: ScalarDensity, tilt: float, side: float, lengths: Array, cen
     return ScalarPrompt(
         tuple(int(length) for length in lengths),
         sums["two"],
+        np.maximum((sums["four"] + sums["two_pair"]) / 6 - sums["two"] ** 2, 0.0),
         side * sums["token"] + center if law.moments > 1 else np.full_like(lengths, math.nan),
         sums["square"] + sums["pair"] if law.moments > 2 else np.full_like(lengths, math.inf),
         sums["largest"] if extremes else None,
+        np.maximum(sums["largest_twice"] - sums["largest"] ** 2, 0.0) if extremes else None,
         sums["shortfall"] if extremes else None,
         defect,
     )

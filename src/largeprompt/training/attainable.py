@@ -43,7 +43,7 @@ def linear_optimum(task: LinearRegression, length: Any = math.inf) -> LinearOpti
     --------
     >>> task = lp.LinearRegression([[2.0, 0.0], [0.0, 0.5]], [[1.0, 0.0], [0.0, 1.0]], 0.1)
     >>> print(f"{lp.linear_optimum(task, 100).risk:.6f} {lp.linear_optimum(task).risk:.6f}")
-    0.085706 0.050000
+    0.087078 0.050000
     """
     length = validation.length("length", length, allow_infinity=True)
     short = 0.0 if math.isinf(length) else 1 / length
@@ -131,7 +131,7 @@ def block_optimum(
     --------
     >>> task = lp.LinearRegression([[2.0, 0.0], [0.0, 0.5]], [[1.0, 0.0], [0.0, 1.0]], 0.1)
     >>> print(f"{lp.block_optimum(task, 100, softmax=False).risk:.6f}")
-    0.085706
+    0.087078
     """
     from scipy.optimize import minimize
 

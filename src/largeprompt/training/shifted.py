@@ -43,9 +43,11 @@ class ShiftedRegression:
 
     Examples
     --------
-    >>> task = lp.ShiftedRegression(2, 1.0, 0.0)
-    >>> print(f"{task.linear_optimum():.4f} {2 * task.pair_task().isotropic_scales()[1]:.1f}")  # a third of E t² = 2 is never read
-    0.3333 4.0
+    >>> task = lp.ShiftedRegression(2, 1.0)
+    >>> print(f"{task.linear_optimum():.4f} {task.small_pair_risk():.4f}")  # of ½ E t² = 1, however long the prompt
+    0.3875 0.0000
+    >>> print(f"{task.crossing_length():.2f}")
+    4.17
     """
 
     dim: int

@@ -53,7 +53,7 @@ def tails_figure(data: xr.Dataset) -> Figure:
             case = data.isel(case=index)
             _draw_participation(middle, case, i, f"$u={float(case.tilt):g}$", inverse=False)
             middle.plot(case.grid, case.asymptote, color="0.4", lw=0.7, ls=":", zorder=1)
-        middle.set(ylabel=r"$\mathbf{E}\,\Sigma w^2$", title=r"Laplace, edge $\sqrt{2}$", ylim=(1e-9, 2))
+        middle.set(ylabel=r"$\mathbf{E}\,\Sigma w^2$", title=r"Laplace, edge $\sqrt{2}$", ylim=(1e-14, 2))
         heavy = [case for case in _students(data, tilt) if math.isfinite(float(case.df)) and float(case.df) <= 5]
         for i, case in enumerate(heavy):
             colour, rest = COLOURS[i], (1 - case.curve).where(1 - case.curve > 1e-10)
@@ -68,7 +68,7 @@ def tails_figure(data: xr.Dataset) -> Figure:
         right.set(ylabel=r"$1-\mathbf{E}\,\Sigma w^2$", title=f"towards argmax, $u={tilt:g}$", ylim=(1e-9, 3))
         for axes in (left, middle, right):
             axes.set(xscale="log", yscale="log", xlabel="prompt length $L$")
-        left.legend(fontsize=7, ncols=2, loc="upper left")
+        left.legend(fontsize=7, loc="upper right")
         middle.legend(fontsize=7, ncols=2, loc="lower left")
         right.legend(fontsize=7, loc="lower left")
     return figure
@@ -119,7 +119,7 @@ def training_figure(data: xr.Dataset) -> Figure:
         for axes, name, found in ((left, "run_risk", "risk"), (right, "run_median", "median")):
             runs = part[name].where(np.isfinite(part[name]), 1e3)
             low, middle, high = (runs.quantile(level, "run", skipna=False) for level in (0.1, 0.5, 0.9))
-            seen = np.isfinite(part[name]).any("run").values & (middle < 1e2).values
+            seen = np.isfinite(part[name].values).any(part[name].get_axis_num("run")) & (middle < 1e2).values
             spread = np.abs(np.stack([middle - low, high - middle]))[:, seen]
             axes.errorbar(
                 place[seen], middle[seen], spread, fmt="o", color=COLOURS[1], mec="0.2", mew=0.3, lw=0.9, label="SGD, 10 to 90 %"
@@ -134,6 +134,6 @@ def training_figure(data: xr.Dataset) -> Figure:
         right.set(ylabel="median squared error, relative", ylim=(0.03, 30))
         for x, share in zip(place, 100 * part.diverged.astype(float).mean("run").values, strict=True):
             if share:
-                right.text(x, 12, f"{share:.0f} %\nlost", ha="center", va="center", fontsize=7, color="0.35")
+                right.text(x, 12, f"{share:.0f}%\nlost", ha="center", va="center", fontsize=6, color="0.35")
         left.legend(fontsize=7.5, loc="upper left")
     return figure

@@ -110,15 +110,15 @@ def _outliers(data: xr.Dataset, axes: Axes) -> None:
         axes.plot(
             row.outlier_share, row, MARKERS[i % len(MARKERS)], color=COLOURS[i % len(COLOURS)], label=length_label(float(length))
         )
-    axes.text(0.93, 0.62, "softmax wins", transform=axes.transAxes, fontsize=8, ha="right", color="0.3")
-    axes.text(0.05, 0.06, "linear wins", transform=axes.transAxes, fontsize=8, color="0.3")
+    axes.text(0.97, 0.56, "softmax wins", transform=axes.transAxes, fontsize=8, ha="right", color="0.3")
+    axes.text(0.05, 0.1, "linear wins", transform=axes.transAxes, fontsize=8, color="0.3")
     axes.set(
         xscale="log", yscale="log", xlabel="share of outliers $p$", ylabel=r"crossing variance $\tau^2$", title="marked outliers"
     )
     shares = data.outlier_share.values
     axes.set_xticks(shares, [f"{share:g}" for share in shares])
     axes.set_xticks([], minor=True)
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="upper right")
 
 
 def _shifts(data: xr.Dataset, axes: Axes) -> None:
