@@ -128,12 +128,12 @@ class MarkovChain:
 
     @property
     def spectral_gap(self) -> float:
-        """1 - |λ₂|."""
+        """1 - abs(λ₂)."""
         return 1 - self.second_eigenvalue
 
     @property
     def relaxation_time(self) -> float:
-        """1/(1 - |λ₂|): the number of steps in which the past is forgotten."""
+        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten."""
         return 1 / self.spectral_gap
 
     def lazy(self, holding: float) -> MarkovChain:
@@ -212,7 +212,7 @@ class MarkovChain:
         return chain._after(f, g, length)
 
     def long_run_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
-        """Σ_k (1 - |k|/L) Cov(f(w_0), g(w_k)) over all integers |k| < L: L times the covariance of the means over L windows.
+        """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of the means over L windows.
 
         Exact, at infinite length (the asymptotic covariance of the central limit theorem) and at every finite one.
         Parameters and shapes as for :meth:`lagged_covariance`.

@@ -84,7 +84,7 @@ def adam_flow(
 ) -> Trajectory:
     """The flow that Adam follows, with time counted as steps times step size.
 
-    As the step size η tends to 0 with β fixed, both averages forget at once: θ' = -∇R/(|∇R| + ε), entry by entry, the sign flow.
+    As the step size η tends to 0 with β fixed, both averages forget at once: θ' = -∇R/(abs(∇R) + ε), entry by entry, the sign flow.
     At a given η the averages are those of the last τ = -η/log β of time: θ' = -m/(√v + ε), m' = (∇R - m)/(τ₁(1 - e^{-s/τ₁})),
     v' = (∇R² - v)/(τ₂(1 - e^{-s/τ₂})), m and v after Adam's bias correction. With s = t + η/2 the mean age of what they remember is
     Adam's own at every step.

@@ -1,10 +1,10 @@
 """In-context next-symbol prediction by one head that scores matches: its limit, its risk, and the strength that training finds.
 
 A token is a window of order + 1 symbols, the query is the context q at the end of the prompt. Each symbol that
-matches the query scores β, and the head reads the last symbol. As e^{β matches} = Σ_S (e^β - 1)^{|S|} 1[match on S], with n_S(j)
+matches the query scores β, and the head reads the last symbol. As e^{β matches} = Σ_S (e^β - 1)^{#S} 1[match on S], with n_S(j)
 the number of tokens that match on the set S of places and end in j,
 
-    T(q)_j = Σ_S (e^β - 1)^{|S|} n_S(j) / Σ_S (e^β - 1)^{|S|} n_S:
+    T(q)_j = Σ_S (e^β - 1)^{#S} n_S(j) / Σ_S (e^β - 1)^{#S} n_S:
 
 an interpolation of all (skip-)n-grams up to the order. At order one it is additive smoothing towards the unigram,
 (N_qj + a p_j)/(N_q + a) with the pseudo-count a = L/(e^β - 1), and β = ∞ is the in-context empirical n-gram.
@@ -272,7 +272,7 @@ def first_order_matching_risk(chains: Sequence[MarkovChain], betas: Any) -> Tens
 
 
 def skip_gram_mixture(chain: MarkovChain, query: int, beta: float) -> Tensor:
-    """The limit as an interpolation: Σ_S (e^β - 1)^{|S|} π(q_S) P(· | q_S), normalised; q_S is the query on the places S only."""
+    """The limit as an interpolation: Σ_S (e^β - 1)^{#S} π(q_S) P(· | q_S), normalised; q_S is the query on the places S only."""
     r, m = chain.order, chain.alphabet
     law = chain.ngram_law(r + 1)
     symbols = [query // m ** (r - 1 - i) % m for i in range(r)]
