@@ -23,7 +23,7 @@ def data():
     """Even smaller than the quick setting."""
     return STUDY.run(
         dataclasses.replace(
-            STUDY.quick, dims=(5,), noises=(0.0,), lengths=(10, 1_000_000_000), shift_lengths=(10,), largest_scale=3.5
+            STUDY.quick, dims=(5,), noises=(0.0,), lengths=(10, 1_000_000_000), shift_lengths=(10,), largest_scale=6.5
         )
     )
 
