@@ -21,11 +21,7 @@ F = torch.float64
 @pytest.fixture(scope="module")
 def data():
     """Even smaller than the quick setting."""
-    return STUDY.run(
-        dataclasses.replace(
-            STUDY.quick, dims=(5,), noises=(0.0,), lengths=(10, 1_000_000_000), shift_lengths=(10,), largest_scale=6.5
-        )
-    )
+    return STUDY.run(dataclasses.replace(STUDY.quick, dims=(5,), noises=(0.0,), lengths=(20, 1_000_000_000), largest_scale=6.5))
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,14 @@ from largeprompt.law import two_head_moments, two_head_overlap, weight_moments
 from largeprompt.law.two_heads import OVERLAP
 
 F = torch.float64
-PRODUCTS = [list(product) for product in OVERLAP]
+PRODUCTS = [list(product) for product in (*OVERLAP, ((2, 0),), ((0, 2),))]
 
 
 def statistics(xi, scale, other):
     """The products of OVERLAP, and S S', for scores given as an array (..., L)."""
     w, v = (np.exp(each * xi - (each * xi).max(-1, keepdims=True)) for each in (scale, other))
     w, v = w / w.sum(-1, keepdims=True), v / v.sum(-1, keepdims=True)
-    powers = [[(w**a * v**b).sum(-1) for a, b in product] for product in OVERLAP]
+    powers = [[(w**a * v**b).sum(-1) for a, b in product] for product in PRODUCTS]
     return np.stack([math.prod(each) for each in powers] + [(w * xi).sum(-1) * (v * xi).sum(-1)])
 
 

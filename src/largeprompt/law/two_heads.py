@@ -259,8 +259,6 @@ OVERLAP: tuple[Product, ...] = (
     ((2, 0), (0, 2)),
     ((1, 1), (2, 0)),
     ((1, 1), (0, 2)),
-    ((2, 0),),
-    ((0, 2),),
 )
 
 
@@ -276,6 +274,7 @@ def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Ten
     s, t = torch.broadcast_tensors(
         *(validation.tensor(name, value).to(torch.float64) for name, value in (("scale", scale), ("other", other)))
     )
-    x, p21, p12, xx, yy, xy, xz, y, z = two_head_moments(length, s, t, OVERLAP)
+    x, p21, p12, xx, yy, xy, xz = two_head_moments(length, s, t, OVERLAP)
+    y, z = (weight_moments(length, each.abs(), [[(2, 0)]])[0] for each in (s, t))  # all scales in one call
     along = s * t * (1 - y - z + yy + x + xx - p21 - p12) - 2 * s**2 * (p21 - xy) - 2 * t**2 * (p12 - xz)
     return x, along
