@@ -74,11 +74,12 @@ def _fit(x: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
 
 def _spread_out(x: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
     """k-means++ centres: each next one drawn with chances as the squared distance to the nearest so far."""
-    generator = torch.Generator(device=x.device).manual_seed(seed)
+    uniform = torch.rand(count, len(x), 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)  # on any device
     chances, picked = weight.clone(), []
-    for _ in range(count):
+    for draw in uniform.to(x.device):
         usable = torch.where(chances.sum(-1, keepdim=True) > 0, chances, torch.ones_like(chances))
-        index = torch.multinomial(usable, 1, generator=generator)
+        heap = usable.to(torch.float64).cumsum(-1)
+        index = torch.searchsorted(heap, draw * heap[..., -1:], right=True).clamp_max(x.shape[1] - 1)
         centre = x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
         picked.append(centre)
         nearest = (x - centre).square().sum(-1) * weight

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from largeprompt.law.readout import own_moment_error
 
 Array = NDArray[np.float64]
-LEAST, MOST = 1e-3, 500.0  # standard deviations of the scores between which the law is tabulated
+LEAST, MOST = 0.03, 500.0  # standard deviations of the scores between which the law is tabulated; both coefficients start like σ⁴
 PER_LENGTH = 48
+PER_OCTAVE, EVERY = 3, 12  # lengths that are tabulated: all up to 12, then three in every octave
 
 
 def expected_affine_error(tokens: Array, score_variance: Array, tilt: Array, value_spread: Array) -> Array:
@@ -25,17 +26,19 @@ def expected_affine_error(tokens: Array, score_variance: Array, tilt: Array, val
 
     Notes
     -----
-    The two coefficients are interpolated in ln σ, for each number of keys; the interpolation is checked to one part in a thousand.
+    The two coefficients are interpolated in ln σ, and in ln L where there are many lengths; both to one part in a thousand.
     """
     tokens, score_variance, tilt, value_spread = np.broadcast_arrays(tokens, score_variance, tilt, value_spread)
     result = np.full(tokens.shape, np.nan)
     known = np.isfinite(score_variance) & (tokens >= 1)
-    for length in np.unique(tokens[known]):
-        here = known & (tokens == length)
-        along, across = _coefficients(int(length), score_variance[here])
-        part = tilt[here] / np.maximum(score_variance[here], LEAST**2 * 1e-6)  # ‖e‖²
-        part = np.minimum(part, value_spread[here])
-        result[here] = along * part + across * (value_spread[here] - part)
+    if not known.any():
+        return result
+    q = np.maximum(score_variance[known], 0.0)
+    along, across = _coefficients(tokens[known], np.log(np.clip(np.sqrt(q), LEAST, MOST)))
+    spread = value_spread[known]
+    part = np.minimum(tilt[known] / np.maximum(q, 1e-30), spread)  # ‖e‖²
+    small = np.minimum(q / LEAST**2, 1.0) ** 2  # below the table
+    result[known] = small * (along * part + across * (spread - part))
     return result
 
 
@@ -60,15 +63,28 @@ def needed_length(score_variance: Array, tilt: Array, value_spread: Array, toler
     return result
 
 
-def _coefficients(length: int, variance: Array) -> tuple[Array, Array]:
-    from scipy.interpolate import PchipInterpolator
+def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:
+    """Both coefficients of the law at pairs of a number of keys and ln σ: cubic splines of their logarithms."""
+    from scipy.interpolate import CubicSpline
 
-    scale = np.clip(np.sqrt(np.maximum(variance, 0.0)), LEAST, MOST)
-    if length == 1:
-        return np.zeros_like(scale), np.zeros_like(scale)
-    grid = np.geomspace(max(LEAST, 0.9 * scale.min()), min(MOST, 1.1 * scale.max()), PER_LENGTH)
-    values = torch.stack(own_moment_error(length, torch.from_numpy(grid**2))).numpy()
-    # both start like σ⁴: the ratio to it (with saturation) is smooth
-    smooth = np.log(np.maximum(values, 1e-300))
-    found = [np.exp(PchipInterpolator(np.log(grid), row)(np.log(scale))) for row in smooth]
-    return found[0], found[1]
+    lengths, which = np.unique(tokens, return_inverse=True)
+    grid = np.linspace(logs.min() - 0.1, logs.max() + 0.1, PER_LENGTH)
+    variance = torch.from_numpy(np.exp(2 * grid))
+    knots = _knots(lengths)
+    values = np.stack([torch.stack(own_moment_error(knot, variance)).numpy() for knot in knots])  # (length, coefficient, σ)
+    table = np.log(np.maximum(values, 1e-300))  # one token has no error
+    if len(knots) < len(lengths):
+        table = CubicSpline(np.log(knots), table)(np.log(lengths))
+    cell = np.clip(np.searchsorted(grid, logs) - 1, 0, PER_LENGTH - 2)
+    pieces = CubicSpline(grid, table, axis=-1).c[:, cell, which]  # (power, pair, coefficient)
+    found = np.exp(np.polyval(pieces, (logs - grid[cell])[:, None]))
+    return found[:, 0], found[:, 1]
+
+
+def _knots(lengths: Array) -> list[float]:
+    """The lengths themselves where they are few; else those up to 12 and a few in every octave, the longest among them."""
+    octaves = np.log2(lengths[-1] / EVERY)
+    if octaves <= 0 or len(lengths) <= EVERY + PER_OCTAVE * octaves:
+        return [float(length) for length in lengths]
+    rest = np.geomspace(EVERY, lengths[-1], int(np.ceil(PER_OCTAVE * octaves)) + 1)
+    return [float(length) for length in np.unique([*lengths[lengths < EVERY], *rest.round()])]

@@ -70,7 +70,7 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
         "score_skewness": third_score / variance.clamp_min(1e-30).pow(1.5),
         "score_kurtosis": fourth_score / variance.clamp_min(1e-30).square(),
         "weight_square": kish,
-        "entropy": normaliser.squeeze(-1) - (weights * rows.only_allowed(rows.scores)).sum(-1),
+        "entropy": (weights * rows.only_allowed(normaliser - rows.scores)).sum(-1),
         "largest_weight": weights.amax(-1),
         "tail_index": _tail_index(rows),
         "sandwich": sandwich.clamp_min(0.0),
@@ -105,7 +105,9 @@ def _tail_index(rows: Rows) -> Tensor:
 def _by_length(largest: Tensor, number: Tensor) -> Tensor:
     """Fit each query with the tail that its own number of keys allows."""
     result = torch.full(number.shape, torch.inf, dtype=torch.float64, device=largest.device)
-    for length in torch.unique(number[number > 1]).tolist():
-        chosen = number == length
-        result[chosen] = pareto_tail_index(largest[chosen][:, : tail_count(int(length)) + 1])
+    lengths, which = torch.unique(number, return_inverse=True)
+    counts = torch.tensor([tail_count(max(1, int(length))) for length in lengths.tolist()], device=largest.device)
+    for count in torch.unique(counts).tolist():  # many lengths share a count
+        chosen = (counts[which] == count) & (number > 1)
+        result[chosen] = pareto_tail_index(largest[chosen][:, : count + 1])
     return result

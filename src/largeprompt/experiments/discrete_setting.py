@@ -42,11 +42,11 @@ class DiscreteConfig:
         (0.05, 8, 320),
         (0.05, 32, 256),
         (0.05, 128, 128),
-        (0.05, 512, 64),
+        (0.05, 512, 32),
         (0.2, 32, 256),
         (0.1, 32, 256),
         (0.025, 32, 256),
-        (0.0125, 32, 256),
+        (0.0125, 32, 128),
     )
     wander_until: float = 30.0
     wander_cases: tuple[str, ...] = ("softmax 30", "softmax 100", "linear 30")
@@ -57,13 +57,13 @@ class DiscreteConfig:
     adam_until: float = 2.0
     adam_step_sizes: tuple[float, ...] = (1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4)
     sign_until: float = 0.05
-    sign_step_sizes: tuple[float, ...] = (8e-6, 4e-6, 2e-6)
+    sign_step_sizes: tuple[float, ...] = (1.6e-5, 8e-6, 4e-6)
     arrival_lengths: tuple[float, ...] = (30, 1000, 10_000)
     arrival_step_size: float = 1e-2
     arrival_steps: int = 6000
     paper_length: int = 20
     paper_until: float = TRAINED
-    paper_steps: int = 5000
+    paper_steps: int = 2500
     paper_runs: int = 16
     paper_prompts: int = 2**14
     paper_times: int = 61

@@ -23,8 +23,12 @@ def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor
     so that E‖V(T_L - T̂)‖² = along ‖Ve‖² + across tr V(Γ - ee^T)V^T. Stein's identity gives, with Y = Σ w², W3 = Σ w³,
 
         across = E Y - 1/L - 2q(1 - E Y)/L + q(L-1)/L²,
-        along  = E S² - 1/L + q(L²-1)/L² - 2σ E[S V̂],
+        along  = E S² - 1/L + q(L²-1)/L² - 2σ E[S V̂],   E S² = E Y + q E[1 - Y - 6 W3 + 6 Y²],
         E[S V̂] = (1 - 1/L) E S + (2σ/L)(1 - E Y) - (2σ³/L) E[Y - 4 W3 + 3 Y²],   E S = σ(1 - E Y).
+
+    Terms of order 1 cancel in ``along``, which is therefore computed as
+
+        along  = E Y - 1/L + q E[Y - 2(1 - Y)/L - 1/L² - 6 W3 + 6 Y²] + (4q²/L) E[Y - 4 W3 + 3 Y²].
 
     Parameters
     ----------
@@ -54,7 +58,6 @@ def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor
         return torch.zeros_like(q), torch.zeros_like(q)
     y, w3, y2 = weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
     across = y - 1 / length - 2 * q * (1 - y) / length + q * (length - 1) / length**2
-    second = y + q * (1 - y - 6 * w3 + 6 * y2)  # E S²
-    mixed = q * ((1 - 1 / length) * (1 - y) + 2 * (1 - y) / length - 2 * q * (y - 4 * w3 + 3 * y2) / length)  # σ E[S V̂]
-    along = second - 1 / length + q * (length**2 - 1) / length**2 - 2 * mixed
+    along = y - 1 / length + q * (y - 2 * (1 - y) / length - 1 / length**2 - 6 * w3 + 6 * y2)
+    along = along + 4 * q**2 * (y - 4 * w3 + 3 * y2) / length
     return along.clamp_min(0.0), across.clamp_min(0.0)

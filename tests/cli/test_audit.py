@@ -1,0 +1,165 @@
+"""``largeprompt audit`` as its user types it."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+from largeprompt.cli import app
+from largeprompt.report.figures.catalogue import figures
+from largeprompt.runs.store import Run
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+
+WORDS = [f"word{i}" for i in range(80)]
+SMALL = ("--positions", "8", "--components", "2")
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["audit", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A small random GPT-2 with a tokenizer, and texts of 200, 90 and no words."""
+    folder = tmp_path_factory.mktemp("models")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 82, "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 128}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=1))
+    model.save_pretrained(folder / "gpt2")
+    vocabulary = {word: i for i, word in enumerate(["<unk>", "<end>", *WORDS])}
+    rule = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    rule.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=rule, unk_token="<unk>", eos_token="<end>").save_pretrained(
+        folder / "gpt2"
+    )
+    draw = np.random.default_rng(0)
+    for name, count in (("long", 200), ("short", 90), ("one", 1)):
+        (folder / f"{name}.txt").write_text(" ".join(draw.choice(WORDS, count)), encoding="utf-8")
+    (folder / "empty.txt").write_text(" \n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def audited(place):
+    """Two texts, two lengths."""
+    out = place / "runs"
+    texts = ("--text", place / "long.txt", "--text", place / "short.txt")
+    return run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out), out
+
+
+def test_table_findings_and_page(audited):
+    result, out = audited
+    assert result.exit_code == 0, result.output
+    for word in ("Heads of gpt2", "0.0", "1.2", "verdict", "Do the heads read only", "KL divergence", "report.html"):
+        assert word in result.output
+    (folder,) = [path.parent for path in out.glob("*/report.html")]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "largeprompt audit" in page  # the command that makes it again
+    assert page.count("<img") >= 4 or page.count("<figure") >= 4
+
+
+def test_dataset_has_the_names_of_the_design(audited):
+    _, out = audited
+    (path,) = out.glob("*/dataset.nc")
+    data = xr.open_dataset(path)
+    assert {"layer", "head", "position", "length"} <= set(data.dims)
+    assert {"score_variance", "effective_tokens", "affine_error", "mean_error", "regime"} <= set(data.data_vars)
+    assert data.sizes["length"] == 2
+    assert data.sizes["text"] == 2
+    assert float(data.kl.sel(curve="audit").isel(replaced=-1)) > 0
+    whole = Run.open(path.parent).dataset
+    drawn = [each.draw(whole) for each in figures("audit", whole)]
+    assert len(drawn) == 4
+    assert any("KL" in panel.get_ylabel() for figure in drawn for panel in figure.axes)
+
+
+def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
+    result, out = audited
+    texts = ("--text", place / "long.txt", "--text", place / "short.txt")
+    (path,) = out.glob("*/dataset.nc")
+    before = path.stat().st_mtime_ns
+    again = run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json")
+    rows = json.loads(again.stdout)
+    assert [(row["layer"], row["head"]) for row in rows] == [(i, j) for i in range(2) for j in range(3)]
+    assert path.stat().st_mtime_ns == before
+    assert {"finding", "score_variance", "affine_error", "law_share", "needed_length"} <= set(rows[0])
+    listed = CliRunner().invoke(app, ["runs", "--out", str(out)])
+    assert "audit" in listed.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("gpt2", "--text", "empty.txt"), "is empty"),
+        (("gpt2", "--text", "one.txt"), "at least two tokens"),
+        (("gpt2", "--text", "none.txt"), "could not be read"),
+        (("gpt2", "--text", "long.txt", "--lengths", "500"), "at most 128"),
+        (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
+        (("gpt2", "--text", "long.txt", "--lengths", "ten"), "integers from 2 on"),
+        (("gpt2", "--text", "long.txt", "--layers", "2"), "the model has 2 layers"),
+        (("gpt2", "--text", "long.txt", "--device", "abacus"), "a device that PyTorch finds here"),
+        (("gpt2", "--text", "long.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16"),
+        (("no-such-folder/at-all", "--text", "long.txt"), "could not be loaded"),
+        ((".", "--text", "long.txt"), "has no config.json"),
+    ],
+)
+def test_bad_input_is_one_sentence(place, monkeypatch, words, told):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    result = run(*words, "--out", "elsewhere")
+    assert result.exit_code != 0
+    assert told in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert not Path("elsewhere").exists()
+
+
+def _altered(place, name, **changes):
+    folder = place / name
+    folder.mkdir(exist_ok=True)
+    for file in (place / "gpt2").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    return folder
+
+
+def test_code_of_a_model_is_never_run(place):
+    folder = _altered(place, "foreign", auto_map={"AutoModel": "mine.Model"})
+    (folder / "mine.py").write_text("raise SystemExit('the code was run')")
+    result = run(folder, "--text", place / "long.txt", "--out", place / "elsewhere")
+    assert result.exit_code != 0
+    assert "which is never run" in " ".join(result.output.split())
+
+
+def test_encoder_decoder_and_pickled_weights_are_refused(place):
+    folder = _altered(place, "both", model_type="t5", is_encoder_decoder=True)
+    result = run(folder, "--text", place / "long.txt", "--out", place / "elsewhere")
+    assert result.exit_code != 0
+    assert "encoder-decoder" in result.output
+    folder = _altered(place, "pickled")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    result = run(folder, "--text", place / "long.txt", "--out", place / "elsewhere")
+    assert result.exit_code != 0
+    assert "safetensors only" in " ".join(result.output.split())
+
+
+def test_missing_extra_is_named(place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    result = run(place / "gpt2", "--text", place / "long.txt", "--out", place / "elsewhere")
+    assert result.exit_code != 0
+    assert "pip install 'largeprompt[models]'" in " ".join(result.output.split())
+
+
+def test_chosen_layers_without_mixtures_or_replacement(place):
+    words = ("--layers", "1", "--positions", "8", "--components", "none", "--no-replace", "--json")
+    result = run(place / "gpt2", "--text", place / "long.txt", *words, "--out", place / "runs")
+    rows = json.loads(result.stdout)
+    assert [(row["layer"], row["head"]) for row in rows] == [(1, 0), (1, 1), (1, 2)]
+    assert not [name for name in rows[0] if "mixture" in name]
