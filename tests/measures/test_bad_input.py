@@ -54,6 +54,8 @@ CASES = {
     "dim fraction": (lambda: lp.Uniform(2.5), "dim: got 2.5"),
     "dim boolean": (lambda: lp.Laplace(True), "dim: got True"),
     "dtype integer": (lambda: lp.Laplace(1, dtype=torch.int64), "dtype: got torch.int64"),
+    "terms huge": (lambda: lp.RademacherSum(1, 10**400), r"allowed: an integer from 1 to 10\^15"),
+    "terms text": (lambda: lp.RademacherSum(1, "x"), "terms: got 'x'"),
     "df zero": (lambda: lp.StudentT(1, 0.0), "df: got 0"),
     "df nan": (lambda: lp.StudentT(1, NAN), "df: got nan"),
     "df text": (lambda: lp.StudentT(1, "many"), "df: got 'many'"),

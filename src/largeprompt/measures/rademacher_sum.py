@@ -15,12 +15,12 @@ from largeprompt.measures.special import log_cosh, sech2
 
 @dataclasses.dataclass(frozen=True)
 class RademacherSumLaw(ScalarLaw):
-    """Sum of k = ``terms`` independent signs over √k: Λ(u) = k log cosh(u/√k), ∇Λ = √k tanh(u/√k)."""
+    """Sum of k = ``terms`` independent signs over √k: Λ(u) = k log cosh(u/√k), ∇Λ = √k tanh(u/√k); k at most 10^15."""
 
     terms: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "terms", validation.integer("terms", self.terms))
+        object.__setattr__(self, "terms", int(validation.length("terms", self.terms)))
 
     @property
     def bound(self) -> float:
@@ -55,7 +55,7 @@ class RademacherSum(IidProduct):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "terms", validation.integer("terms", self.terms))
+        object.__setattr__(self, "terms", RademacherSumLaw(self.terms).terms)
 
     @property
     def law(self) -> ScalarLaw:

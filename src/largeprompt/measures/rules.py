@@ -32,6 +32,7 @@ MOST_ATOMS = 1 << 20
 FINE = 160  # nodes of Gauss-Hermite and Gauss-Legendre rules when no number is given
 SMALLEST = 1e-32  # weight of an atom that a Gauss rule can still tell from rounding
 NEGLIGIBLE = 250.0  # -log of a density that counts as nothing, under tilts of moderate size too
+SPAN = 12.5  # of a normal density
 
 
 def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
@@ -54,8 +55,8 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     """
     if nodes is not None and validation.integer("nodes", nodes) > 200:
         raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
-    if mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+    if not isinstance(mu, Measure) or mu.batch_shape:
+        raise InvalidArgumentError("mu", repr(mu), "one Measure, without batch dimensions", "Loop over the laws.")
     if isinstance(mu, Discrete):
         return mu
     if isinstance(mu, GaussianMixture) and mu.dim == 1 and nodes is not None:
@@ -118,6 +119,8 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
     if isinstance(law, RademacherLaw):
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
     if isinstance(law, RademacherSumLaw):
+        if law.terms >= MOST_ATOMS:
+            raise InvalidArgumentError("mu", repr(law), f"fewer than {MOST_ATOMS} terms", "Its law is Gaussian to within 1/terms.")
         ups = np.arange(law.terms + 1)
         logs = [math.lgamma(law.terms + 1) - math.lgamma(up + 1) - math.lgamma(law.terms - up + 1) for up in ups]
         return _reduced((2 * ups - law.terms) / math.sqrt(law.terms), np.exp(np.array(logs) - law.terms * math.log(2)), nodes)
@@ -125,26 +128,48 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         points, weights = np.polynomial.legendre.leggauss(nodes or FINE)
         return HALF_WIDTH * points, weights / 2
     if isinstance(law, GeneralisedNormalLaw) and law.shape > 1:
-        points, weights = _panels(law.width * NEGLIGIBLE ** (1 / law.shape))
+        ends = law.width * _powers(law.shape)
+        points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
         return _reduced(points, weights * np.exp(-(np.abs(points / law.width) ** law.shape)), nodes)
     if isinstance(law, SkewNormalLaw):
         from scipy.special import log_ndtr
 
-        points = np.arange(-12.5, 12.5, 0.025)  # of the law before it is centred: smooth, so that the trapezoidal rule is exact
-        slant = law.delta / math.sqrt(1 - law.delta**2)
-        return _reduced((points - law.center) / law.spread, np.exp(-(points**2) / 2 + log_ndtr(slant * points)), nodes)
+        slant = law.delta / math.sqrt(max(1 - law.delta**2, 1e-16))
+        ends = _doubling(1 / max(abs(slant), 1.0))  # of the law before it is centred; Φ(slant·x) rises within 1/slant of 0
+        points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
+        density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
+        return _reduced((points - law.center) / law.spread, density, nodes)
     raise InvalidArgumentError(
         "mu", repr(law), "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralisedNormalLaw or SkewNormalLaw"
     )
 
 
-def _panels(reach: float) -> tuple[Array, Array]:
-    """Gauss-Legendre panels on [-reach, reach], halving towards 0, where abs(x)^β is not smooth."""
+def _powers(shape: float) -> Array:
+    """Ends of panels on which e^{-x^β} is smooth, rising: v = β log x in steps of log 4 around x = 1, then wider, to x = 0.
+
+    x shrinks by 4 at most from one to the next, as x^β is not smooth at 0; up to the first, which is below 1/8, it is nothing.
+    """
+    v, found, last = math.log(NEGLIGIBLE), [], -max(24 / (1 + 1 / shape), shape * math.log(8))
+    while v > last:
+        found.append(v)
+        v -= min(max(math.log(4), -v), shape * math.log(4))
+    found.append(v)
+    return np.exp(np.array(found[::-1]) / shape)
+
+
+def _doubling(first: float) -> Array:
+    """Ends of panels that double from ``first`` on, none longer than 1, until a normal density is nothing."""
+    found = [first]
+    while found[-1] < SPAN:
+        found.append(found[-1] + min(found[-1], 1.0))
+    return np.array(found)
+
+
+def _panels(ends: Array) -> tuple[Array, Array]:
+    """Gauss-Legendre panels between rising ends."""
     nodes, weights = np.polynomial.legendre.leggauss(24)
-    ends = reach * np.append(0.0, 0.5 ** np.arange(12.0, -1.0, -1.0))
     points = np.concatenate([low + (nodes + 1) / 2 * (high - low) for low, high in itertools.pairwise(ends)])
-    mass = np.concatenate([weights / 2 * (high - low) for low, high in itertools.pairwise(ends)])
-    return np.concatenate([-points[::-1], points]), np.concatenate([mass[::-1], mass])
+    return points, np.concatenate([weights / 2 * (high - low) for low, high in itertools.pairwise(ends)])
 
 
 def _reduced(points: Array, weights: Array, nodes: int | None) -> tuple[Array, Array]:
