@@ -152,6 +152,20 @@ def integer(name: str, value: Any, *, minimum: int = 1) -> int:
     return result
 
 
+def indices(name: str, value: Any, count: int, meaning: str = "") -> Tensor:
+    """Return integers from 0 to ``count`` - 1, one or an array of them, as an int64 tensor; booleans and floats are refused."""
+    allowed = f"{meaning}integers from 0 to {count - 1}"
+    try:
+        result = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgumentError(name, repr(value), allowed) from None
+    if result.dtype == torch.bool or result.is_floating_point() or result.is_complex():
+        raise InvalidArgumentError(name, f"{result.dtype}, shape {shape_text(result.shape)}", allowed)
+    if result.numel() and not 0 <= int(result.min()) <= int(result.max()) < count:
+        raise InvalidArgumentError(name, f"entries from {int(result.min())} to {int(result.max())}", allowed)
+    return result.long()
+
+
 def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """Return a prompt length as a float: an integer from 1 to 10^15, beyond which L - 1 is no longer exact, or infinity."""
     if allow_infinity and isinstance(value, float) and value == math.inf:

@@ -99,6 +99,16 @@ def test_wider_windows_than_the_order_needs():
     assert_close(chain_expansion(attention, c, z).constant, chain_expansion(attention, c.lifted(2), z).constant, rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize("size", [300.0, -800.0, 5000.0])
+def test_large_tilts_neither_overflow_nor_vanish(size):
+    """A match of the first symbol scores ±size: softmax over the matches alone, or over the others alone."""
+    c, eye = chain(2, 1), torch.eye(4, dtype=F)
+    attention, z = lp.SoftmaxAttention(eye, eye[2:]), torch.tensor([size, 0.0, 0.0, 0.0], dtype=F)
+    center = attention(c.ngrams(2), z)
+    expected = enumerated(c, attention, z, 6, center)
+    assert_close(chain_error(attention, c, z, 6), torch.as_tensor(expected, dtype=F), rtol=1e-10, atol=0)
+
+
 def test_shapes_and_words():
     c = chain(2, 1)
     attention, z = layer(c)
@@ -116,6 +126,11 @@ def test_refusals():
         "chain: got": lambda: chain_error(attention, c.ngrams(2), z, 3),
         "length: got 0": lambda: chain_error(attention, c, z, 0),
         "ending: got": lambda: chain_error(attention, c, z, 3, ending=2),
+        "ending: got 'x'": lambda: chain_error(attention, c, z, 3, ending="x"),
+        "ending: got torch.bool": lambda: chain_expansion(attention, c, z, ending=True),
+        "ending and z: got": lambda: chain_error(attention, c, z, 3, ending=[0, 1]),
+        "ending: got shape": lambda: chain_expansion(attention, c, z[0], ending=[0, 1]),
+        "z: got scores that differ": lambda: chain_error(attention, c, 1e6 * z, 3),
         "center: got": lambda: chain_error(attention, c, z, 3, center=[0.0, 0.0, 0.0]),
     }
     for message, call in cases.items():

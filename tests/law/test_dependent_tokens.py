@@ -75,15 +75,29 @@ def test_drawn_chains_have_it():
     assert float(squared.mean()) > 3 * float(lp.finite_prompt(ATTENTION, mu, z, length).mse)
 
 
-def test_bad_input():
+def test_long_prompts_need_only_the_lags_that_matter():
     z = torch.zeros(2, dtype=F)
-    with pytest.raises(lp.InvalidArgumentError, match="correlation"):
-        effective_length(ATTENTION, MU, z, 10, 1.0)
-    with pytest.raises(lp.InvalidArgumentError, match="autocorrelations between"):
-        effective_length(ATTENTION, MU, z, 10, [0.5, 1.5])
-    with pytest.raises(lp.InvalidArgumentError, match="one Gaussian"):
-        effective_length(ATTENTION, lp.Rademacher(2), z, 10, 0.5)
-    with pytest.raises(lp.InvalidArgumentError, match="length"):
-        effective_length(ATTENTION, MU, z, 0, 0.5)
-    with pytest.raises(lp.InvalidArgumentError, match="attention"):
-        effective_length(lp.LinearAttention(EYE, EYE), MU, z, 10, 0.5)
+    assert float(effective_length(ATTENTION, MU, z, 10**15, 0.5)) == pytest.approx(10**15 / 3, rel=1e-12)
+    assert float(effective_length(ATTENTION, MU, z, 10**15, torch.tensor(0.5, dtype=F))) == pytest.approx(10**15 / 3, rel=1e-12)
+    assert float(effective_length(ATTENTION, MU, z, 100, 1 - 1e-9)) == pytest.approx(1.0, abs=1e-6)
+
+
+BAD = {
+    "correlation: got 1;": {"correlation": 1.0},
+    "correlation: got NoneType": {"correlation": None},
+    "correlation: got str": {"correlation": "x"},
+    "correlation: got shape": {"correlation": [[0.5]]},
+    "autocorrelations between": {"correlation": [0.5, 1.5]},
+    "positive definite": {"correlation": [-0.9], "length": 100},
+    "at most 16777216 lags": {"correlation": 1 - 1e-9, "length": 10**12},
+    "one Gaussian": {"mu": lp.Rademacher(2)},
+    "length: got 0": {"length": 0},
+    "attention: got": {"attention": lp.LinearAttention(EYE, EYE)},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_input(message):
+    good = {"attention": ATTENTION, "mu": MU, "z": torch.zeros(2, dtype=F), "length": 10, "correlation": 0.5}
+    with pytest.raises(lp.InvalidArgumentError, match=message):
+        effective_length(**good | BAD[message])

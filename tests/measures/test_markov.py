@@ -197,7 +197,7 @@ BAD = {
     "nan": (lambda: lp.MarkovChain([[math.nan, 0.5], [0.5, 0.5]]), "NaN"),
     "reducible": (lambda: lp.MarkovChain([[1.0, 0.0], [0.0, 1.0]]), "a reducible chain: 2 classes"),
     "periodic": (lambda: lp.MarkovChain([[0.0, 1.0], [1.0, 0.0]]), "a periodic chain of period 2"),
-    "too many contexts": (lambda: lp.MarkovChain(np.full((20, 20, 20, 20), 0.05)), "8000 contexts"),
+    "too many contexts": (lambda: lp.MarkovChain(np.full((20, 20, 20, 20), 0.05)), r"20\^3 contexts"),
     "alphabet": (lambda: lp.MarkovChain.random(1, 1, 1.0, torch.Generator()), "alphabet: got 1"),
     "order": (lambda: lp.MarkovChain.random(2, 0, 1.0, torch.Generator()), "order: got 0"),
     "concentration": (lambda: lp.MarkovChain.random(2, 1, 0.0, torch.Generator()), "concentration: got 0"),
@@ -214,6 +214,15 @@ BAD = {
     "fractions": (lambda: lp.MarkovChain(HALF).context_index(torch.tensor([0.5])), "symbols: got"),
     "short path": (lambda: lp.MarkovChain(HALF).tokens(torch.tensor([0]), 2), "at least k = 2"),
     "no context": (lambda: chain(2, 2).context_index(torch.tensor([0])), "at least 2"),
+    "lifted far": (lambda: lp.MarkovChain(HALF).lifted(10**9), "order: got 2 symbols at order 1000000000"),
+    "lifted beyond memory": (lambda: lp.MarkovChain(HALF).lifted(40), "at most 4096 contexts"),
+    "random order": (lambda: lp.MarkovChain.random(2, 40, 1.0, torch.Generator()), "at most 4096 contexts"),
+    "windows beyond memory": (lambda: lp.MarkovChain(HALF).ngrams(30), "k: got 30"),
+    "law beyond memory": (lambda: lp.MarkovChain(HALF).ngram_law(10**9), "k: got 1000000000"),
+    "paths beyond memory": (lambda: lp.MarkovChain(HALF).sample(10**12, 1, torch.Generator()), "length: got 1 paths of 10000"),
+    "text for symbols": (lambda: lp.MarkovChain(HALF).tokens("abc", 1), "symbols: got 'abc'"),
+    "one symbol": (lambda: lp.MarkovChain(HALF).tokens(1, 1), "symbols: got one number"),
+    "booleans": (lambda: lp.MarkovChain(HALF).tokens([True, False], 1), "symbols: got torch.bool"),
     "chains that differ": (lambda: sample_chains([chain(2, 1), chain(3, 1)], 5, 1, torch.Generator()), "same alphabet"),
 }
 
@@ -223,3 +232,22 @@ def test_refusals_name_the_argument(case):
     call, message = BAD[case]
     with pytest.raises(lp.InvalidArgumentError, match=message):
         call()
+
+
+def test_chains_that_fall_apart_up_to_rounding():
+    """Small concentrations: the relaxation time is infinite, and what needs a solution is refused by name or is finite."""
+    infinite = refused = 0
+    for seed in range(40):
+        for concentration in (0.01, 1e-3):
+            try:
+                found = lp.MarkovChain.random(3, 1, concentration, torch.Generator().manual_seed(seed))
+            except lp.InvalidArgumentError:
+                continue
+            assert repr(found).startswith("MarkovChain(alphabet=3")
+            infinite += math.isinf(found.relaxation_time)
+            try:
+                assert bool(torch.isfinite(found.long_run_covariance([[0.0, 0.0, 1.0]])).all())
+            except lp.InvalidArgumentError as error:
+                refused += "reducible up to rounding" in str(error)
+    assert infinite > 0
+    assert refused > 0

@@ -27,6 +27,8 @@ from largeprompt.measures import Discrete, MarkovChain
 STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
 ELEMENTS = 2**21  # largest array while powers are taken: 16 MiB
+LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
+LARGEST_EXPONENT = 300.0  # nothing is left of a step whose tb is above e^300
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -175,33 +177,37 @@ def chain_error(
 def _integral(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
     """∫ t E[‖A‖² e^{-tB}] dt, (length, query): scores (query, windows), values (query, windows, o), last (query, contexts)."""
     reached = scores[:, chain._edges.flatten() > 0]
+    spread = float((reached.amax(-1) - reached.amin(-1)).max())
+    if spread > LARGEST_SPREAD:
+        raise InvalidArgumentError("z", f"scores that differ by {spread:.4g}", f"at most {LARGEST_SPREAD:g}", "Shrink the queries.")
     low = -math.log(max(lengths)) - LEFT - reached.amax(-1).clamp_min(0.0)
     high = math.log(RIGHT / min(lengths)) - reached.amin(-1)
     count = math.ceil(float((high - low).max()) / STEP) + 1
-    t = torch.exp(low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype))  # (query, node)
-    query = torch.arange(len(t)).repeat_interleave(count)
+    tau = low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
+    query = torch.arange(len(tau)).repeat_interleave(count)
     chunk = max(1, ELEMENTS // ((values.shape[-1] + 2) * chain.contexts**2))
     parts = [
         _second(chain, one, scores[q], values[q], last[q], lengths)
-        for one, q in zip(t.flatten().split(chunk), query.split(chunk), strict=True)
+        for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True)
     ]
-    return STEP * (torch.cat(parts, -1).reshape(-1, *t.shape) * t.square()).sum(-1)
+    return STEP * torch.cat(parts, -1).reshape(-1, *tau.shape).sum(-1)
 
 
-def _second(chain: MarkovChain, t: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
-    """E[‖A‖² e^{-tB}; weighted by the last context], shape (length, t); every argument has a row for each t.
+def _second(chain: MarkovChain, tau: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
+    """t² E[‖A‖² e^{-tB}; weighted by the last context], t = e^τ, shape (length, t); every argument has a row for each t.
 
     Matrices come with their derivatives in the direction of each value and the sum of their second ones, (t, o + 2, n, n); the
     product rule multiplies them.
     """
     n, m, o = chain.contexts, chain.alphabet, values.shape[-1]
-    b = torch.exp(scores)
-    plain = chain.rows.flatten() * torch.exp(-t.unsqueeze(-1) * b)  # (t, windows)
+    b = torch.exp((tau.unsqueeze(-1) + scores).clamp_max(LARGEST_EXPONENT))  # tb, as t alone may overflow
+    plain = chain.rows.flatten() * torch.exp(-b)  # (t, windows)
     a = (b.unsqueeze(-1) * values).mT
     steps = torch.cat([torch.ones_like(b).unsqueeze(1), a, a.square().sum(1, keepdim=True)], 1)  # (t, o + 2, windows)
-    power = scores.new_zeros(len(t), o + 2, n, n)
-    power.scatter_(-1, chain._successors.expand(len(t), o + 2, n, m), (plain.unsqueeze(1) * steps).reshape(len(t), o + 2, n, m))
-    first = scores.new_zeros(len(t), o + 2, 1, n)
+    size = (len(tau), o + 2, n)
+    power = scores.new_zeros(*size, n)
+    power.scatter_(-1, chain._successors.expand(*size, m), (plain.unsqueeze(1) * steps).reshape(*size, m))
+    first = scores.new_zeros(len(tau), o + 2, 1, n)
     first[:, 0, 0] = chain.stationary.flatten()
     state = [first for _ in lengths]
     for bit in range(max(lengths).bit_length()):
@@ -238,9 +244,10 @@ def _tokens(attention: SoftmaxAttention, chain: MarkovChain, z: Any, *, exact: b
 
 
 def _ending(chain: MarkovChain, ending: Any, z: Tensor) -> Tensor:
-    context = torch.as_tensor(ending)
-    if context.is_floating_point() or not 0 <= int(context.min()) <= int(context.max()) < chain.contexts:
-        raise InvalidArgumentError("ending", str(ending), f"numbers of contexts, integers from 0 to {chain.contexts - 1}")
+    context = validation.indices("ending", ending, chain.contexts, "numbers of contexts, ")
+    if validation.broadcast("ending and z", context.shape, z.shape[:-1]) != z.shape[:-1]:
+        given, queries = validation.shape_text(context.shape), validation.shape_text(z.shape[:-1])
+        raise InvalidArgumentError("ending", f"shape {given}", f"a context for each query, shape {queries}")
     if bool((chain.stationary.flatten()[context] == 0).any()):
         raise InvalidArgumentError("ending", str(ending), "contexts of positive stationary probability")
     return context.expand(z.shape[:-1])

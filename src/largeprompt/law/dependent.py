@@ -23,6 +23,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian
 
 SMALLEST = 1e-17  # autocorrelations below this are left out
+MOST_LAGS = 1 << 24  # 128 MiB
 
 
 def effective_length(
@@ -71,25 +72,35 @@ def effective_length(
         share = 2 * (1 - lag / long).clamp_min(0.0)
         grown = torch.exp(q.unsqueeze(-1) * (c - 1))  # e^{q c_k} over e^q
         lagged = share * grown * (c * total + c.square() * size.unsqueeze(-1))
-        return long * (total + size) / (total + size + lagged.sum(-1))
+        variance = total + size + lagged.sum(-1)
+        if bool(((variance <= 0) & (total + size > 0)).any()):
+            least = float((variance / (total + size)).min())
+            raise InvalidArgumentError(
+                "correlation",
+                f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the variance of independent ones",
+                "autocorrelations of a stationary process, which are positive definite",
+                "A single c_1, say, is at most 1/2 in size.",
+            )
+        return long * (total + size) / variance
 
     found = [one(long) for long in lengths]
     return torch.stack(found) if several else found[0]
 
 
-def _autocorrelations(correlation: float | Sequence[float], length: int) -> Tensor:
+def _autocorrelations(correlation: Any, length: int) -> Tensor:
     """c_1, c_2, ... up to the last that matters."""
-    if isinstance(correlation, int | float):
-        phi = float(correlation)
-        if not abs(phi) < 1:
-            raise InvalidArgumentError("correlation", f"{phi:g}", "a number between -1 and 1, or a sequence of autocorrelations")
-        powers = torch.arange(1, length, dtype=torch.float64)
-        c = torch.as_tensor(phi, dtype=torch.float64) ** powers[: 1 + _memory(phi)]
-    else:
-        c = validation.tensor("correlation", list(correlation) or [0.0]).to(torch.float64).flatten()[: max(length - 1, 0)]
-        if bool((c.abs() > 1).any()):
-            raise InvalidArgumentError("correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1")
-    return c
+    c = validation.tensor("correlation", correlation).to(torch.float64)
+    if c.dim() > 1 or (c.dim() == 0 and not abs(float(c)) < 1):
+        given = f"{float(c):g}" if c.dim() == 0 else f"shape {validation.shape_text(c.shape)}"
+        raise InvalidArgumentError("correlation", given, "a number between -1 and 1, or a sequence of autocorrelations")
+    if c.dim() == 0:
+        count = min(length - 1, 1 + _memory(float(c)))
+        if count > MOST_LAGS:
+            raise InvalidArgumentError("correlation", f"{float(c)!r}, which {count} lags matter for", f"at most {MOST_LAGS} lags")
+        return c ** torch.arange(1, count + 1, dtype=torch.float64)
+    if bool((c.abs() > 1).any()):
+        raise InvalidArgumentError("correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1")
+    return c[: length - 1]
 
 
 def _memory(phi: float) -> int:

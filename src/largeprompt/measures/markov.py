@@ -16,6 +16,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.discrete import Discrete
 
 MOST_CONTEXTS = 4096  # matrices of this size are held in memory
+MOST_ENTRIES = 1 << 27  # of the atoms of windows and of paths: 1 GiB
 BLOCK = 256  # steps for which uniform numbers are drawn at once
 
 
@@ -58,9 +59,7 @@ class MarkovChain:
             raise InvalidArgumentError(
                 "transition", f"shape {validation.shape_text(shape)}", "shape (m, ..., m, m), one axis more than the order, m >= 2"
             )
-        if transition[..., 0].numel() > MOST_CONTEXTS:
-            given = f"{shape[-1]} symbols at order {len(shape) - 1}, {transition[..., 0].numel()} contexts"
-            raise InvalidArgumentError("transition", given, f"at most {MOST_CONTEXTS} contexts", "Lower the order or the alphabet.")
+        _check_contexts("transition", shape[-1], len(shape) - 1)
         if transition.device.type != "cpu":
             raise InvalidArgumentError("transition", f"device {transition.device}", "a tensor on the CPU", "Use transition.cpu().")
         object.__setattr__(self, "transition", validation.weights("transition", transition))
@@ -76,6 +75,7 @@ class MarkovChain:
         alphabet = validation.integer("alphabet", alphabet, minimum=2)
         order, concentration = validation.integer("order", order), validation.positive("concentration", concentration)
         validation.generator(generator, torch.device("cpu"))
+        _check_contexts("order", alphabet, order)
         shape = (alphabet,) * (order + 1)
         larger = torch._standard_gamma(torch.full(shape, concentration + 1, dtype=torch.float64), generator=generator)
         uniform = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -112,13 +112,18 @@ class MarkovChain:
         """Law π of the last ``order`` symbols, shape (m,) * order: π P = π for the lifted chain."""
         n = self.contexts
         eye, ones = torch.eye(n, dtype=self.transition.dtype), self.transition.new_ones(n, n)
-        found: Tensor = torch.linalg.solve((eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
+        found = _solved((eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
+        if not float(found.sum()) > 0:
+            raise _falls_apart()
         return (found / found.sum()).reshape(self.transition.shape[:-1])
 
     @functools.cached_property
     def eigenvalues(self) -> Tensor:
         """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,); the first is 1."""
-        found: Tensor = torch.linalg.eigvals(self.matrix)
+        try:
+            found: Tensor = torch.linalg.eigvals(self.matrix)
+        except torch.linalg.LinAlgError:
+            raise _falls_apart() from None
         return found[torch.argsort(found.abs(), descending=True)]
 
     @property
@@ -133,8 +138,12 @@ class MarkovChain:
 
     @property
     def relaxation_time(self) -> float:
-        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten."""
-        return 1 / self.spectral_gap
+        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten; infinite where the gap is below rounding."""
+        try:
+            gap = self.spectral_gap
+        except InvalidArgumentError:  # no eigenvalues: the chain falls apart
+            gap = 0.0
+        return 1 / gap if gap > 0 else math.inf
 
     def lazy(self, holding: float) -> MarkovChain:
         """The chain that repeats its last symbol with probability ``holding`` and else moves as before.
@@ -149,6 +158,7 @@ class MarkovChain:
     def lifted(self, order: int) -> MarkovChain:
         """The same chain as one of a higher order."""
         order = validation.integer("order", order, minimum=self.order)
+        _check_contexts("order", self.alphabet, order)
         return self if order == self.order else MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
 
     def independent(self) -> MarkovChain:
@@ -158,6 +168,7 @@ class MarkovChain:
     def ngram_law(self, k: int) -> Tensor:
         """Probability of each window of k symbols, shape (m,) * k."""
         k = validation.integer("k", k)
+        _check_windows(self.alphabet, k, 1)
         law = self.stationary
         for _ in range(self.order - k):
             law = law.sum(0)
@@ -170,6 +181,8 @@ class MarkovChain:
 
         It is the limit of the empirical measure of the tokens of a long path.
         """
+        k = validation.integer("k", k)
+        _check_windows(self.alphabet, k, k * self.alphabet)
         law = self.ngram_law(k)
         windows = torch.cartesian_prod(*[torch.arange(self.alphabet)] * law.dim()).reshape(-1, law.dim())
         return Discrete(self.tokens(windows, law.dim())[:, 0], (law / law.sum()).flatten())
@@ -249,8 +262,7 @@ class MarkovChain:
     def _fundamental(self) -> Tensor:
         """Z = (I - P + 1π)^{-1}, shape (m^r, m^r)."""
         eye = torch.eye(self.contexts, dtype=self.transition.dtype)
-        inverse: Tensor = torch.linalg.inv(eye - self.matrix + self.stationary.flatten())
-        return inverse
+        return _solved(eye - self.matrix + self.stationary.flatten(), eye)
 
     def _after(self, f: Tensor, g: Tensor, length: float) -> Tensor:
         """:meth:`lagged_covariance` for centred functionals of windows of order + 1 symbols."""
@@ -288,19 +300,10 @@ class MarkovChain:
         return chain, spread(f), spread(g)
 
     def _symbols(self, symbols: Tensor) -> Tensor:
-        symbols = torch.as_tensor(symbols)
-        whole = not (symbols.is_floating_point() or symbols.is_complex() or symbols.dtype == torch.bool)
-        if (
-            not whole
-            or symbols.dim() < 1
-            or (symbols.numel() and not 0 <= int(symbols.min()) <= int(symbols.max()) < self.alphabet)
-        ):
-            raise InvalidArgumentError(
-                "symbols",
-                f"{symbols.dtype}, shape {validation.shape_text(symbols.shape)}",
-                f"integers from 0 to {self.alphabet - 1}",
-            )
-        return symbols.long()
+        found = validation.indices("symbols", symbols, self.alphabet)
+        if found.dim() < 1:
+            raise InvalidArgumentError("symbols", "one number", "paths, shape (..., length)")
+        return found
 
     def _mixing(self) -> Tensor:
         """Contexts of the one closed class, which must have no period; from the graph of possible steps, not from eigenvalues."""
@@ -337,12 +340,49 @@ class MarkovChain:
         return torch.from_numpy(inside)
 
 
+def _check_contexts(name: str, alphabet: int, order: int) -> None:
+    """Refuse a lifted chain that is too large, before anything of its size is made."""
+    if order * math.log(alphabet) > math.log(MOST_CONTEXTS) + 1e-9:
+        given = f"{alphabet} symbols at order {order}, {alphabet}^{order} contexts"
+        raise InvalidArgumentError(name, given, f"at most {MOST_CONTEXTS} contexts", "Lower the order or the alphabet.")
+
+
+def _check_windows(alphabet: int, k: int, entries: int) -> None:
+    """Refuse windows of k symbols, ``entries`` numbers for each, that do not fit into memory."""
+    if k * math.log(alphabet) + math.log(entries) > math.log(MOST_ENTRIES):
+        given = f"{k}, {alphabet}^{k} windows of {entries} numbers each"
+        raise InvalidArgumentError("k", given, f"at most {MOST_ENTRIES} numbers in all", "Take shorter windows.")
+
+
+def _solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """matrix^{-1} right, for matrices that are singular only where the chain falls apart."""
+    try:
+        found: Tensor = torch.linalg.solve(matrix, right)
+    except torch.linalg.LinAlgError:
+        raise _falls_apart() from None
+    if not bool(torch.isfinite(found).all()):
+        raise _falls_apart()
+    return found
+
+
+def _falls_apart() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "transition",
+        "a chain that is reducible up to rounding",
+        "probabilities that let every class be left within 1e15 steps",
+        "Draw it with a larger concentration, or mix in a little of the uniform law.",
+    )
+
+
 def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, generator: torch.Generator) -> Tensor:
     """Stationary paths of several chains of one alphabet and order, drawn together: integers of shape (chain, replica, length)."""
     length, replicas = validation.integer("length", length), validation.integer("replicas", replicas)
     if len({chain.transition.shape for chain in chains}) != 1:
         raise InvalidArgumentError("chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order")
     generator = validation.generator(generator, chains[0].transition.device)
+    if len(chains) * replicas * length > MOST_ENTRIES:
+        given = f"{len(chains) * replicas} paths of {length} symbols"
+        raise InvalidArgumentError("length", given, f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time.")
     m, r, n = chains[0].alphabet, chains[0].order, chains[0].contexts
     rows = torch.cat([chain.rows for chain in chains]).cumsum(-1)
     rows = rows / rows[:, -1:]  # the last is exactly 1, so that a uniform number below 1 never falls on a symbol of probability 0
