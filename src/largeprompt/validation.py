@@ -187,6 +187,20 @@ def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[lis
     return [length(name, entry, allow_infinity=allow_infinity) for entry in entries], several
 
 
+def number(name: str, value: Any, *, minimum: float = -math.inf) -> float:
+    """Return one finite number, of at least ``minimum``, as a float."""
+    allowed = (
+        "one number" if math.isinf(minimum) else "one nonnegative number" if minimum == 0 else f"one number from {minimum:g} on"
+    )
+    found = tensor(name, value)
+    if found.numel() != 1:
+        raise InvalidArgumentError(name, f"shape {shape_text(found.shape)}", allowed)
+    result = float(found)
+    if result < minimum:
+        raise InvalidArgumentError(name, str(result), allowed)
+    return result
+
+
 def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """Return ``value`` as a positive float."""
     try:

@@ -102,13 +102,48 @@ def test_gradient_is_that_of_the_number():
     assert torch.autograd.gradcheck(square, torch.tensor([0.7, 1.3], dtype=F, requires_grad=True), atol=1e-6)
 
 
-def test_bad_input():
-    mu, u = law_of(0, 3, 1), torch.tensor([0.5], dtype=F)
-    with pytest.raises(lp.InvalidArgumentError, match="one Discrete law"):
-        atomic_errors(lp.Rademacher(1), u, [1])
-    with pytest.raises(lp.InvalidArgumentError, match="lengths"):
-        atomic_errors(mu, u, [0])
-    with pytest.raises(lp.InvalidArgumentError, match="lengths"):
-        scalar_error_moments(mu, u, [2.5])
-    with pytest.raises(lp.InvalidArgumentError, match="on the line"):
-        scalar_error_moments(law_of(0, 3, 2), torch.zeros(2, dtype=F), [2])
+@pytest.mark.parametrize("length", [10**10, 10**12, 10**15])
+def test_moments_of_very_long_prompts(length):
+    """The second is that of the other integral; the error is Gaussian in the limit, so that the fourth is three times its square."""
+    mu, u = law_of(3, 4, 1), torch.tensor([0.7], dtype=F)
+    first, second, _, fourth = scalar_error_moments(mu, u, [length])[0]
+    bias, mse, _ = (part[0] for part in atomic_errors(mu, u, [length]))
+    torch.testing.assert_close(second, mse, rtol=1e-10, atol=0)
+    torch.testing.assert_close(first, bias[0], rtol=1e-6, atol=0)
+    assert float(fourth / second**2) == pytest.approx(3.0, rel=1e-6)
+
+
+MU, U = law_of(0, 3, 1), torch.tensor([0.5], dtype=F)
+HALVES, ROWS = torch.tensor([0.5, 0.5], dtype=F), torch.tensor([[1.0], [-1.0]], dtype=F)
+READ = {"scores": HALVES, "probabilities": HALVES, "features": ROWS, "length": 5}
+
+
+def read(**changed):
+    given = READ | changed
+    extra = given.pop("extra", None)
+    return read_out_moments(*given.values(), extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: atomic_errors(lp.Rademacher(1), U, [1]), "one Discrete law"),
+        (lambda: scalar_error_moments(law_of(0, 3, 2), torch.zeros(2, dtype=F), [2]), "on the line"),
+        (lambda: scalar_error_moments(MU, U, [2.5]), "lengths: got 2.5"),
+        (lambda: scalar_error_moments(MU, U, 10), "lengths: got 10"),
+        (lambda: scalar_error_moments(MU, U, [10**16]), "lengths: got 10000"),
+        *((lambda bad=bad: atomic_errors(MU, U, bad), "lengths: got") for bad in ([0], 10, "x", ["x"], [], [math.nan], [math.inf])),
+        *((lambda bad=bad: read(length=bad), "length: got") for bad in (0, math.inf, math.nan, "x", None)),
+        (lambda: read(probabilities=torch.tensor([0.9, 0.9], dtype=F)), "probabilities: got entries that sum to 1.8"),
+        (lambda: read(probabilities=torch.ones(1, dtype=F)), r"probabilities: got shape \(1,\)"),
+        (lambda: read(scores=torch.zeros(3, dtype=F)), r"probabilities: got shape \(2,\)"),
+        (lambda: read(scores="x"), "scores: got str"),
+        (lambda: read(scores=math.nan * HALVES), "scores: got 2 NaN"),
+        (lambda: read(features=HALVES), r"features: got shape \(2,\)"),
+        (lambda: read(features=torch.zeros(3, 2, 1, dtype=F), scores=torch.zeros(4, 2, dtype=F)), "scores, features and extra"),
+        (lambda: read(extra=torch.zeros(3, dtype=F)), r"extra: got shape \(3,\)"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(lp.InvalidArgumentError, match=words):
+        call()

@@ -183,6 +183,9 @@ def test_a_density_of_ones_own():
         (lambda: scalar_prompt(lp.LaplaceLaw(), "far", 10), "tilt: got 'far'"),
         (lambda: scalar_prompt(lp.LaplaceLaw(), 1.0, 1), "lengths: got 1"),
         (lambda: scalar_prompt(lp.LaplaceLaw(), 1.0, []), "lengths: got no lengths"),
+        (lambda: scalar_prompt(lp.LaplaceLaw(), 1.0, 10, center=math.nan), "center: got 1 NaN"),
+        (lambda: scalar_prompt(lp.LaplaceLaw(), 1.0, 10, center="x"), "center: got str"),
+        (lambda: scalar_prompt(lp.LaplaceLaw(), 1.0, 10, center=[1.0, 2.0]), r"center: got shape \(2,\)"),
         (lambda: scalar_prompt(lp.RademacherLaw(), 1.0, 10), "law: got Rademacher"),
     ],
 )

@@ -221,7 +221,7 @@ BAD = {
     "law beyond memory": (lambda: lp.MarkovChain(HALF).ngram_law(10**9), "k: got 1000000000"),
     "paths beyond memory": (lambda: lp.MarkovChain(HALF).sample(10**12, 1, torch.Generator()), "length: got 1 paths of 10000"),
     "text for symbols": (lambda: lp.MarkovChain(HALF).tokens("abc", 1), "symbols: got 'abc'"),
-    "one symbol": (lambda: lp.MarkovChain(HALF).tokens(1, 1), "symbols: got one number"),
+    "symbol alone": (lambda: lp.MarkovChain(HALF).tokens(1, 1), "symbols: got one number"),
     "booleans": (lambda: lp.MarkovChain(HALF).tokens([True, False], 1), "symbols: got torch.bool"),
     "chains that differ": (lambda: sample_chains([chain(2, 1), chain(3, 1)], 5, 1, torch.Generator()), "same alphabet"),
 }

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -79,6 +81,21 @@ def _centred(
     return limit.squeeze(-2), bias, square, (once * squared.sum(-1)).sum(-1)
 
 
+def _real_length(name: str, value: Any) -> float:
+    """A length that need not be whole."""
+    length = validation.number(name, value)
+    if not 1 <= length <= validation.LONGEST:
+        raise InvalidArgumentError(name, f"{length:g}", "a number from 1 to 10^15")
+    return length
+
+
+def _several(value: Any) -> list[Any]:
+    """Lengths as a list, each still to be checked."""
+    if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray | Tensor) or not np.ndim(value) or not len(value):
+        raise InvalidArgumentError("lengths", repr(value), "a sequence of at least one length", "Write [10] for one.")
+    return list(value)
+
+
 def read_out_moments(
     scores: Tensor, probabilities: Tensor, features: Tensor, length: float, *, extra: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -107,7 +124,20 @@ def read_out_moments(
     >>> print(f"{float(mean):.12f} {math.tanh(0.5) / 2:.12f}")
     0.231058578630 0.231058578630
     """
-    limit, bias, square, _ = _centred(scores, probabilities, features, length, extra)
+    scores = validation.last_dimensions("scores", validation.tensor("scores", scores), ("atoms",))
+    count = scores.shape[-1]
+    probabilities = validation.tensor("probabilities", probabilities, like=scores)
+    if probabilities.shape != (count,):
+        given = f"shape {validation.shape_text(probabilities.shape)}"
+        raise InvalidArgumentError("probabilities", given, f"shape ({count},), one for each score")
+    validation.weights("probabilities", probabilities)
+    features = validation.tensor("features", features, like=scores)
+    validation.last_dimensions("features", features, (count, "o"), ": a row for each score")
+    if extra is not None:
+        extra = validation.last_dimensions("extra", validation.tensor("extra", extra, like=scores), (count,), ", as the scores")
+    leading = [scores.shape[:-1], features.shape[:-2], *([] if extra is None else [extra.shape[:-1]])]
+    validation.broadcast("scores, features and extra", *leading)
+    limit, bias, square, _ = _centred(scores, probabilities, features, _real_length("length", length), extra)
     return limit + bias, square + (limit * (2 * bias + limit)).sum(-1)
 
 
@@ -126,11 +156,8 @@ def atomic_errors(mu: Discrete, u: Tensor, lengths: Sequence[float]) -> tuple[Te
         raise InvalidArgumentError("mu", repr(mu), "one Discrete law", "Give a law its Gauss rule: gauss_rule(mu, nodes).")
     u = mu._tilts(u)
     found = []
-    for length in lengths:
-        length = float(length)
-        if not 1 <= length <= 1e15:
-            raise InvalidArgumentError("lengths", f"{length:g}", "lengths from 1 to 1e15")
-        found.append(_centred(u @ mu.atoms.mT, mu.weights, mu.atoms, length)[1:])
+    for length in _several(lengths):
+        found.append(_centred(u @ mu.atoms.mT, mu.weights, mu.atoms, _real_length("lengths", length))[1:])
     bias, mse, collision = (torch.stack([one[i] for one in found]) for i in range(3))
     return bias, mse, collision
 
@@ -152,8 +179,7 @@ def scalar_error_moments(mu: Discrete, u: Tensor, lengths: Sequence[int]) -> Ten
         raise InvalidArgumentError("mu", repr(mu), "one Discrete law on the line")
     u = mu._tilts(u)
     found = []
-    for length in lengths:
-        length = validation.integer("lengths", length)
+    for length in (int(validation.length("lengths", each)) for each in _several(lengths)):
         scores, tau, grown, survival, died, log_phi = _integrands(u @ mu.atoms.mT, mu.weights, length)
         centre = (mu.weights * torch.exp(scores)) @ mu.atoms  # (..., 1)
         c = (mu.atoms[:, 0] - centre).unsqueeze(-2)  # (..., 1, j)
@@ -161,7 +187,7 @@ def scalar_error_moments(mu: Discrete, u: Tensor, lengths: Sequence[int]) -> Ten
         b1 = (torch.where(early, -died, survival) * mu.weights * grown * c).sum(-1)
         bounded = grown.clamp_max(1e4)  # nothing survives beyond
         b2, b3, b4 = ((mu.weights * survival * (bounded * c) ** n).sum(-1) for n in (2, 3, 4))
-        drawn = [math.perm(length, k) * torch.exp(max(length - k, 0) * log_phi) * STEP for k in range(1, 5)]
+        drawn = [float(math.perm(length, k)) * torch.exp(max(length - k, 0) * log_phi) * STEP for k in range(1, 5)]
         integrands = [
             drawn[0] * b1,
             drawn[0] * b2 + drawn[1] * b1**2,

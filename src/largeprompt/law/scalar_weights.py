@@ -237,7 +237,7 @@ def scalar_prompt(
     known = law if isinstance(law, ScalarDensity) else scalar_density(law)
     side = 1.0 if tilt > 0 else -1.0
     known = known if side > 0 else known.mirrored()
-    return _integrate(known, size, side, np.array(found), float(center), extremes)
+    return _integrate(known, size, side, np.array(found), validation.number("center", center), extremes)
 
 
 def _integrate(law: ScalarDensity, tilt: float, side: float, lengths: Array, center: float, extremes: bool) -> ScalarPrompt:
