@@ -104,7 +104,7 @@ def test_gradient_is_that_of_the_number():
 
 @pytest.mark.parametrize("length", [10**10, 10**12, 10**15])
 def test_moments_of_very_long_prompts(length):
-    """The second is that of the other integral; the error is Gaussian in the limit, so that the fourth is three times its square."""
+    """The second is that of the other integral; the error is Gaussian in the limit: the fourth is three times its square."""
     mu, u = law_of(3, 4, 1), torch.tensor([0.7], dtype=F)
     first, second, _, fourth = scalar_error_moments(mu, u, [length])[0]
     bias, mse, _ = (part[0] for part in atomic_errors(mu, u, [length]))

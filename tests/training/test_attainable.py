@@ -102,3 +102,8 @@ def test_radial_queries_have_the_moments_of_their_law():
 def test_bad_length_is_named(call):
     with pytest.raises(lp.InvalidArgumentError, match="length"):
         call(isotropic(2), 0)
+
+
+def test_another_task_is_named():
+    with pytest.raises(lp.InvalidArgumentError, match="task: got 'x'"):
+        lp.long_prompt_constants("x")

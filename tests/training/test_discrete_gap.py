@@ -201,6 +201,17 @@ def test_mean_lag_is_the_mean_age(beta):
         )
 
 
+def test_defaults_are_those_of_one_optimiser():
+    """Where the gradient vanishes ε matters: the flow with memory has Adam's own unless told otherwise."""
+    start, options = layer(), {"step_size": 0.01, "times": [0.0, 0.5], **BLOCK}
+    told, left, wide = (
+        adam_flow(TASK, start, 20, 0.5, **options | extra).parameters[-1] for extra in ({"epsilon": 1e-8}, {}, {"epsilon": 1e-3})
+    )
+    assert torch.equal(told, left)
+    assert not torch.equal(left, wide)
+    assert adam_flow(TASK, start, 20, 0.1, **BLOCK).config["epsilon"] == 1e-6
+
+
 GENERATOR = torch.Generator()
 
 

@@ -89,6 +89,8 @@ def test_long_prompts_keep_their_digits():
         ((5, (1.5,)), {}, "ratios"),
         ((5, (1.0, -0.5)), {"odd": True}, "ratios"),
         ((5, (1.0, -0.5)), {"largest": 20.0}, "largest"),
+        ((5, (1.0,)), {"largest": "x"}, "largest: got str"),
+        ((5, (1.0,)), {"largest": math.nan}, "largest"),
     ],
 )
 def test_bad_input_is_named(arguments, options, name):

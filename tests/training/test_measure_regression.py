@@ -108,6 +108,14 @@ def test_blocks_are_kept_by_the_flow():
     assert float(in_u[:2, :2].abs().max()) > 1e-3
 
 
+def test_numbers_and_batches_of_one_part_broadcast():
+    task, several = lp.MeasureRegression(lp.Rademacher(2), PRIOR, 0.1), torch.tensor([0.5, 1.0], dtype=F)
+    for length in (7, math.inf):
+        each = torch.stack([task.block_risk(A, b, length) for b in several])
+        torch.testing.assert_close(task.block_risk(A, several, length), each)
+        torch.testing.assert_close(task.block_risk(A, 1.0, length), each[1])
+
+
 def test_bad_input():
     with pytest.raises(lp.InvalidArgumentError, match="inputs"):
         lp.MeasureRegression(torch.eye(2), EYE, 0.1)
@@ -120,6 +128,17 @@ def test_bad_input():
     task = lp.MeasureRegression(lp.Rademacher(2), EYE, 0.1)
     with pytest.raises(lp.InvalidArgumentError, match="length"):
         task.block_risk(A, B, 0)
+    for arguments, words in (
+        ((A, "x"), "b: got str"),
+        (("x", B), "A: got str"),
+        ((A[:1], B), r"A: got shape \(1, 2\)"),
+        ((torch.zeros(3, 2, 2, dtype=F), torch.zeros(2, dtype=F)), "A and b: got"),
+    ):
+        for length in (10, math.inf):
+            with pytest.raises(lp.InvalidArgumentError, match=words):
+                task.block_risk(*arguments, length)
+    with pytest.raises(lp.InvalidArgumentError, match="queries"):
+        task.block_risk(A, B, queries=lp.gauss_rule(lp.Rademacher(1)))
     with pytest.raises(lp.InvalidArgumentError, match="attention"):
         task.limit_risk(lp.SoftmaxAttention(EYE, EYE))
     with pytest.raises(lp.InvalidArgumentError, match="steps"):

@@ -7,6 +7,7 @@ import torch
 
 import largeprompt as lp
 from largeprompt.experiments.heavytail_training import prompts, read
+from largeprompt.training import RiskError
 from largeprompt.training.scalar_regression import ScalarRegression
 
 F = torch.float64
@@ -84,6 +85,27 @@ def test_refused():
     ):
         with pytest.raises(lp.InvalidArgumentError, match=words):
             build()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((-0.5, 0.5, 0.1, 5), "a: got -0.5"),
+        ((1e-5, 0.5, 0.1, 5), "a: got 1e-05"),
+        ((0.5, math.nan, 0.1, 5), "b: got 1 NaN"),
+        ((0.5, "x", 0.1, 5), "b: got str"),
+        ((0.5, 0.5, 0.0, 5), "step_size: got 0"),
+        ((0.5, 0.5, 0.1, 2.5), "steps: got 2.5"),
+    ],
+)
+def test_bad_descent(gaussian, arguments, words):
+    with pytest.raises(lp.InvalidArgumentError, match=words):
+        gaussian.descend(*arguments)
+
+
+def test_a_step_that_is_too_large_is_told(gaussian):
+    with pytest.raises(RiskError, match="diverged at step"):
+        gaussian.descend(0.5, 0.5, 100.0, 200)
 
 
 def test_a_is_kept_in_the_table(gaussian):

@@ -122,7 +122,7 @@ class MarkovChain:
         """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,); the first is 1."""
         try:
             found: Tensor = torch.linalg.eigvals(self.matrix)
-        except torch.linalg.LinAlgError:
+        except RuntimeError:  # LinAlgError
             raise _falls_apart() from None
         return found[torch.argsort(found.abs(), descending=True)]
 
@@ -358,7 +358,7 @@ def _solved(matrix: Tensor, right: Tensor) -> Tensor:
     """matrix^{-1} right, for matrices that are singular only where the chain falls apart."""
     try:
         found: Tensor = torch.linalg.solve(matrix, right)
-    except torch.linalg.LinAlgError:
+    except RuntimeError:  # LinAlgError
         raise _falls_apart() from None
     if not bool(torch.isfinite(found).all()):
         raise _falls_apart()

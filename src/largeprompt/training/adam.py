@@ -20,7 +20,8 @@ from largeprompt.training.risk import RiskError
 from largeprompt.training.task import Task
 from largeprompt.training.trajectory import Trajectory
 
-BETAS = (0.9, 0.999)  # the defaults of torch.optim.Adam
+BETAS, EPSILON = (0.9, 0.999), 1e-8  # the defaults of torch.optim.Adam
+SMOOTHING = 1e-6  # ε of the sign flow, which is stiff below
 TINY = 1e-6  # gradients below this need not be told apart
 LARGEST_STEP = 0.05  # of the sign flow, so that its solver does not leap over a change of sign
 
@@ -33,7 +34,7 @@ def adam_descent(
     steps: int,
     *,
     betas: tuple[float, float] = BETAS,
-    epsilon: float = 1e-8,
+    epsilon: float = EPSILON,
     parametrisation: Kind | Parametrisation = "full",
     record: int = 201,
     points: int = 4096,
@@ -75,7 +76,7 @@ def adam_flow(
     *,
     step_size: float | None = None,
     betas: tuple[float, float] = BETAS,
-    epsilon: float = 1e-6,
+    epsilon: float | None = None,
     parametrisation: Kind | Parametrisation = "full",
     times: Any = None,
     tolerance: float = 1e-7,
@@ -94,8 +95,8 @@ def adam_flow(
     step_size
         η of the flow with memory; None for the sign flow.
     epsilon
-        Smooths the sign flow where an entry of the gradient stays at 0 while others move (it slides along ∂R = 0); the end point
-        moves by some ten times ε.
+        ε; Adam's own 1e-8 where a step size is given, 1e-6 for the sign flow, which it smooths where an entry of the gradient
+        stays at 0 while others move (it slides along ∂R = 0): the end point moves by some ten times ε.
 
     Examples
     --------
@@ -109,6 +110,8 @@ def adam_flow(
     """
     from scipy.integrate import BDF, Radau, solve_ivp
 
+    if epsilon is None:
+        epsilon = SMOOTHING if step_size is None else EPSILON
     until, epsilon = validation.positive("until", until), validation.positive("epsilon", epsilon)
     tolerance = validation.positive("tolerance", tolerance)
     length = validation.length("length", length, allow_infinity=True)

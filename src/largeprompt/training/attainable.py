@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.derivatives import layer_derivatives
 from largeprompt.training.regression import LinearRegression
 from largeprompt.training.risk import RiskError, context_risk
@@ -89,6 +90,8 @@ def long_prompt_constants(task: LinearRegression) -> LongPromptConstants:
     """
     from scipy.optimize import minimize_scalar
 
+    if not isinstance(task, LinearRegression):
+        raise InvalidArgumentError("task", repr(task), "a LinearRegression")
     sigma, prior, query = task.covariance, task.prior_covariance, task.query_covariance
     assert isinstance(query, Tensor)  # made one by the task
     values, vectors = torch.linalg.eigh(query)

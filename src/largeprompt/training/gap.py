@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.training.flow import Array, _report_times, build
-from largeprompt.training.linearised import LinearisedFlow, linearised_flow
+from largeprompt.training.linearised import FlowOptions, LinearisedFlow, linearised_flow
 from largeprompt.training.objective import Kind, make_objective
 from largeprompt.training.parameters import Parametrisation
 from largeprompt.training.task import Task
@@ -72,13 +72,7 @@ def descent_gap(
     attention: Attention,
     length: float,
     until: float,
-    *,
-    parametrisation: Kind | Parametrisation = "full",
-    times: Any = None,
-    resolution: float = 0.25,
-    tolerance: float = 1e-9,
-    points: int = 4096,
-    seed: int = 0,
+    **options: Unpack[FlowOptions],
 ) -> DescentGap:
     """The gap between gradient descent and gradient flow to first order in the step size, without a step of descent.
 
@@ -88,8 +82,9 @@ def descent_gap(
     ----------
     length
         One length, or ``math.inf``.
-    resolution
-        Largest product of a time step of the solver with an eigenvalue of the Hessian; its error is of fourth order in it.
+    options
+        ``parametrisation``, ``times``, ``tolerance``, ``points`` and ``seed`` as for :func:`gradient_flow`, and ``resolution``
+        (0.25), the largest product of a time step of the solver with an eigenvalue of the Hessian; its error is of fourth order.
 
     Examples
     --------
@@ -103,19 +98,7 @@ def descent_gap(
     >>> print(f"{float(measured):.4f}")
     0.0937
     """
-    line = linearised_flow(
-        task,
-        attention,
-        length,
-        until,
-        parametrisation=parametrisation,
-        times=times,
-        resolution=resolution,
-        tolerance=tolerance,
-        points=points,
-        seed=seed,
-    )
-    return gap_of(line)
+    return gap_of(linearised_flow(task, attention, length, until, **options))
 
 
 def gap_of(line: LinearisedFlow) -> DescentGap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -86,6 +86,17 @@ class LinearisedFlow:
         for k, step in enumerate(whole):
             states.append(step @ states[-1] @ step.mT + added[..., k, :, :])
         return torch.stack(states, -3)
+
+
+class FlowOptions(TypedDict, total=False):
+    """What :func:`linearised_flow` takes besides the task, for functions that hand it on."""
+
+    parametrisation: Kind | Parametrisation
+    times: Any
+    resolution: float
+    tolerance: float
+    points: int
+    seed: int
 
 
 def linearised_flow(

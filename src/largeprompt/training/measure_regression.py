@@ -99,9 +99,7 @@ class MeasureRegression:
             raise InvalidArgumentError("inputs", repr(self.inputs), "one Measure in float64")
         prior = validation.tensor("prior_covariance", self.prior_covariance).to(F)
         validation.last_dimensions("prior_covariance", prior, (self.dim, self.dim), ", as the inputs")
-        noise = float(validation.tensor("noise_variance", self.noise_variance))
-        if noise < 0:
-            raise InvalidArgumentError("noise_variance", str(noise), "a nonnegative number")
+        noise = validation.number("noise_variance", self.noise_variance, minimum=0)
         object.__setattr__(self, "prior_covariance", validation.covariance("prior_covariance", prior))
         object.__setattr__(self, "noise_variance", noise)
         rule = gauss_rule(self.inputs, NODES) if self.rule is None else self.rule
@@ -148,7 +146,10 @@ class MeasureRegression:
         law has symmetries, fewer do.
         """
         length = validation.length("length", length, allow_infinity=True)
+        A, b = self._block(A, b)
         asked = self._atoms if queries is None else queries
+        if not isinstance(asked, Discrete) or asked.batch_shape or asked.dim != self.dim:
+            raise InvalidArgumentError("queries", repr(asked), f"one Discrete law on R^{self.dim}, as the inputs")
         x, share = asked.atoms, asked.weights
         u = x @ A.mT  # (..., q, d)
         if math.isinf(length):
@@ -160,6 +161,14 @@ class MeasureRegression:
             extra = (b.square() * self.noise_variance)[..., None, None].expand(*u.shape[:-1], len(tokens))
             square = read_out_moments(u @ tokens.mT, mass, features, length, extra=extra)[1]
         return ((square * share).sum(-1) + self.noise_variance) / 2
+
+    def _block(self, A: Any, b: Any) -> tuple[Tensor, Tensor]:
+        """A (..., d, d) and b (...), checked and of one batch shape."""
+        d, like = self.dim, self.prior_covariance
+        A = validation.last_dimensions("A", validation.tensor("A", A, like=like), (d, d), ", as the inputs")
+        b = validation.tensor("b", b, like=like)
+        batch = validation.broadcast("A and b", A.shape[:-2], b.shape)
+        return A.expand(*batch, d, d), b.expand(batch)
 
     def prompt_risk(self, A: Tensor, b: Tensor, tokens: Tensor, queries: Tensor, weights: Tensor | None = None) -> Tensor:
         """Mean risk over drawn prompts, w and the noise averaged out, shape (...).
@@ -175,6 +184,7 @@ class MeasureRegression:
         weights
             Shares of the prompts, shape (prompt,); equal when left out.
         """
+        A, b = self._block(A, b)
         u = queries @ A.mT
         scores = (tokens @ u.unsqueeze(-1)).squeeze(-1)
         softmax = torch.softmax(scores, -1)

@@ -69,10 +69,9 @@ class MarkedOutliers(Task):
         if not isinstance(self.regression, LinearRegression):
             raise InvalidArgumentError("regression", type(self.regression).__name__, "a LinearRegression")
         for name, most in (("probability", 1.0), ("variance", math.inf)):
-            value = float(validation.tensor(name, getattr(self, name)))
-            if not 0 <= value < most:
-                allowed = "a number from 0 to 1, 1 excluded" if most == 1 else "a nonnegative number"
-                raise InvalidArgumentError(name, str(value), allowed)
+            value = validation.number(name, getattr(self, name), minimum=0)
+            if not value < most:
+                raise InvalidArgumentError(name, str(value), "a number from 0 to 1, 1 excluded")
             object.__setattr__(self, name, value)
 
     @property
@@ -99,8 +98,10 @@ class MarkedOutliers(Task):
         d = self.dim
         U, V = torch.zeros(d + 2, d + 2, dtype=torch.float64), torch.zeros(1, d + 2, dtype=torch.float64)
         matrix = validation.tensor("A", A)
+        if matrix.dim() and matrix.shape != (d, d):
+            raise InvalidArgumentError("A", f"shape {validation.shape_text(matrix.shape)}", f"a number, or shape ({d}, {d})")
         U[:d, :d] = matrix if matrix.dim() else matrix * torch.eye(d, dtype=torch.float64)
-        U[d + 1, d + 1], V[0, d] = -mark, read_out
+        U[d + 1, d + 1], V[0, d] = -validation.number("mark", mark), validation.number("read_out", read_out)
         return SoftmaxAttention(U, V) if kind == "softmax" else LinearAttention(U, V)
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

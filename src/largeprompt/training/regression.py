@@ -83,9 +83,7 @@ class LinearRegression(GaussianTask):
             value = covariance if value is None else validation.tensor(name, value, like=covariance)
             validation.last_dimensions(name, value, (dim, dim), ", as covariance")
             object.__setattr__(self, name, validation.covariance(name, value))
-        noise = float(validation.tensor("noise_variance", self.noise_variance))
-        if noise < 0:
-            raise InvalidArgumentError("noise_variance", str(noise), "a nonnegative number")
+        noise = validation.number("noise_variance", self.noise_variance, minimum=0)
         object.__setattr__(self, "covariance", covariance)
         object.__setattr__(self, "noise_variance", noise)
 

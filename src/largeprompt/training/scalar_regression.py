@@ -25,6 +25,8 @@ from largeprompt.errors import InvalidArgumentError, NoMomentError
 from largeprompt.law import scalar_prompt
 from largeprompt.law.density import ScalarDensity, scalar_density
 from largeprompt.measures import LaplaceLaw, StudentTLaw
+from largeprompt.training.flow import BLOW_UP
+from largeprompt.training.risk import RiskError
 
 Array = NDArray[np.float64]
 TILTS = np.concatenate([np.logspace(-3, -1.5, 4), np.logspace(-1.25, 1.25, 20), np.logspace(1.5, 4, 7)])  # spline good to 1e-5
@@ -139,11 +141,20 @@ class ScalarRegression:
         return ScalarOptimum(a, float(p / q), float(self.risk(a, p / q)))
 
     def descend(self, a: float, b: float, step_size: float, steps: int) -> ScalarOptimum:
-        """Gradient descent on the exact risk from (a, b) > 0."""
-        for _ in range(steps):
+        """Gradient descent on the exact risk from a > 0, which stays within 0.001 to 100, and b.
+
+        Raises :class:`RiskError` where the step size is too large, as the risk blows up.
+        """
+        b, step_size = validation.number("b", b), validation.positive("step_size", step_size)
+        steps = validation.integer("steps", steps, minimum=0)
+        a = validation.positive("a", a)
+        largest = BLOW_UP * max(1.0, float(self.risk(a, b)))
+        for step in range(1, steps + 1):
             log_a = math.log(a)
             p, q = np.exp(self._curves(log_a))
             slope_p, slope_q = np.array([p, q]) * self._curves(log_a, 1) / a
             a, b = a - step_size * (-b * slope_p + b**2 * slope_q / 2), b - step_size * (-p + b * q)
             a = min(max(a, STRENGTHS[0]), STRENGTHS[-1])
+            if not b * b * q <= largest:
+                raise RiskError(f"descend: diverged at step {step}: the step size {step_size:g} is too large.")
         return ScalarOptimum(float(a), float(b), float(self.risk(a, b)))

@@ -57,10 +57,7 @@ class ShiftedRegression:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", validation.integer("dim", self.dim))
         for name in ("shift_variance", "noise_variance"):
-            value = float(validation.tensor(name, getattr(self, name)))
-            if value < 0:
-                raise InvalidArgumentError(name, str(value), "a nonnegative number")
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, validation.number(name, getattr(self, name), minimum=0))
 
     def linear_optimum(self, length: Any = math.inf) -> float:
         """Least risk of linear attention over all of its parameters, in closed form.

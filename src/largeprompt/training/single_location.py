@@ -75,10 +75,7 @@ class SingleLocationRegression(Task):
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", validation.integer("dim", self.dim, minimum=2))
         for name in ("spike", "noise_variance"):
-            value = float(validation.tensor(name, getattr(self, name)))
-            if value < 0:
-                raise InvalidArgumentError(name, str(value), "a nonnegative number")
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, validation.number(name, getattr(self, name), minimum=0))
 
     @property
     def token_dim(self) -> int:
@@ -96,7 +93,7 @@ class SingleLocationRegression(Task):
         """The layer with u = βk* and v = b v*, ``tilt`` β and ``read_out`` b."""
         _check_kind(kind, ("softmax", "linear"))
         U, V = torch.zeros(self.dim, self.dim, dtype=torch.float64), torch.zeros(1, self.dim, dtype=torch.float64)
-        U[0, 0], V[0, 1] = tilt, read_out
+        U[0, 0], V[0, 1] = validation.number("tilt", tilt), validation.number("read_out", read_out)
         return SoftmaxAttention(U, V) if kind == "softmax" else LinearAttention(U, V)
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
