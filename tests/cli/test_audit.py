@@ -81,7 +81,7 @@ def test_dataset_has_the_names_of_the_design(audited):
 
 
 def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
-    result, out = audited
+    _, out = audited
     texts = ("--text", place / "long.txt", "--text", place / "short.txt")
     (path,) = out.glob("*/dataset.nc")
     before = path.stat().st_mtime_ns

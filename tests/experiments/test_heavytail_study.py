@@ -11,8 +11,10 @@ import xarray as xr
 
 import largeprompt as lp
 from largeprompt.experiments.heavytail import HeavyTailConfig, asymptote, cells, compute, ideal_tail_index, rule_of_thumb, target
-from largeprompt.experiments.heavytail_verdicts import allowed_distance, crossing, lasting_length
+from largeprompt.experiments.heavytail_verdicts import allowed_distance, crossing, first_length
 from largeprompt.experiments.registry import study
+from largeprompt.law import scalar_prompt
+from largeprompt.measures import StudentT, StudentTLaw
 from largeprompt.report.figures.catalogue import figures
 from largeprompt.training import scalar_regression
 
@@ -66,7 +68,7 @@ def test_verdicts_of_the_small_setting():
     }
     assert {words: find(data, words).outcome for words in expected} == expected
     assert find(data, "same variance describe").control
-    assert {verdict.claim for verdict in outcomes(data).values()} == {"N3", "C3", "C5"}
+    assert {verdict.claim for verdict in outcomes(data).values()} == {"N3"}
 
 
 def doctored(**changes):
@@ -148,12 +150,30 @@ def test_crossing_finds_the_level():
     assert math.isinf(crossing(df, np.full(30, 3.0)))
 
 
-def test_breakdown_and_lasting_length_are_inverse():
-    data = dataset()
-    for length in (1e4, 1e6):
-        df = float(data.breakdown.sel(breakdown_tilt=1.0, grid=length))
-        assert math.log(lasting_length(data, 1.0, df)) == pytest.approx(math.log(length), rel=0.05)
-    assert lasting_length(data, 1.0, 3.0) < lasting_length(data, 1.0, 10.0)
+def test_breakdown_and_lasting_length_are_exact_and_inverse():
+    data = dataset().sel(breakdown_tilt=1.0)
+    gaussian = StudentTLaw(math.inf, 1.0)
+
+    def ratio(df, length):
+        return float(
+            (
+                scalar_prompt(StudentT(1, df).law, 1.0, [length]).participation
+                / scalar_prompt(gaussian, 1.0, [length]).participation
+            )[0]
+        )
+
+    for length in (100, 10**6):
+        assert ratio(float(data.breakdown.sel(grid=length)), length) == pytest.approx(2.0, abs=1e-4)
+    for df, length in zip(data.lasting_df.values, data.lasting.values, strict=True):
+        assert ratio(float(df), int(length)) == pytest.approx(2.0, abs=0.02 if length > 100 else 0.1)
+    assert (np.diff(data.lasting.values) > 0).all()
+
+
+def test_first_length_is_the_first_that_passes():
+    lengths = [10, 100, 1000, 10**6]
+    assert first_length(lambda at: np.array(at) / 150, lengths) == 300
+    assert first_length(lambda at: np.array(at) / 1e5, lengths) == pytest.approx(2e5, rel=1e-3)
+    assert first_length(lambda at: np.zeros(len(at)), lengths) == math.inf
 
 
 def test_asymptotes_meet_the_exact_curves():

@@ -1,6 +1,7 @@
 """The study of tokens that are not Gaussian, in a small setting: its numbers, its rules, its figures."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -61,8 +62,12 @@ def test_controls_fail_and_the_rest_holds(data, judged):
     assert [verdict.outcome for verdict in found if verdict.control] == ["fails"] * 3
     assert {verdict.claim for verdict in found} == {"N1", "C5"}
     assert not any("nan" in verdict.measured for verdict in found)
-    assert {verdict.outcome for verdict in found if not verdict.control} <= {"holds", "holds in part"}
-    assert find(judged, "give back the base theory").outcome == "holds"
+    few = ("flows on drawn prompts agree", "training on Gaussian inputs give back")  # a handful of sets of prompts tells too little
+    assert [find(judged, words).outcome for words in few] == ["undecided"] * 2
+    many = data.assign_attrs(config=json.dumps(json.loads(data.attrs["config"]) | {"sets": 1000}))
+    assert [find(STUDY.verdicts(many), words).outcome for words in few] == ["holds"] * 2
+    rest = {verdict.outcome for verdict in found if not verdict.control and not any(words in verdict.asked for words in few)}
+    assert rest <= {"holds", "holds in part"}
     assert find(judged, "tilt limit of their law").outcome == "holds in part"  # one pair needs longer prompts
     without = STUDY.verdicts(data.drop_sel(family="skew"))
     assert find(without, "tilt limit of their law").outcome == "holds"

@@ -47,7 +47,8 @@ class DepthConfig:
     normalised_scales: tuple[str, ...] = ("1",)
     normalised_score_variance: float = 0.5
     normalised_lengths: tuple[int, ...] = (128, 512, 2048)
-    reference: int = 4096
+    reference: int = 2048
+    scrambles: int = 4
     control_lengths: tuple[int, ...] = (4, 16, 64, 256)
     control_replicas: int = 2000
     probes: int = 16
@@ -222,10 +223,15 @@ def _normalised(config: DepthConfig, name: str, generator: torch.Generator, prog
     limit = deep_limit(stack, mu)
     plain = deep_limit(make_stack(case, mu, config.layers, config.seed), mu)
     relative = sizes(limit)[0]
-    progress(f"{name}: {config.reference} Sobol points")
-    far, bent = _reference(stack, limit, sobol_points(mu, config.reference, config.seed))
-    near, _ = _reference(stack, limit, sobol_points(mu, config.reference // 2, config.seed + 1))
-    level = (2 * far - near) / relative  # the part that falls like 1/points goes
+    progress(f"{name}: {config.scrambles} times {config.reference} Sobol points")
+    draws, bends = [], []
+    for scramble in range(config.scrambles):
+        far, bent = _reference(stack, limit, sobol_points(mu, config.reference, config.seed + 2 * scramble))
+        near, _ = _reference(stack, limit, sobol_points(mu, config.reference // 2, config.seed + 2 * scramble + 1))
+        draws.append((2 * far - near) / relative)  # the part that falls like 1/points goes
+        bends.append(bent)
+    level, bent = np.mean(draws, 0), np.mean(bends, 0)
+    level_error = np.std(draws, 0, ddof=1) / math.sqrt(config.scrambles)
     rows = []
     for length in config.normalised_lengths:
         progress(f"{name}: L = {length}")
@@ -241,6 +247,7 @@ def _normalised(config: DepthConfig, name: str, generator: torch.Generator, prog
     return xr.Dataset(
         {
             "level": (line, level[None], {"long_name": "relative squared error at infinite length, predicted"}),
+            "level_error": (line, level_error[None], {"long_name": "standard error over scrambles of the points"}),
             "measured_level": (line, (weights @ error)[None], {"long_name": "intercept of the error in 1/L"}),
             "measured_level_error": (line, np.sqrt(weights**2 @ spread**2)[None]),
             "normalised_error": (("normalised", "normalised_length", "layer"), error[None]),
@@ -340,7 +347,7 @@ STUDY = Study(
         normalised_dims=(4, 16),
         normalised_scales=("1",),
         normalised_lengths=(64, 256, 512),
-        reference=512,
+        reference=256,
         control_lengths=(4, 64),
         control_replicas=300,
     ),

@@ -194,20 +194,27 @@ def _breaking(data: xr.Dataset) -> Verdict:
     )
 
 
+def _root(squares: xr.DataArray, errors: xr.DataArray) -> tuple[str, bool]:
+    """Root of the mean over layers with its error, in words, and whether it is told from 0."""
+    square, error = float(squares.mean()), float(errors.mean())
+    root = math.sqrt(max(square, 0.0))
+    known = square > 3 * error
+    return (f"{root:.3f} ± {error / (2 * root):.3f}" if known else f"below {math.sqrt(root**2 + 3 * error):.3f}"), known
+
+
 def _level(data: xr.Dataset) -> Verdict:
     part = data.isel(layer=slice(1, None))
     off = abs(part.measured_level - part.level)
     limit = allowed(off.size)
-    room = LEVEL_WITHIN * part.level.clip(min=0) + limit * part.measured_level_error
+    spread = np.hypot(part.measured_level_error, part.level_error)
+    room = LEVEL_WITHIN * part.level.clip(min=0) + limit * spread
     # over layers, per stack: mean level and the mean of what was measured; layers are correlated, so their errors are added
     texts, resolved = [], []
     for i in range(part.sizes["normalised"]):
         one = part.isel(normalised=i)
-        level, found, error = (float(one[name].mean()) for name in ("level", "measured_level", "measured_level_error"))
-        root = math.sqrt(max(found, 0.0))
-        resolved.append(found > 3 * error)
-        shown = f"{root:.3f} ± {error / (2 * root):.3f}" if resolved[-1] else f"below {math.sqrt(root**2 + 3 * error):.3f}"
-        texts.append(f"{one.kind.values!s} d = {int(one.dim)}: {math.sqrt(max(level, 0.0)):.3f}, {shown}")
+        told, known = zip(*(_root(one[name], one[f"{name}_error"]) for name in ("level", "measured_level")), strict=True)
+        resolved.append(all(known))
+        texts.append(f"{one.kind.values!s} d = {int(one.dim)}: {told[0]}, {told[1]}")
     return Verdict(
         "Q2",
         "With normalisation, does the error of the closure stop falling with L at the predicted level?",

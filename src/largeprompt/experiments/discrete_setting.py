@@ -48,9 +48,9 @@ class DiscreteConfig:
         (0.025, 32, 256),
         (0.0125, 32, 128),
     )
-    wander_until: float = 30.0
+    wander_until: float = 20.0
     wander_cases: tuple[str, ...] = ("softmax 30", "softmax 100", "linear 30")
-    wander_batch: tuple[float, int, int] = (0.04, 64, 64)
+    wander_batch: tuple[float, int, int] = (0.04, 64, 128)
     noise_prompts: int = 2**17
     sgd_points: int = 2**14
     adam_lengths: tuple[float, ...] = (1000, math.inf)

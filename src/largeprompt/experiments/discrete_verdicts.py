@@ -147,7 +147,7 @@ def _edge(data: xr.Dataset) -> Verdict:
     below = stayed & (limit > 1.01 * end)
     beyond = stayed & (limit < 0.99 * end)
     reached = float(abs(data.large_sharpness / end - 1).where(below).max())
-    above = (data.large_sharpness / limit - 1).where(beyond & (data.large_step < 1.5 * data.stable_step)).max("multiple")
+    above = abs(data.large_sharpness / limit - 1).where(beyond & (data.large_step < 1.5 * data.stable_step)).max("multiple")
     excess, finite = float(above.max()), np.flatnonzero(np.isfinite(data.length.values))
     longest = data.isel(length=int(finite[-1]))
     path = data.stable_step / data.path_stable_step
@@ -159,7 +159,7 @@ def _edge(data: xr.Dataset) -> Verdict:
         "From the start, do steps above 2/λ_max of the end point stop where the sharpness is 2/η?",
         "holds" if excess < HOVERS else "holds in part" if float(above[int(finite[-1])]) < HOVERS else "fails",
         f"Steps below it end within {reached:.1%} of the flow's own sharpness; steps up to 1.5 times it end with a mean sharpness "
-        f"at most {', '.join(f'{float(x):+.1%}' for x in above)} above 2/η (L = {_names(data.length)}), on flatter and, at "
+        f"within {', '.join(f'{float(x):.1%}' for x in above)} of 2/η (L = {_names(data.length)}), on flatter and, at "
         f"finite L, worse layers. At L = {float(longest.length):g} it stays "
         f"within {float(held.max()):.1%} of 2/η for steps from 1.05 to 2.5 times it. Along the flow the sharpness exceeds its end "
         f"value by up to a factor {float(path[worst]):.2f} (L = {_names(data.length[worst : worst + 1])}).",
@@ -197,8 +197,7 @@ def _spread(data: xr.Dataset) -> Verdict:
         "fails" if float(score.max()) > allowed else "holds" if sharp else "undecided",
         f"For η/B <= {SMALL_NOISE:g} tr Cov lies within {float(score.max()):.1f} standard errors of the law ({score.size} "
         f"settings, {allowed:.1f} allowed, false alarms in {FALSE_ALARM:g} of runs). Over all settings measured over predicted is "
-        f"{a:.3f} ± {a_error:.3f} + ({c:.0f} ± {c_error:.0f}) η/B, so that the law is good to 10 % up to η/B = "
-        f"{0.1 / max(abs(c), 1e-9):.1g}.",
+        f"{a:.3f} ± {a_error:.3f} + ({c:.0f} ± {c_error:.0f}) η/B.",
     )
 
 
@@ -276,6 +275,7 @@ def _wander(data: xr.Dataset) -> Verdict:
     late = part.isel(wander_time=[part.sizes["wander_time"] // 2, -1])
     score = float((abs(late.wander - late.predicted_wander) / late.wander_error).max())
     allowed = float(norm.isf(FALSE_ALARM / (2 * late.wander.size)))
+    sharp = float((abs(late.wander - late.free_wander) / late.wander_error).max()) > allowed  # told from a free walk
     end = part.isel(wander_time=-1)
     text = "; ".join(
         f"{case}: {float(one.wander):.3g} ± {float(one.wander_error):.1g}, predicted {float(one.predicted_wander):.3g}, "
@@ -285,7 +285,7 @@ def _wander(data: xr.Dataset) -> Verdict:
     return Verdict(
         "N2",
         "Does softmax SGD wander along the slow direction, in ‖V‖² - ‖U‖², as predicted?",
-        "holds" if score <= allowed else "fails",
+        "fails" if score > allowed else "holds" if sharp else "undecided",
         f"Variance between runs at t = {float(data.wander_time[-1]):g}: {text}. Within {score:.1f} standard errors, "
         f"{allowed:.1f} allowed.",
     )
@@ -383,13 +383,14 @@ def _authors(data: xr.Dataset) -> Verdict:
     end = data.isel(paper_step=-1)
     score = float(abs(end.paper_spread - end.paper_predicted) / end.paper_spread_error)
     allowed = float(norm.isf(FALSE_ALARM / 2))
+    sharp = float(abs(end.paper_spread - 2 * end.paper_predicted) / end.paper_spread_error) > allowed  # told from twice as much
     last = data.isel(paper_time=-1)
     relative = float(abs(data.paper_excess / data.paper_risk).max())
     between = float((data.paper_deviation / data.paper_risk).max())
     return Verdict(
         "N2",
         "At the authors' settings (P1: step 1e-3, batch 128), is SGD as near to the flow as the law says?",
-        "holds" if score <= allowed else "fails",
+        "fails" if score > allowed else "holds" if sharp else "undecided",
         f"After {round(float(end.paper_step) / 1e-3):,} steps the spread between runs is {float(end.paper_spread) ** 0.5:.4f} "
         f"(root mean square), predicted {float(end.paper_predicted) ** 0.5:.4f}, {score:.1f} standard errors apart. By the law a "
         f"run ends at t = {float(last.paper_time):g} at {float(last.paper_law):.4f} ± {float(last.paper_law_error):.4f} from the "

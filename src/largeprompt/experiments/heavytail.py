@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt.experiments.heavytail_training import train
-from largeprompt.experiments.heavytail_verdicts import BATCHES, crossing, measured_breakdowns, verdicts
+from largeprompt.experiments.heavytail_verdicts import BATCHES, FACTOR, crossing, first_length, measured_breakdowns, verdicts
 from largeprompt.law import ScalarPrompt, scalar_prompt, weight_moment
 from largeprompt.law.density import scalar_density
 from largeprompt.law.scalar_weights import argmax_rate
@@ -28,6 +28,7 @@ CHUNK = 2**20  # tokens drawn at a time
 EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
 QUANTITIES = ("participation", "largest", "shortfall")
 LEVELS = [0.25, 0.5, 0.75]
+LASTING = (3.0, 5.0, 10.0, 20.0, 30.0)  # df whose longest safe prompt is told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +44,8 @@ class HeavyTailConfig:
     tokens: int = 4_000_000  # drawn for each law and length
     most_replicas: int = 20_000
     decades: int = 12
-    per_decade: int = 5
-    finest: int = 36  # values of df between 2.1 and 250 at which the breakdown is predicted
+    per_decade: int = 3
+    finest: int = 24  # values of df between 2.1 and 250 at which the breakdown is predicted
     training_dfs: tuple[float, ...] = (math.inf, 20.0, 10.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
     training_length: int = 100
     noise_variance: float = 0.1
@@ -273,17 +274,35 @@ def rule_of_thumb(tilt: float, length: float) -> float:
 
 def _breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Dataset:
     """E Y over its Gaussian value for many df and all lengths, exact, and where it passes the factor."""
+    from scipy.optimize import root_scalar
+
     progress(f"breakdown at u = {tilt:g}: {config.finest} values of df")
     df, lengths = np.geomspace(2.1, 250.0, config.finest), grid(config)
-    rows = [scalar_prompt(StudentT(1, each).law, tilt, lengths).participation for each in df]
-    ratio = np.stack(rows) / _gaussian(tilt, tuple(lengths))
+
+    def ratio_of(freedom: float, at: Sequence[int]) -> Array:
+        """E Y of Student-t tokens over that of Gaussian ones."""
+        found: Array = scalar_prompt(StudentT(1, freedom).law, tilt, at).participation / _gaussian(tilt, tuple(at))
+        return found
+
+    def refined(length: int, guess: float) -> float:
+        """The df at which prompts of this length break, from one that is nearly right."""
+        if not math.isfinite(guess):
+            return guess
+        excess = lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR)  # noqa: E731
+        return math.exp(root_scalar(excess, x0=math.log(guess), x1=math.log(guess) + 0.01, xtol=1e-5).root)
+
+    ratio = np.stack([ratio_of(each, lengths) for each in df])
+    breakdown = [refined(length, crossing(df, ratio[:, i])) for i, length in enumerate(lengths)]
+    progress(f"breakdown at u = {tilt:g}: lengths from which on prompts break")
+    lasting = [first_length(functools.partial(ratio_of, each), lengths) for each in LASTING]
     data = xr.Dataset(
         {
             "ratio": (("fine_df", "grid"), ratio, {"long_name": "E Σ w² over that of Gaussian tokens, exact"}),
-            "breakdown": ("grid", [crossing(df, ratio[:, i]) for i in range(len(lengths))]),
+            "breakdown": ("grid", breakdown),
             "thumb": ("grid", [rule_of_thumb(tilt, length) for length in lengths]),
+            "lasting": ("lasting_df", lasting, {"long_name": "length from which on prompts of this df break"}),
         },
-        coords={"fine_df": df, "grid": np.array(lengths, dtype=np.float64)},
+        coords={"fine_df": df, "grid": np.array(lengths, dtype=np.float64), "lasting_df": list(LASTING)},
     )
     return data.expand_dims(breakdown_tilt=[tilt])
 

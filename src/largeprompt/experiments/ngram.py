@@ -49,7 +49,7 @@ class NgramConfig:
     until: float = 1e8
     times: int = 81
     tube_until: float = 100.0
-    batches: int = 10
+    batches: int = 40
     risk_alphabet: int = 5
     risk_concentrations: tuple[float, ...] = (0.5, 1.0, 3.0)
     risk_chains: int = 400
@@ -89,7 +89,7 @@ def combine(config: NgramConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
         *(parts[name] for name in ("mixing", "controls", "operator")),
     ]
     data = xr.merge(stacked, combine_attrs="drop", compat="no_conflicts", join="outer")
-    return data.assign(tube_until=config.tube_until)
+    return data.assign(tube_until=config.tube_until, batches=config.batches)
 
 
 def _stack(parts: Mapping[str, xr.Dataset], what: str, dimension: str) -> xr.Dataset:

@@ -98,12 +98,8 @@ def shifts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
         for i, d in enumerate(dims):
             for j, tau in enumerate(variances):
                 task = tasks[d, tau]
-                best = lattice.optimum(task.pair_task()).risk
-                values = (
-                    task.linear_optimum(length),
-                    task.head_optimum(length, lattice=alone),
-                    min(best, task.small_pair_risk(length)),
-                )
+                pair = lattice.optimum(task.pair_task()).risk  # searched: the prediction knows vanishing tilts only
+                values = (task.linear_optimum(length), task.head_optimum(length, lattice=alone), pair)
                 excess[:, i, j, k] = [2 * value / (1 + tau) for value in values]
             none = tasks[d, 0.0]
             calm[i, k] = none.linear_optimum(length) / (lattice.optimum(none.pair_task()).risk)

@@ -87,7 +87,9 @@ class Study:
         try:
             found = self.verdicts(data)
         except (ArithmeticError, LookupError, ValueError) as error:
-            trouble = f"These settings leave too little to judge ({type(error).__name__}: {error})."
+            trouble = (
+                f"The rules cannot be applied to what these settings gave ({type(error).__name__}: {error}): nothing is judged."
+            )
             return [Verdict("", self.question, "undecided", trouble)]
         return [dataclasses.replace(each, outcome="undecided") if re.search(r"\bnan\b", each.measured) else each for each in found]
 

@@ -217,8 +217,8 @@ CATALOGUE: dict[str, tuple[Captioned, ...]] = {
             "breakdown",
             breakdown_figure,
             "Left: df below which Σ w² is twice that of Gaussian tokens of the same variance, exact (lines), drawn (marks, "
-            "± 2 s.e.) and by a rule of thumb (dotted). Right: tail index of the largest weights of one prompt, of the law's "
-            "quantiles (lines) and drawn (median and quartiles); grey: 0.7.",
+            "± 2 s.e.; hollow: too few prompts to be judged) and by a rule of thumb (dotted). Right: tail index of the largest "
+            "weights of one prompt, of the law's quantiles (lines) and drawn (median and quartiles); grey: 0.7.",
         ),
         Captioned(
             "heavy_training",

@@ -161,8 +161,10 @@ def normalised_figure(data: xr.Dataset) -> Figure:
                     lw=0.9,
                     label=f"$d={dim}$",
                 )
-                axes.axhline(float(np.sqrt(level.clip(min=0))), color=COLOURS[i], lw=1.1, ls=DASHES[1])
-                levels.append(float(np.sqrt(level.clip(min=0))))
+                known = float(level) > 3 * float(one.level_error.isel(layer=slice(1, None)).mean())  # told from 0
+                levels.append(float(np.sqrt(level)) if known else np.nan)
+                if known:
+                    axes.axhline(levels[-1], color=COLOURS[i], lw=1.1, ls=DASHES[1])
                 bends.append(float(abs(one.normalised_kurtosis).isel(layer=slice(1, -1)).mean()))
             axes.set(xscale="log", yscale="log", xlabel="prompt length $L$", title=titles.get(kind, kind))
             axes.set_xticks(data.normalised_length.values, [str(each) for each in data.normalised_length.values])
@@ -175,11 +177,14 @@ def normalised_figure(data: xr.Dataset) -> Figure:
                 dims, bends, MARKERS[j] + ":", color=COLOURS[j], lw=1.0, mfc="white", label=f"kurtosis, {titles.get(kind, kind)}"
             )
             twin_handles += [handle, bend]
-        panels[0].set_ylabel("relative error of tokens, mean over layers")
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(dims), fontsize=7.5)
+        panels[0].set_ylabel("relative error of tokens")
+        handles, labels = panels[0].get_legend_handles_labels()
+        shown = [*handles, *twin_handles]
+        figure.legend(
+            shown, [*labels, *(each.get_label() for each in twin_handles)], loc="outside lower center", ncols=4, fontsize=7
+        )
         last.set(xscale="log", yscale="log", xlabel="dimension $d$", title="closure at $L=\\infty$")
         last.set_xticks(dims, [str(each) for each in dims])
         last.set_xticks([], minor=True)
         last.yaxis.set_minor_formatter(NullFormatter())
-        last.legend(handles=twin_handles, fontsize=7)
     return figure

@@ -89,7 +89,8 @@ def _batches(data: xr.Dataset, axes: Axes) -> None:
             gap, error = data.sgd_gap.values[chosen], data.sgd_gap_error.values[chosen]
             axes.errorbar(noise[chosen], gap, 2 * error, fmt=MARKERS[i], color=COLOURS[i], lw=0.8, label=label)
     axes.set(xscale="log", yscale="log", xlabel=r"$\eta/B$", ylabel=r"root mean square $\|\theta_{\rm SGD}-\theta\|$", title="SGD")
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=7)
 
 
@@ -124,6 +125,7 @@ def _authors(data: xr.Dataset, axes: Axes) -> None:
     axes.plot(shown.paper_time, deviation, color=COLOURS[1], ls=DASHES[1], label="risk between runs, relative")
     axes.plot(shown.paper_time, excess, color=COLOURS[2], ls=DASHES[2], label="mean risk, relative")
     axes.set(xscale="log", yscale="log", xlabel="time $t$", ylabel="predicted gap to the flow", title="the authors' SGD")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=6.5)
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from largeprompt.report.figures.style import COLOURS, DASHES, MARKERS, house_style
 
+FEWEST = 400  # prompts from which a drawn breakdown is judged
 SHOWN = (math.inf, 20.0, 10.0, 5.0, 3.0, 1.0)  # df drawn where there are many
 
 
@@ -85,10 +86,13 @@ def breakdown_figure(data: xr.Dataset) -> Figure:
             left.plot(row.grid, data.thumb.sel(breakdown_tilt=tilt), color=COLOURS[i], ls=":", lw=0.8)
             here = data.measured_breakdown.sel(breakdown_tilt=tilt)
             error = 2 * data.measured_breakdown_error.sel(breakdown_tilt=tilt)
-            seen = np.isfinite(here) & np.isfinite(error)
-            left.errorbar(
-                here.length[seen], here[seen], error[seen], fmt=MARKERS[i], color=COLOURS[i], ms=4, lw=0.8, mec="0.2", mew=0.3
-            )
+            known = (np.isfinite(here) & np.isfinite(error)).values
+            enough = (data.replicas.min("case") >= FEWEST).values
+            for seen, look in (
+                (known & enough, {"mec": "0.2", "mew": 0.3}),
+                (known & ~enough, {"mfc": "white"}),
+            ):  # hollow: not judged
+                left.errorbar(here.length[seen], here[seen], error[seen], fmt=MARKERS[i], color=COLOURS[i], ms=4, lw=0.8, **look)
         left.set(xscale="log", yscale="log", xlabel="prompt length $L$", ylabel="df of the breakdown", ylim=(2, 300))
         left.set_yticks([2, 5, 10, 20, 50, 100, 200], ["2", "5", "10", "20", "50", "100", "200"])
         left.set_yticks([], minor=True)

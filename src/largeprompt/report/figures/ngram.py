@@ -172,6 +172,8 @@ def draw_tube(data: xr.Dataset, axes: Axes) -> None:
         lw=0.8,
         label="drawn prompts",
     )
+    floor = 2 * early.beta_drawn_standard_error.max("time")
+    axes.plot(data.training_length, floor, color=COLOURS[1], ls=":", lw=1, label="2 standard errors of drawn")
     axes.set(
         xscale="log",
         yscale="log",

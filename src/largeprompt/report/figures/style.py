@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 # Okabe and Ito's palette, ordered so that neighbours differ in lightness too
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
@@ -49,10 +50,22 @@ def house_style() -> Iterator[None]:
         yield
 
 
+def quiet_ticks(figure: Figure) -> None:
+    """Leave the minor ticks of a logarithmic axis without numbers where it shows a power of ten: else they overlap."""
+    for axes in figure.axes:
+        for axis, scale, limits in (
+            (axes.xaxis, axes.get_xscale(), axes.get_xlim()),
+            (axes.yaxis, axes.get_yscale(), axes.get_ylim()),
+        ):
+            if scale == "log" and any(min(limits) <= tick <= max(limits) for tick in axis.get_majorticklocs()):
+                axis.set_minor_formatter(NullFormatter())
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write NAME.png and NAME.pdf into the folder and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{ending}" for ending in ("png", "pdf")]
+    quiet_ticks(figure)
     with house_style():
         for path in paths:
             figure.savefig(path)
