@@ -65,7 +65,10 @@ def test_controls_fail_and_the_rest_holds(data, judged):
     few = ("flows on drawn prompts agree", "training on Gaussian inputs give back")  # a handful of sets of prompts tells too little
     assert [find(judged, words).outcome for words in few] == ["undecided"] * 2
     many = data.assign_attrs(config=json.dumps(json.loads(data.attrs["config"]) | {"sets": 1000}))
-    assert [find(STUDY.verdicts(many), words).outcome for words in few] == ["holds"] * 2
+    exact = data.flow_theta.sel(flow_length=data.drawn_length.values).rename(flow_length="drawn_length")
+    exact = exact.assign_coords(drawn_length=data.drawn_length)
+    near = many.assign(trained_theta=exact + (data.trained_theta - exact) / 4, trained_error=data.trained_error / 4)
+    assert [find(STUDY.verdicts(near), words).outcome for words in few] == ["holds"] * 2
     rest = {verdict.outcome for verdict in found if not verdict.control and not any(words in verdict.asked for words in few)}
     assert rest <= {"holds", "holds in part"}
     assert find(judged, "tilt limit of their law").outcome == "holds in part"  # one pair needs longer prompts
