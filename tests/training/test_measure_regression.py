@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import largeprompt as lp
+from largeprompt.testing import MeasureContract
 from largeprompt.training import Block, fixed_step_flow
 
 F = torch.float64
@@ -114,6 +115,26 @@ def test_numbers_and_batches_of_one_part_broadcast():
         each = torch.stack([task.block_risk(A, b, length) for b in several])
         torch.testing.assert_close(task.block_risk(A, several, length), each)
         torch.testing.assert_close(task.block_risk(A, 1.0, length), each[1])
+
+
+class TestRegressionTokens(MeasureContract):
+    measure = lp.MeasureRegression(lp.Uniform(2), PRIOR, 0.3).token_law(torch.tensor([0.8, -0.5], dtype=F))
+
+
+class TestRegressionTokensWithoutNoise(MeasureContract):
+    measure = lp.MeasureRegression(lp.Rademacher(2), PRIOR, 0.0).token_law(torch.tensor([0.8, -0.5], dtype=F))
+
+
+def test_a_batch_of_task_vectors_is_a_batch_of_laws():
+    w = torch.tensor([[0.8, -0.5], [0.1, 0.4], [0.0, 2.0]], dtype=F)
+    task = lp.MeasureRegression(lp.Uniform(2), PRIOR, 0.3)
+    several, u = task.token_law(w), torch.tensor([0.3, -0.2, 0.5], dtype=F)
+    assert several.batch_shape == (3,)
+    assert several.sample(5, torch.Generator().manual_seed(0)).shape == (3, 5, 3)
+    assert several.sample_tilted(u, 5, torch.Generator().manual_seed(0)).shape == (3, 5, 3)
+    for each in ("cgf", "tilted_mean", "tilted_covariance"):
+        one = torch.stack([getattr(task.token_law(row), each)(u) for row in w])
+        torch.testing.assert_close(getattr(several, each)(u), one)
 
 
 def test_bad_input():

@@ -62,6 +62,15 @@ def test_linear_attention_keeps_an_error_and_the_pair_does_not():
     assert task.head_optimum() == 0.05
 
 
+@pytest.mark.parametrize(("d", "tau", "length"), [(1, 10.0, 10**4), (3, 10.0, 10**6), (1, 1.0, 2)])
+def test_the_best_head_is_not_at_the_edge_of_its_lattice(d, tau, length):
+    task = lp.ShiftedRegression(d, tau)
+    wide = HeadLattice.of(length, (1.0,), largest=100.0)
+    expected = task.head_optimum(length, lattice=wide)
+    assert task.head_optimum(length) == pytest.approx(expected, rel=1e-6)
+    assert task.head_optimum(length, lattice=HeadLattice.of(length, (1.0,), largest=6.0)) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize(("d", "tau", "noise"), [(1, 0.1, 0.0), (5, 1.0, 1.0), (10, 0.01, 0.0)])
 def test_crossing_length_is_where_the_risks_meet(d, tau, noise):
     task = lp.ShiftedRegression(d, tau, noise)
@@ -77,7 +86,8 @@ def test_small_shifts_cross_at_their_inverse_variance():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"), [((0, 1.0), "dim"), ((2, -1.0), "shift_variance"), ((2, 1.0, -0.1), "noise_variance")]
+    ("arguments", "name"),
+    [((0, 1.0), "dim"), ((2, -1.0), "shift_variance"), ((2, [1.0, 2.0]), "shift_variance"), ((2, 1.0, -0.1), "noise_variance")],
 )
 def test_bad_input_is_named(arguments, name):
     with pytest.raises(lp.InvalidArgumentError, match=name):

@@ -34,7 +34,7 @@ NODES = 10
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RegressionTokens(Measure):
-    """Law of (x, w·x + noise) for one task vector w; made by :meth:`MeasureRegression.token_law`."""
+    """Law of (x, w·x + noise) given task vectors w, shape (..., d); made by :meth:`MeasureRegression.token_law`."""
 
     inputs: Measure
     w: Tensor
@@ -43,6 +43,18 @@ class RegressionTokens(Measure):
     @property
     def dim(self) -> int:
         return self.inputs.dim + 1
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.w.shape[:-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.inputs.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.inputs.device
 
     def cgf(self, u: Tensor) -> Tensor:
         u = self._tilts(u)
@@ -56,15 +68,27 @@ class RegressionTokens(Measure):
         return torch.cat([mean, (mean * self.w).sum(-1, keepdim=True) + self.noise_variance * y], -1)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        x = self.inputs.sample(n, generator)
+        n = self._size(n, generator)
+        x = self.inputs.sample(n * self.batch_shape.numel(), generator).reshape(*self.batch_shape, n, -1)
+        return self._with_answers(x, x.new_zeros(()), generator)
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        """x from the tilt of the inputs by u_x + u_y w, and noise around s²u_y in place of 0."""
+        u, n = self._tilts(u), self._size(n, generator)
+        x = self.inputs.sample_tilted(u[..., :-1] + u[..., -1:] * self.w, n, generator)
+        return self._with_answers(x, self.noise_variance * u[..., -1:], generator)
+
+    def _with_answers(self, x: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:
         noise = torch.randn(x.shape[:-1], generator=generator, dtype=self.dtype, device=self.device)
-        y = (x * self.w).sum(-1) + math.sqrt(self.noise_variance) * noise
+        y = (x @ self.w.unsqueeze(-1)).squeeze(-1) + offset + math.sqrt(self.noise_variance) * noise
         return torch.cat([x, y.unsqueeze(-1)], -1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class MeasureRegression:
     """Tokens (x, y), y = w·x + noise, with x from ``inputs``, a new w ~ N(0, W) in every prompt, and queries from the same law.
+
+    It is no :class:`Task`: finite prompts have an exact risk at block parameters only (:meth:`block_risk`), not at every U and V.
 
     Parameters
     ----------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import weight_moments
-from largeprompt.training.heads import MARGIN, HeadLattice
+from largeprompt.training.heads import LARGEST_ALONE, MARGIN, HeadLattice
 from largeprompt.training.regression import LinearRegression
 
 
@@ -25,12 +26,19 @@ def _head_moments(d: int, tau: float, s2: float, a: Any, x2: Any, kept: Any, alo
     return (mean + kept * a * x2) / d, inner / d + across * (1 + s2)
 
 
+@functools.lru_cache(maxsize=64)
+def _one_head(length: float, largest: float) -> HeadLattice:
+    return HeadLattice.of(length, (1.0,), largest=largest)
+
+
 @dataclasses.dataclass(frozen=True)
 class ShiftedRegression:
     """Inputs x = m + N(0, I) with a new m ~ N(0, τ²I) in every prompt; y = w·x + noise, w ~ N(0, I/d); the query has the same m.
 
     Linear attention reads second moments, (I + mm^T)w instead of w, and no fixed parameters undo an m that changes: an error is
     left however long the prompt. The odd part (T(u) - T(-u))/2 of two softmax heads does not see m at all.
+
+    It is no :class:`Task`: the risks are exact at tilts along the query and their best read-outs, not at every U and V.
 
     Parameters
     ----------
@@ -136,18 +144,28 @@ class ShiftedRegression:
     def head_optimum(self, length: Any = math.inf, *, lattice: HeadLattice | None = None) -> float:
         """Least risk of one softmax head over its tilt and read-out; the infimum s²/2 as a -> ∞, ab = 1, for an infinite prompt.
 
-        ``lattice`` may hold the moments of one head at this length, to serve several tasks.
+        ``lattice`` may hold the moments of one head at this length, to serve several tasks. Where its largest tilt is the best, a
+        larger lattice takes its place, up to scores of scale 200.
         """
-        from scipy.optimize import minimize_scalar
-
         length = validation.length("length", length, allow_infinity=True)
         if math.isinf(length):
             return self.noise_variance / 2
-        lattice = HeadLattice.of(length, (1.0,), largest=40.0 if length <= 4 else 12.0) if lattice is None else lattice
+        lattice = _one_head(length, 40.0 if length <= 4 else 12.0) if lattice is None else lattice
         if lattice.length != length or lattice.heads != 1:
             raise InvalidArgumentError(
                 "lattice", f"{lattice.heads} heads, length {lattice.length:g}", f"one head, length {length:g}"
             )
+        least, at_the_edge = self._least_on(lattice)
+        largest = float(lattice.scales[-1])
+        while at_the_edge and largest < LARGEST_ALONE:
+            largest = min(2 * largest, LARGEST_ALONE)
+            least, at_the_edge = self._least_on(_one_head(length, largest))
+        return least
+
+    def _least_on(self, lattice: HeadLattice) -> tuple[float, bool]:
+        """Least risk of one head over the tilts that a lattice allows, and whether it is at the largest."""
+        from scipy.optimize import minimize_scalar
+
         d, tau, s2 = self.dim, self.shift_variance, self.noise_variance
         kept = lattice.shrink[:, 0]
         along, across = lattice.along[:, 0, 0] / lattice.scales**2, lattice.overlap[:, 0, 0]  # 1 - f - 6h and f
@@ -165,7 +183,7 @@ class ShiftedRegression:
         i = int(np.argmin(risks))
         around = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
         found = minimize_scalar(risk, bounds=around, method="bounded", options={"xatol": 1e-7})
-        return min(float(found.fun), risks[i])
+        return min(float(found.fun), risks[i]), i == len(grid) - 1
 
     def crossing_length(self) -> float:
         """The length from which on a pair with small tilts beats linear attention; infinity when there is no shift."""
