@@ -111,3 +111,6 @@ def test_a_step_that_is_too_large_is_told(gaussian):
 def test_a_is_kept_in_the_table(gaussian):
     with pytest.raises(lp.InvalidArgumentError, match="a: got"):
         gaussian.risk(1e-5, 1.0)
+    for arguments, words in ((("x", 1.0), "a: got str"), ((1.0, "x"), "b: got str")):
+        with pytest.raises(lp.InvalidArgumentError, match=words):
+            gaussian.risk(*arguments)

@@ -119,7 +119,7 @@ class ScalarRegression:
 
     def risk(self, a: Any, b: Any) -> Any:
         """R(a, b), ½ E(answer - y_q)²; arrays broadcast. a between 0.001 and 100 in size."""
-        a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+        a, b = (validation.tensor(name, x, finite=False).double().numpy() for name, x in (("a", a), ("b", b)))
         if not bool(((np.abs(a) >= STRENGTHS[0]) & (np.abs(a) <= STRENGTHS[-1])).all()):
             raise InvalidArgumentError("a", f"{a}", f"{STRENGTHS[0]:g} to {STRENGTHS[-1]:g} in size")
         p, q = np.moveaxis(np.exp(self._curves(np.log(np.abs(a)))), -1, 0)
