@@ -14,6 +14,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.discrete import Discrete
+from largeprompt.measures.recurrence import recurrent_contexts
 
 MOST_CONTEXTS = 4096  # matrices of this size are held in memory
 MOST_ENTRIES = 1 << 27  # of the atoms of windows and of paths: 1 GiB
@@ -63,7 +64,7 @@ class MarkovChain:
         if transition.device.type != "cpu":
             raise InvalidArgumentError("transition", f"device {transition.device}", "a tensor on the CPU", "Use transition.cpu().")
         object.__setattr__(self, "transition", validation.weights("transition", transition))
-        object.__setattr__(self, "_recurrent", self._mixing())
+        object.__setattr__(self, "_recurrent", recurrent_contexts(self.rows, self._successors))
 
     @classmethod
     def random(cls, alphabet: int, order: int, concentration: float, generator: torch.Generator) -> Self:
@@ -304,40 +305,6 @@ class MarkovChain:
         if found.dim() < 1:
             raise InvalidArgumentError("symbols", "one number", "paths, shape (..., length)")
         return found
-
-    def _mixing(self) -> Tensor:
-        """Contexts of the one closed class, which must have no period; from the graph of possible steps, not from eigenvalues."""
-        import numpy as np
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order, connected_components
-
-        possible = (self.rows > 0).numpy()
-        source, target = np.nonzero(possible)[0], self._successors.numpy()[possible]
-        graph = csr_array((np.ones(len(source)), (source, target)), shape=(self.contexts,) * 2)
-        count, label = connected_components(graph, connection="strong")
-        closed = np.setdiff1d(np.arange(count), label[source][label[source] != label[target]])
-        if len(closed) > 1:
-            raise InvalidArgumentError(
-                "transition",
-                f"a reducible chain: {len(closed)} classes of contexts that are never left",
-                "a chain with one such class, hence one stationary law",
-                "Treat each class as a chain of its own, or give every symbol a positive probability.",
-            )
-        inside = label == closed[0]
-        reached, before = breadth_first_order(graph, int(np.flatnonzero(inside)[0]))
-        level = np.zeros(self.contexts, dtype=np.int64)
-        for state in reached[1:]:
-            level[state] = level[before[state]] + 1
-        edges = inside[source]
-        period = int(np.gcd.reduce(level[source[edges]] + 1 - level[target[edges]]))
-        if period != 1:
-            raise InvalidArgumentError(
-                "transition",
-                f"a periodic chain of period {period}",
-                "an aperiodic chain",
-                "Give it a small probability to stay: (1 - h) P + h I.",
-            )
-        return torch.from_numpy(inside)
 
 
 def _check_contexts(name: str, alphabet: int, order: int) -> None:

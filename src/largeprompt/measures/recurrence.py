@@ -1,0 +1,46 @@
+"""Which contexts of a Markov chain are visited for ever: the graph of its possible steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from largeprompt.errors import InvalidArgumentError
+
+
+def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
+    """Whether each context is in the one closed class, which must have no period; from the graph of steps, not from eigenvalues.
+
+    P(next | context), shape (contexts, symbols), and the context after each of them, of the same shape.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+    possible = (rows > 0).numpy()
+    source, target = np.nonzero(possible)[0], successors.numpy()[possible]
+    graph = csr_array((np.ones(len(source)), (source, target)), shape=(len(rows),) * 2)
+    count, label = connected_components(graph, connection="strong")
+    closed = np.setdiff1d(np.arange(count), label[source][label[source] != label[target]])
+    if len(closed) > 1:
+        raise InvalidArgumentError(
+            "transition",
+            f"a reducible chain: {len(closed)} classes of contexts that are never left",
+            "a chain with one such class, hence one stationary law",
+            "Treat each class as a chain of its own, or give every symbol a positive probability.",
+        )
+    inside = label == closed[0]
+    reached, before = breadth_first_order(graph, int(np.flatnonzero(inside)[0]))
+    level = np.zeros(len(rows), dtype=np.int64)
+    for state in reached[1:]:
+        level[state] = level[before[state]] + 1
+    edges = inside[source]
+    period = int(np.gcd.reduce(level[source[edges]] + 1 - level[target[edges]]))
+    if period != 1:
+        raise InvalidArgumentError(
+            "transition",
+            f"a periodic chain of period {period}",
+            "an aperiodic chain",
+            "Give it a small probability to stay: (1 - h) P + h I.",
+        )
+    return torch.from_numpy(inside)
