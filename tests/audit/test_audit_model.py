@@ -14,6 +14,7 @@ transformers = pytest.importorskip("transformers")
 from largeprompt.audit import (  # noqa: E402
     AuditError,
     audit_model,
+    head_statistics,
     linearize,
     load_model,
     read_texts,
@@ -21,6 +22,8 @@ from largeprompt.audit import (  # noqa: E402
     summary,
     watching,
 )
+from largeprompt.audit.load import most_tokens  # noqa: E402
+from largeprompt.audit.model import check_parity  # noqa: E402
 from largeprompt.errors import InvalidArgumentError  # noqa: E402
 
 SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -61,15 +64,78 @@ def padded(batch=2, length=60, kept=45):
 def test_every_architecture_passes_parity(name, dtype, implementation):
     model = built(name).to(dtype)
     model.set_attn_implementation(implementation)
-    data = audit_model(model, padded() if implementation == "sdpa" else tokens(2), positions=[10, 40, 59], components=())
+    data = audit_model(model, padded(), positions=[10, 40, -1], components=())
     assert dict(data.sizes) == {"text": 2, "layer": 2, "head": 4, "position": 3}
-    seen = {"mistral": [11, 20, 20], "bert": [60, 60, 60]}.get(name, [11, 41, 60])
-    np.testing.assert_array_equal(data.tokens.isel(text=0, layer=0, head=0), seen)
-    if implementation == "sdpa":
-        assert bool(data.affine_error.isel(text=1, position=-1).isnull().all())  # a query that is padding
-        assert int(data.tokens.isel(text=1, layer=0, head=0, position=0)) == {"bert": 45}.get(name, 11)
-    assert bool(data.affine_error.isel(text=0).notnull().all())
+    seen = {"mistral": [[11, 20, 20]] * 2, "bert": [[60] * 3, [45] * 3]}.get(name, [[11, 41, 60], [11, 41, 45]])
+    np.testing.assert_array_equal(data.tokens.isel(layer=0, head=0), seen)
+    assert bool(data.affine_error.notnull().all())
     assert model.config._attn_implementation == implementation
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_padded_passes_are_seen_as_they_are(name):
+    """A padded batch through the interface itself: parity, and the numbers of each text alone."""
+    model = built(name).to(torch.float64)
+    model.set_attn_implementation("sdpa")
+    found = {}
+
+    def look(layer, heads, output):
+        check_parity(layer, heads, output, torch.tensor([20, 44]))
+        found[layer] = head_statistics(heads, torch.tensor([20, 44]), (3,), 1)
+
+    with torch.no_grad(), watching(model, look):
+        model(**padded())
+    alone = audit_model(model, padded(), positions=[20, 44], components=(3,))
+    for layer in range(2):
+        for raw, name_of in (("score_variance", "score_variance"), ("tokens", "tokens"), ("mass_mixture_3", "mass_mixture_3")):
+            np.testing.assert_allclose(found[layer][raw].numpy()[1], alone[name_of].values[1, layer], rtol=1e-6, atol=1e-9)
+
+
+def test_a_text_has_the_same_numbers_in_any_company_and_padded_on_either_side():
+    model = built("gpt2").to(torch.float64)
+    short = {"input_ids": padded()["input_ids"][1:, :45]}
+    alone = audit_model(model, short, positions=8)
+    left = {name: value.flip(1) for name, value in padded().items()}
+    left["input_ids"][1, 15:] = short["input_ids"]
+    for company in (padded(), left):
+        data = audit_model(model, company, positions=8).isel(text=1)
+        for name in ("affine_error", "mixture_8_error", "query"):
+            np.testing.assert_allclose(data[name], alone[name].isel(text=0), rtol=1e-9)
+
+
+def test_lengths_shorter_than_the_number_of_positions():
+    data = audit_model(built("bert").to(torch.float32), tokens(), lengths=[20, 60], positions=50, components=())
+    assert data.affine_error.notnull().sum("position").isel(text=0, layer=0, head=0).values.tolist() == [20, 50]
+    assert set(np.unique(data.regime)) <= {-1, 0, 1, 2}
+    with pytest.raises(InvalidArgumentError, match="45 tokens of the shortest"):
+        audit_model(built("bert"), padded(), lengths=[50])
+
+
+def test_a_small_head_is_checked_too():
+    """Its outputs are far below those of the others, and wrong by as much as they are large."""
+    model = BUILDERS["llama"]().eval()
+    with torch.no_grad():
+        model.model.layers[0].self_attn.v_proj.weight[:8] *= 3e-5
+    with pytest.raises(AuditError, match="layer 0, head 0"), linearize(model, [(0, 0)], "mean"):
+        audit_model(model, tokens(), components=())
+
+
+@pytest.mark.parametrize("name", ["distilbert", "albert"])
+def test_models_whose_layers_have_no_number(name):
+    """In ALBERT all layers are one module."""
+    torch.manual_seed(0)
+    if name == "distilbert":
+        sizes = {"dim": 32, "hidden_dim": 48, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 128}
+        model = transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=97, **sizes)).eval()
+    else:
+        sizes = SIZES | {"num_hidden_layers": 3, "embedding_size": 16, "max_position_embeddings": 128}
+        model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
+    data = audit_model(model, tokens(), positions=4, components=())
+    assert data.sizes["layer"] == 3
+    again = audit_model(model, tokens(), positions=4, components=(), layers=[2])
+    np.testing.assert_allclose(again.affine_error.sel(layer=2), data.affine_error.sel(layer=2), rtol=1e-6)
+    variance = data.score_variance.isel(text=0).mean(("head", "position")).values
+    assert len(set(np.round(variance, 12))) == 3  # layers read different tokens
 
 
 @pytest.mark.parametrize("name", BUILDERS)
@@ -179,6 +245,23 @@ def test_replacing_no_head_or_by_exact_atoms_changes_nothing(name):
             pass
 
 
+def test_a_model_left_in_training_mode_is_compared_without_dropout():
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, **TOKENS))
+    model.train()
+    curves = replacement_curves(model, tokens(), [(0, 0)], [0], components=0, randoms=1)
+    assert "mixture" not in curves.curve
+    np.testing.assert_allclose(curves.cosine, 1.0, rtol=1e-12)
+    np.testing.assert_allclose(curves.kl, 0.0, atol=1e-6)
+    assert model.training
+
+
+def test_a_classifier_has_no_next_token():
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES, max_position_embeddings=128)).eval()
+    curves = replacement_curves(model, tokens(), [(0, 0), (1, 1)], [2], components=0, randoms=1)
+    assert bool(curves.kl.isnull().all())
+    assert bool(curves.cosine.notnull().all())
+
+
 def test_curves_of_a_language_model():
     model = built("llama").to(torch.float32)
     order = [(layer, head) for layer in range(2) for head in range(4)]
@@ -231,9 +314,36 @@ def test_folders_that_are_no_models(tmp_path, saved):
     with pytest.raises(AuditError, match="never run"):
         load_model(str(saved))
     (saved / "config.json").write_text(json.dumps(found))
+    for broken in ("{not json", "[1, 2]"):
+        (saved / "config.json").write_text(broken)
+        with pytest.raises(AuditError, match="not a JSON object"):
+            load_model(str(saved))
+    (saved / "config.json").write_text(json.dumps(found))
+    with pytest.raises(AuditError, match="no tokenizer"):
+        read_texts(str(saved), [saved / "config.json"])
+    for path in ("/nowhere/at/all", "./nothing", "~/nothing-here"):
+        with pytest.raises(AuditError, match="no folder"):
+            load_model(path)
     (saved / "model.safetensors").rename(saved / "pytorch_model.bin")
     with pytest.raises(AuditError, match="safetensors only"):
         load_model(str(saved))
+
+
+def test_weights_that_are_missing_are_not_made_up(saved):
+    from safetensors.torch import save_file
+
+    save_file({"something.else": torch.zeros(3)}, saved / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(AuditError, match="lack"):
+        load_model(str(saved))
+    (saved / "model.safetensors").write_bytes(b"\x10")
+    with pytest.raises(AuditError, match="could not be loaded"):
+        load_model(str(saved))
+
+
+def test_positions_that_start_late_are_not_counted():
+    sizes = SIZES | {"max_position_embeddings": 130}
+    assert most_tokens(transformers.RobertaConfig(**sizes, pad_token_id=1)) == 128
+    assert most_tokens(transformers.BertConfig(**sizes)) == 130
 
 
 def encoder():
@@ -274,6 +384,9 @@ def test_texts_that_cannot_be_read(tmp_path):
     (tmp_path / "long.txt").write_text("word " * 300, encoding="utf-8")
     with pytest.raises(AuditError, match="at most 512"):
         read_texts(folder, [tmp_path / "good.txt"], 600, allowed=512)
+    (tmp_path / "endless.txt").write_text("word " * 700, encoding="utf-8")
+    with pytest.raises(AuditError, match="702 tokens, and the model reads at most 512"):
+        read_texts(folder, [tmp_path / "endless.txt"], allowed=512)
     both = read_texts(folder, [tmp_path / "good.txt", tmp_path / "long.txt"], 128)
     assert both["input_ids"].shape == (2, 128)
     assert int(both["attention_mask"].sum()) == 128 + 6

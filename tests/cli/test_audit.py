@@ -57,11 +57,13 @@ def audited(place):
 def test_table_findings_and_page(audited):
     result, out = audited
     assert result.exit_code == 0, result.output
-    for word in ("Heads of gpt2", "0.0", "1.2", "verdict", "Do the heads read only", "KL divergence", "report.html"):
+    for word in ("gpt2", "0.0", "1.2", "verdict", "Do the heads read only", "KL divergence", "report.html"):
         assert word in result.output
     (folder,) = [path.parent for path in out.glob("*/report.html")]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "largeprompt audit" in page  # the command that makes it again
+    assert "Which heads read only the moments" in page
+    assert "not run" not in page  # the paper's claims are no matter of an audit
     assert page.count("<img") >= 4 or page.count("<figure") >= 4
 
 
@@ -86,7 +88,7 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     (path,) = out.glob("*/dataset.nc")
     before = path.stat().st_mtime_ns
     again = run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json")
-    rows = json.loads(again.stdout)
+    rows = json.loads(again.stdout, parse_constant=pytest.fail)  # NaN is no JSON
     assert [(row["layer"], row["head"]) for row in rows] == [(i, j) for i in range(2) for j in range(3)]
     assert path.stat().st_mtime_ns == before
     assert {"finding", "score_variance", "affine_error", "law_share", "needed_length"} <= set(rows[0])
@@ -102,10 +104,14 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         (("gpt2", "--text", "none.txt"), "could not be read"),
         (("gpt2", "--text", "long.txt", "--lengths", "500"), "at most 128"),
         (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
+        (("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"), "the shortest text has 90 tokens"),
+        (("gpt2", "--text", "long.txt"), "200 tokens, and the model reads at most 128"),
+        (("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"), "a device that PyTorch finds here"),
+        (("./no-such-folder", "--text", "long.txt"), "there is no folder"),
         (("gpt2", "--text", "long.txt", "--lengths", "ten"), "integers from 2 on"),
         (("gpt2", "--text", "long.txt", "--layers", "2"), "the model has 2 layers"),
-        (("gpt2", "--text", "long.txt", "--device", "abacus"), "a device that PyTorch finds here"),
-        (("gpt2", "--text", "long.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16"),
+        (("gpt2", "--text", "short.txt", "--device", "abacus"), "a device that PyTorch finds here"),
+        (("gpt2", "--text", "short.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16"),
         (("no-such-folder/at-all", "--text", "long.txt"), "could not be loaded"),
         ((".", "--text", "long.txt"), "has no config.json"),
     ],
@@ -138,6 +144,15 @@ def test_code_of_a_model_is_never_run(place):
     assert "which is never run" in " ".join(result.output.split())
 
 
+def test_a_tokenizer_of_another_model_is_told(place):
+    folder = _altered(place, "misfit", vocab_size=40)
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(folder))
+    model.save_pretrained(folder)
+    result = run(folder, "--text", place / "short.txt", "--out", place / "misfits")
+    assert result.exit_code != 0
+    assert "they do not belong together" in " ".join(result.output.split())
+
+
 def test_encoder_decoder_and_pickled_weights_are_refused(place):
     folder = _altered(place, "both", model_type="t5", is_encoder_decoder=True)
     result = run(folder, "--text", place / "long.txt", "--out", place / "elsewhere")
@@ -159,7 +174,7 @@ def test_missing_extra_is_named(place, monkeypatch):
 
 def test_chosen_layers_without_mixtures_or_replacement(place):
     words = ("--layers", "1", "--positions", "8", "--components", "none", "--no-replace", "--json")
-    result = run(place / "gpt2", "--text", place / "long.txt", *words, "--out", place / "runs")
+    result = run(place / "gpt2", "--text", place / "short.txt", *words, "--out", place / "runs")
     rows = json.loads(result.stdout)
     assert [(row["layer"], row["head"]) for row in rows] == [(1, 0), (1, 1), (1, 2)]
     assert not [name for name in rows[0] if "mixture" in name]

@@ -1,13 +1,13 @@
 """Audit of real transformers: which heads read only the moments of their prompt, and which select tokens.
 
-Needs the extra ``models`` for models of transformers; :class:`Heads` and :func:`head_statistics` take bare tensors.
+Needs the extra ``models`` for models of transformers; :class:`Heads` and :func:`audit_heads` take bare tensors.
 """
 
 from largeprompt.audit.capture import AuditError, module_heads, watching
 from largeprompt.audit.findings import FINDINGS, Rule, summary
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.load import load_model, read_texts
-from largeprompt.audit.model import audit_model
+from largeprompt.audit.model import audit_heads, audit_model
 from largeprompt.audit.readouts import read_out
 from largeprompt.audit.replace import linearize, replacement_curves
 from largeprompt.audit.statistics import head_statistics
@@ -17,6 +17,7 @@ __all__ = [
     "AuditError",
     "Heads",
     "Rule",
+    "audit_heads",
     "audit_model",
     "head_statistics",
     "linearize",

@@ -9,6 +9,7 @@ from largeprompt.audit.heads import Heads, Rows
 
 ROUNDS = 25  # of expectation-maximisation at most
 SETTLED = 1e-4  # change of the log-likelihood per token and coordinate that ends it
+STARTS = 2  # of which the likelier fit is kept
 FLOOR = 1e-3  # least variance of a component, in units of the whole's
 
 
@@ -16,13 +17,13 @@ def responsibilities(heads: Heads, components: tuple[int, ...], sinks: int = 0, 
     """Which token belongs to which component, for each number of components: shapes (batch, groups, S, sinks + K).
 
     A mixture of Gaussians with diagonal covariances is fitted to keys and values jointly, each coordinate scaled to unit variance,
-    by expectation-maximisation from a k-means++ start, all heads and texts at once. The first ``sinks`` tokens are components of
-    their own (attention sinks, read exactly). Fitting needs no scores, so that it is done once for a layer; the read-out then takes
-    the full covariance of each component along the query's tilt.
+    by expectation-maximisation from k-means++ starts, all heads and texts side by side but none aware of the others. The first
+    ``sinks`` tokens are components of their own (attention sinks, read exactly). Fitting needs no scores, so that it is
+    done once for a layer; the read-out then takes the full covariance of each component along the query's tilt.
     """
     wide = torch.float64 if heads.key.dtype == torch.float64 else torch.float32
-    joint = torch.cat([_standardised(heads.key.to(wide)), _standardised(heads.value.to(wide))], -1)
     present = _present(heads).to(wide)
+    joint = torch.cat([_standardised(each.to(wide), present[:, None, :, None]) for each in (heads.key, heads.value)], -1)
     b, g, s, _ = joint.shape
     sinks = min(sinks, s)
     flat = joint[:, :, sinks:].flatten(0, 1)
@@ -37,8 +38,11 @@ def responsibilities(heads: Heads, components: tuple[int, ...], sinks: int = 0, 
     return found
 
 
-def _standardised(tokens: Tensor) -> Tensor:
-    return (tokens - tokens.mean(2, keepdim=True)) / tokens.std(2, keepdim=True, correction=0).clamp_min(1e-12)
+def _standardised(tokens: Tensor, present: Tensor) -> Tensor:
+    """Mean 0 and variance 1 over the tokens that are present."""
+    total = present.sum(2, keepdim=True).clamp_min(1.0)
+    centred = tokens - (tokens * present).sum(2, keepdim=True) / total
+    return centred / ((centred.square() * present).sum(2, keepdim=True) / total).sqrt().clamp_min(1e-12)
 
 
 def _present(heads: Heads) -> Tensor:
@@ -51,34 +55,53 @@ def _present(heads: Heads) -> Tensor:
 
 
 def _fit(x: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
-    """Responsibilities (n, S, K) of a diagonal Gaussian mixture fitted to x (n, S, D) with weights (n, S)."""
-    centre = _spread_out(x, weight, count, seed)
-    distance = torch.cdist(x, centre)
+    """Responsibilities (n, S, K) of diagonal Gaussian mixtures fitted to x (n, S, D) with weights (n, S), the likelier of two."""
+    best, likeliest = None, None
+    for start in range(STARTS if count > 1 else 1):
+        member, likelihood = _climb(x, weight, count, seed + start)
+        if best is None or likeliest is None:
+            best, likeliest = member, likelihood
+        else:
+            better = likelihood > likeliest
+            best, likeliest = torch.where(better[:, None, None], member, best), torch.where(better, likelihood, likeliest)
+    assert best is not None
+    return best
+
+
+def _climb(x: Tensor, weight: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Expectation-maximisation from one start: responsibilities, and the log-likelihood per token and coordinate, shape (n,)."""
+    distance = torch.cdist(x, _spread_out(x, weight, count, seed))
     member = torch.nn.functional.one_hot(distance.argmin(-1), count).to(x.dtype) * weight[..., None]
-    total, before = weight.sum(-1, keepdim=True).clamp_min(1.0), None
+    total = weight.sum(-1, keepdim=True).clamp_min(1.0)
+    likelihood = x.new_full((len(x),), -torch.inf)
+    going = torch.ones_like(likelihood, dtype=torch.bool)
+    square = x.square()
     for _ in range(ROUNDS):
         mass = member.sum(1).clamp_min(1e-9)  # (n, K)
         mean = member.mT @ x / mass[..., None]
-        variance = (member.mT @ x.square() / mass[..., None] - mean.square()).clamp_min(FLOOR)
+        variance = (member.mT @ square / mass[..., None] - mean.square()).clamp_min(FLOOR)
         precision = 1 / variance
-        quadratic = x.square() @ precision.mT - 2 * x @ (precision * mean).mT + (precision * mean.square()).sum(-1)[:, None]
+        quadratic = square @ precision.mT - 2 * x @ (precision * mean).mT + (precision * mean.square()).sum(-1)[:, None]
         log_joint = torch.log(mass / total)[:, None] - (quadratic + torch.log(variance).sum(-1)[:, None]) / 2
         evidence = log_joint.logsumexp(-1)
-        member = torch.exp(log_joint - evidence[..., None]) * weight[..., None]
-        likelihood = float((evidence * weight).sum() / (weight.sum().clamp_min(1.0) * x.shape[-1]))
-        if before is not None and abs(likelihood - before) < SETTLED:
+        now = (evidence * weight).sum(-1) / (total.squeeze(-1) * x.shape[-1])
+        moved = torch.exp(log_joint - evidence[..., None]) * weight[..., None]
+        member = torch.where(going[:, None, None], moved, member)  # one that has settled waits for the others
+        going_on = going & ((now - likelihood).abs() >= SETTLED)
+        likelihood = torch.where(going, now, likelihood)
+        going = going_on
+        if not bool(going.any()):
             break
-        before = likelihood
-    return member
+    return member, likelihood
 
 
 def _spread_out(x: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
     """k-means++ centres: each next one drawn with chances as the squared distance to the nearest so far."""
-    uniform = torch.rand(count, len(x), 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)  # on any device
+    uniform = torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)  # for every item, on any device
     chances, picked = weight.clone(), []
-    for draw in uniform.to(x.device):
+    for draw in uniform.tolist():
         usable = torch.where(chances.sum(-1, keepdim=True) > 0, chances, torch.ones_like(chances))
-        heap = usable.to(torch.float64).cumsum(-1)
+        heap = usable.cumsum(-1)
         index = torch.searchsorted(heap, draw * heap[..., -1:], right=True).clamp_max(x.shape[1] - 1)
         centre = x.gather(1, index[..., None].expand(-1, -1, x.shape[-1]))
         picked.append(centre)
@@ -94,7 +117,9 @@ def mixture_read_out(rows: Rows, member: Tensor) -> tuple[Tensor, Tensor]:
     v̄_c + Cov_c(v, s), and weighs π_c e^{s̄_c + Var_c(s)/2} in the tilt.
     """
     count = member.shape[-1]
-    scores = rows.only_allowed(rows.scores)
+    number = rows.number()[..., None].clamp_min(1)
+    offset = rows.only_allowed(rows.scores).sum(-1, keepdim=True) / number  # scores around their mean, however large that is
+    scores = rows.only_allowed(rows.scores - offset)
     everyone = torch.ones_like(scores) if rows.allowed is None else rows.allowed.to(scores.dtype).expand(scores.shape)
     mass = rows.read(everyone, member)  # (batch, heads, t, K)
     safe = mass.clamp_min(1e-12)
@@ -109,4 +134,4 @@ def mixture_read_out(rows: Rows, member: Tensor) -> tuple[Tensor, Tensor]:
         mean = rows.read(everyone, belongs) / safe[..., c : c + 1]
         tilt = rows.read(scores, belongs) / safe[..., c : c + 1] - mean_score[..., c : c + 1] * mean
         output = output + share[..., c : c + 1] * (mean + tilt)
-    return output, normaliser - torch.log(rows.number())
+    return output, offset.squeeze(-1) + normaliser - torch.log(rows.number())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from largeprompt.law import weight_moments
 from largeprompt.law.readout import own_moment_error
 
 Array = NDArray[np.float64]
@@ -30,7 +33,8 @@ def expected_affine_error(tokens: Array, score_variance: Array, tilt: Array, val
     """
     tokens, score_variance, tilt, value_spread = np.broadcast_arrays(tokens, score_variance, tilt, value_spread)
     result = np.full(tokens.shape, np.nan)
-    known = np.isfinite(score_variance) & (tokens >= 1)
+    known = np.isfinite(score_variance) & (tokens > 1)
+    result[np.isfinite(score_variance) & (tokens == 1)] = 0.0
     if not known.any():
         return result
     q = np.maximum(score_variance[known], 0.0)
@@ -42,24 +46,68 @@ def expected_affine_error(tokens: Array, score_variance: Array, tilt: Array, val
     return result
 
 
-def needed_length(score_variance: Array, tilt: Array, value_spread: Array, tolerance: float) -> Array:
-    """Smallest power of two from 16 on at which the exact law expects an affine error of at most ``tolerance``; inf beyond 2^49.
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """Moments of a head's keys and values that its law needs, over the keys that a query sees; all arrays of one shape.
 
-    ``tilt`` and ``value_spread`` are ‖Cov(v, s)‖² and tr Cov(v) in units of the squared output. All arguments broadcast.
+    Attributes
+    ----------
+    tokens, score_variance
+        Number of keys and variance σ² of their scores.
+    mean_square, mean_tilt, tilt, value_spread
+        ‖v̄‖², v̄·c, ‖c‖² with c = Cov(v, s), and tr Cov(v), in any one unit.
     """
-    score_variance, tilt, value_spread = np.broadcast_arrays(score_variance, tilt, value_spread)
-    result = np.full(score_variance.shape, np.nan)
-    open_still = np.isfinite(score_variance) & np.isfinite(tilt) & np.isfinite(value_spread)
-    result[open_still] = np.inf
-    for power in range(4, 50):
-        if not open_still.any():
+
+    tokens: Array
+    score_variance: Array
+    mean_square: Array
+    mean_tilt: Array
+    tilt: Array
+    value_spread: Array
+
+    def law(self) -> Moments:
+        """Moments of the law behind: what L tokens add to ‖v̄‖² and ‖c‖² by chance is taken off."""
+        chance = self.value_spread / self.tokens
+        tilt = (self.tilt - self.score_variance * chance) / (1 + 1 / self.tokens)
+        return dataclasses.replace(
+            self,
+            mean_square=np.maximum(self.mean_square - chance, 0.0),
+            tilt=np.clip(tilt, 0.0, self.score_variance * self.value_spread),
+        )
+
+
+def expected_output(length: float, moments: Moments) -> Array:
+    """E‖T_L‖² of the exact law: ‖v̄ + (1 - E Y)c‖² + (‖c‖²/σ²) Var S + (tr Γ_v - ‖c‖²/σ²) E Y, for L Gaussian tokens."""
+    q = np.maximum(moments.score_variance, 1e-12)
+    scale = torch.from_numpy(np.clip(np.sqrt(q), 1e-6, MOST))
+    y, w3, y2 = (each.numpy() for each in weight_moments(length, scale, [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]]))
+    variance = y + q * (1 - y - 6 * w3 + 6 * y2) - q * (1 - y) ** 2
+    part = np.minimum(moments.tilt / q, moments.value_spread)
+    mean = moments.mean_square + 2 * (1 - y) * moments.mean_tilt + (1 - y) ** 2 * moments.tilt
+    found: Array = np.maximum(mean, 0.0) + part * variance + (moments.value_spread - part) * y
+    return found
+
+
+def needed_length(moments: Moments, tolerance: float) -> Array:
+    """Smallest power of two, 16 to 2^40, at which the law expects an affine error within ``tolerance`` of the output; else inf.
+
+    Both error and output are those of L Gaussian tokens with the moments of :meth:`Moments.law`: where keys tell nothing of the
+    values, the output vanishes as fast as the error, and no length is enough.
+    """
+    law = moments.law()
+    result = np.full(law.tilt.shape, np.nan)
+    going = np.isfinite(law.score_variance) & np.isfinite(law.tilt) & np.isfinite(law.value_spread)
+    result[going] = np.inf
+    for power in range(4, 41):
+        if not going.any():
             break
-        length = np.full(int(open_still.sum()), float(2**power))
-        error = expected_affine_error(length, score_variance[open_still], tilt[open_still], value_spread[open_still])
-        reached = np.zeros_like(open_still)
-        reached[open_still] = error <= tolerance**2
+        here = Moments(*(np.asarray(getattr(law, field.name))[going] for field in dataclasses.fields(Moments)))
+        lengths = np.full(here.tilt.shape, float(2**power))
+        error = expected_affine_error(lengths, here.score_variance, here.tilt, here.value_spread)
+        reached = np.zeros_like(going)
+        reached[going] = error <= tolerance**2 * expected_output(2**power, here)
         result[reached] = float(2**power)
-        open_still = open_still & ~reached
+        going = going & ~reached
     return result
 
 

@@ -8,17 +8,22 @@ from typing import Literal
 import numpy as np
 import xarray as xr
 
-from largeprompt.audit.expected import expected_affine_error, needed_length
+from largeprompt.audit.expected import Moments, expected_affine_error, needed_length
 
-Finding = Literal["moments", "needs a longer prompt", "few clusters", "selects"]
-FINDINGS: tuple[Finding, ...] = ("moments", "needs a longer prompt", "few clusters", "selects")
+Finding = Literal["moments", "needs a longer prompt", "few clusters", "selects", "other shape"]
+FINDINGS: tuple[Finding, ...] = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape")
 REGIMES = ("linear", "heavy", "frozen")
 READ_OUTS = ("mean", "affine", "third", "fourth")
+UNITS = {"mean_square": "‖v̄‖²", "mean_tilt": "v̄·Cov(v, s)", "tilt": "‖Cov(v, s)‖²", "value_spread": "tr Cov(v)"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
     """What decides a head's verdict; all numbers are medians over texts and query positions.
+
+    'moments': the affine read-out stands for the head. 'needs a longer prompt': its error is what Gaussian tokens of these moments
+    and this number have, and would go with more. 'few clusters': a Gaussian mixture stands for it. 'selects': none of these,
+    and the head is beyond the linear regime or reads few tokens. 'other shape': none of these, though it averages over many tokens.
 
     Attributes
     ----------
@@ -26,15 +31,21 @@ class Rule:
         Error of a read-out, relative to the head's output, up to which it stands for the head.
     explained
         Share of the squared error that the finite-length law must explain for 'needs a longer prompt'.
+    overshoot
+        How many times the measured error the law may expect and still be said to explain it.
     longest
-        Longest prompt that one may ask for: a head that would come within the tolerance only beyond is said to select.
+        Longest prompt that one may ask for.
+    few
+        Effective tokens up to which a head selects.
     fewest
         Query positions that see fewer keys are left out, and those that see less than half of a still shorter prompt.
     """
 
     tolerance: float = 0.2
     explained: float = 0.5
+    overshoot: float = 2.0
     longest: float = 1e6
+    few: float = 16.0
     fewest: int = 32
 
 
@@ -62,8 +73,8 @@ def derived(raw: xr.Dataset) -> xr.Dataset:
             long_name=f"{name} read-out over deviation from the mean value"
         )
         data[f"mass_{name}"] = raw[f"mass_{name}"].assign_attrs(long_name="error of the log-normaliser")
-    data["tilt"] = (raw.tilt / raw.output).assign_attrs(long_name="‖Cov(v, s)‖² over the squared output")
-    data["value_spread"] = (raw.value_spread / raw.output).assign_attrs(long_name="tr Cov(v) over the squared output")
+    for name, words in UNITS.items():
+        data[name] = (raw[name] / raw.output).assign_attrs(long_name=f"{words} over the squared output")
     expected = xr.apply_ufunc(expected_affine_error, raw.tokens, raw.score_variance, raw.tilt, raw.value_spread)
     data["law_error"] = (np.sqrt(expected) / output).assign_attrs(
         long_name="affine error that Gaussian tokens of these moments have"
@@ -101,13 +112,16 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
         within = result[f"mixture_{count}_error"] <= rule.tolerance
         smallest = smallest.where(~within, float(count))
     result["clusters"] = smallest.assign_attrs(long_name="fewest components within the tolerance")
-    needed = xr.apply_ufunc(needed_length, result.score_variance, result.tilt, result.value_spread, rule.tolerance)
+    columns = [field.name for field in dataclasses.fields(Moments)]
+    needed = result.affine_error.copy(data=needed_length(Moments(*(result[name].values for name in columns)), rule.tolerance))
     result["needed_length"] = needed.assign_attrs(
         long_name="length at which Gaussian tokens of these moments are within the tolerance"
     )
     moments = result.affine_error <= rule.tolerance
-    short = (result.law_share >= rule.explained) & (needed <= rule.longest)
-    code = xr.full_like(result.affine_error, 3).where(result.clusters.isnull(), 2).where(~short, 1).where(~moments, 0)
+    explains = (result.law_share >= rule.explained) & (result.law_error <= rule.overshoot * result.affine_error)
+    selects = (result.alpha >= 0.5) | (result.effective_tokens <= rule.few)
+    code = xr.full_like(result.affine_error, 4).where(~selects, 3).where(result.clusters.isnull(), 2)
+    code = code.where(~(explains & (needed <= rule.longest)), 1).where(~moments, 0)
     code = code.where(result.affine_error.notnull(), -1).astype(np.int8)
     result["finding"] = code.assign_attrs(meaning=", ".join(f"{i} {name}" for i, name in enumerate(FINDINGS)))
     result.attrs |= {f"rule_{name}": value for name, value in dataclasses.asdict(rule).items()}

@@ -47,6 +47,10 @@ class Heads:
             allowed = "one batch size, one width of queries and keys, one count of keys and values, heads a multiple of key heads"
             raise InvalidArgumentError("query, key, value", f"shapes {shapes}", allowed)
         if self.mask is not None:
+            if self.mask.dtype != torch.bool and not self.mask.is_floating_point():
+                raise InvalidArgumentError(
+                    "mask", f"dtype {self.mask.dtype}", "booleans (True: may be read), or numbers to add", "mask.bool()"
+                )
             full = (q[0], q[1], q[2], k[2])
             fits = self.mask.dim() == 4 and all(a in (1, b) for a, b in zip(self.mask.shape, full, strict=True))
             if not fits:

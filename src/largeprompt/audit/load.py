@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +18,18 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
+OFFSET = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text")  # positions start late
+
+
 @contextlib.contextmanager
 def _told(model: str) -> Iterator[None]:
-    """Turn what transformers and the hub raise into one sentence."""
+    """Turn what transformers, safetensors and the hub raise into one sentence."""
     try:
         yield
     except AuditError:
         raise
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+    except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise AuditError(
             f"model: {model!r} could not be loaded ({first[:200]}). Allowed: a folder that transformers' save_pretrained wrote, "
@@ -34,21 +39,14 @@ def _told(model: str) -> Iterator[None]:
 
 def load_config(model: str) -> Any:
     """The model's configuration, after the checks that need no weights."""
-    folder = Path(model)
+    folder = Path(model).expanduser()
     if folder.exists():
-        if not folder.is_dir():
-            raise AuditError(f"model: {model!r} is a file; give the folder that holds config.json and model.safetensors.")
-        if not (folder / "config.json").is_file():
-            raise AuditError(f"model: the folder {model!r} is no model: it has no config.json.")
-        _refuse_code(json.loads((folder / "config.json").read_text(encoding="utf-8")), model)
-        if not list(folder.glob("*.safetensors")):
-            raise AuditError(
-                f"model: the folder {model!r} has no *.safetensors file; weights come from safetensors only, as others can hold "
-                "code. Convert it: model.save_pretrained(folder)."
-            )
+        _check_folder(folder, model)
+    elif model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        raise AuditError(f"model: there is no folder {model!r}.")
     transformers = transformers_module()
     with _told(model):
-        config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False, local_files_only=_stored(model))
     _refuse_code(config.to_dict(), model)
     if getattr(config, "is_encoder_decoder", False):
         raise AuditError(
@@ -56,6 +54,33 @@ def load_config(model: str) -> Any:
             "Audit an encoder or a decoder-only model."
         )
     return config
+
+
+def _check_folder(folder: Path, model: str) -> None:
+    """A folder that holds a configuration, weights without code, and a tokenizer."""
+    if not folder.is_dir():
+        raise AuditError(f"model: {model!r} is a file; give the folder that holds config.json and model.safetensors.")
+    if not (folder / "config.json").is_file():
+        raise AuditError(f"model: the folder {model!r} is no model: it has no config.json.")
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise AuditError(f"model: the config.json of {model!r} is not a JSON object.")
+    _refuse_code(found, model)
+    if not list(folder.glob("*.safetensors")):
+        raise AuditError(
+            f"model: the folder {model!r} has no *.safetensors file; weights come from safetensors only, as others can hold "
+            "code. Convert it: model.save_pretrained(folder)."
+        )
+
+
+def _stored(model: str) -> bool:
+    """Whether the files are on this machine, so that nobody need be asked."""
+    if Path(model).expanduser().exists():
+        return True
+    return isinstance(transformers_module("huggingface_hub").try_to_load_from_cache(model, "config.json"), str)
 
 
 def _refuse_code(config: dict[str, Any], model: str) -> None:
@@ -74,25 +99,35 @@ def load_model(model: str, device: str = "cpu", dtype: str = "float32") -> PreTr
     causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names)
     kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
     with _told(model):
-        loaded: PreTrainedModel = kind.from_pretrained(
-            model, use_safetensors=True, trust_remote_code=False, dtype=getattr(torch, dtype), attn_implementation="sdpa"
+        loaded, told = kind.from_pretrained(
+            model,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=_stored(model),
+            dtype=getattr(torch, dtype),
+            output_loading_info=True,
         )
-        loaded.to(torch.device(device))  # type: ignore[arg-type]
+        absent = [name for name in told["missing_keys"] if "pooler" not in name]
+        if absent:
+            raise AuditError(
+                f"model: the weights of {model!r} lack {len(absent)} tensors ({absent[0]}, ...); nothing is made up for them."
+            )
+        loaded.to(torch.device(device))
         loaded.train(False)
-    return loaded
+    found: PreTrainedModel = loaded
+    return found
 
 
 def read_texts(model: str, files: Sequence[Path], longest: int | None = None, *, allowed: int | None = None) -> dict[str, Tensor]:
-    """Tokens of the texts in ``files``, one text for each, cut to ``longest`` tokens and padded to one length.
+    """Tokens of the texts in ``files``, one text for each, cut to ``longest`` tokens and padded on the right to one length.
 
     Parameters
     ----------
     longest
-        Cut here; without it, at what the model allows. More than the model allows is refused.
+        Cut here; without it a text that is longer than the model allows is refused.
     allowed
         Most tokens that the model's positions allow; None when unknown.
     """
-    transformers = transformers_module()
     texts = []
     for file in files:
         try:
@@ -102,20 +137,39 @@ def read_texts(model: str, files: Sequence[Path], longest: int | None = None, *,
         if not text.strip():
             raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
         texts.append(text)
+    tokenizer = _tokenizer(model)
+    most = tokenizer.model_max_length if tokenizer.model_max_length < 10**9 else None
+    allowed = min((each for each in (allowed, most) if each is not None), default=None)
     if longest is not None and allowed is not None and longest > allowed:
         raise AuditError(f"lengths: got {longest}; the model reads at most {allowed} tokens.")
-    with _told(model):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    cut = longest or allowed
-    tokens = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1, truncation=cut is not None, max_length=cut)
+    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # of long texts: told below
+    tokens = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1, truncation=longest is not None, max_length=longest)
     found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
+    count = found["input_ids"].shape[1]
+    if allowed is not None and count > allowed:
+        raise AuditError(
+            f"text: {count:,} tokens, and the model reads at most {allowed:,}. To audit the first {allowed} of them, say so: "
+            f"lengths {allowed}."
+        )
+    if count < 2:
+        raise AuditError("text: one token only; give a text of at least two tokens.")
     if bool(found["attention_mask"].all()):
         del found["attention_mask"]
-    if found["input_ids"].shape[1] < 2:
-        raise AuditError("text: one token only; give a text of at least two tokens.")
     return found
+
+
+def _tokenizer(model: str) -> Any:
+    folder = Path(model).expanduser()
+    if folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in TOKENIZERS):
+        raise AuditError(f"model: the folder {model!r} has no tokenizer (tokenizer.json or the like): its texts cannot be read.")
+    with _told(model):
+        tokenizer = transformers_module().AutoTokenizer.from_pretrained(
+            model, trust_remote_code=False, local_files_only=_stored(model)
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    tokenizer.padding_side = tokenizer.truncation_side = "right"
+    return tokenizer
 
 
 def most_tokens(config: Any) -> int | None:
@@ -123,5 +177,5 @@ def most_tokens(config: Any) -> int | None:
     for name in ("max_position_embeddings", "n_positions"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0:
-            return value
+            return value - ((config.pad_token_id or 0) + 1 if config.model_type in OFFSET else 0)
     return None

@@ -25,7 +25,7 @@ def chosen_heads(heads: Heads, indices: list[int]) -> Heads:
     )
 
 
-def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 0) -> Tensor:
+def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> Tensor:
     """What the read-out gives in place of the heads' outputs, shape (batch, heads, T, o)."""
     if kind == "mixture":
         member = responsibilities(heads, (components,), sinks)[components]

@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.capture import attention_layers, watching
+from largeprompt.audit.capture import evaluating, layer_count, watching
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.readouts import Kind, chosen_heads, read_out
 from largeprompt.errors import InvalidArgumentError
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Head = tuple[int, int]
+CAUSAL = ("ForCausalLM", "LMHeadModel")  # models whose logits are of the next token
 
 
 def head_count(model: PreTrainedModel) -> tuple[int, int]:
     """Layers and heads per layer."""
-    layers = {module.layer_idx for _, module in attention_layers(model)}
-    return len(layers), int(model.config.get_text_config().num_attention_heads)
+    return layer_count(model), int(model.config.get_text_config().num_attention_heads)
 
 
 @contextlib.contextmanager
 def linearize(
-    model: PreTrainedModel, heads: Iterable[Head], kind: Kind = "affine", *, components: int = 8, sinks: int = 0
+    model: PreTrainedModel, heads: Iterable[Head], kind: Kind = "affine", *, components: int = 8, sinks: int = 1
 ) -> Iterator[PreTrainedModel]:
     """Run ``model`` with the chosen heads replaced by a read-out of their prompt's moments, inside the block.
 
@@ -43,7 +43,7 @@ def linearize(
         'affine': v̄ + Cov(v, k) u, the infinite Gaussian prompt with these moments; 'mixture': the same for each of ``components``
         clusters; 'mean': v̄ alone.
     sinks
-        First tokens that the mixture reads exactly.
+        First tokens that the mixture reads exactly, beside its components.
     """
     layers, count = head_count(model)
     wanted: dict[int, list[int]] = {}
@@ -75,16 +75,16 @@ class Outputs:
 
 def outputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Outputs:
     """Mean of the last hidden states over real tokens, and the next-token log-probabilities of a causal language model."""
-    with torch.no_grad():
+    with torch.no_grad(), evaluating(model):
         result = model(**inputs, output_hidden_states=True)
-    hidden = result.hidden_states[-1].to(torch.float64)
-    present = inputs.get("attention_mask", torch.ones(hidden.shape[:2], device=hidden.device)).to(hidden)[..., None]
+    hidden = result.hidden_states[-1].cpu().to(torch.float64)
+    present = inputs.get("attention_mask", torch.ones(hidden.shape[:2])).to(hidden)[..., None]
     embedding = (hidden * present).sum(1) / present.sum(1).clamp_min(1)
     logits = getattr(result, "logits", None)
-    if logits is None:
+    if logits is None or not type(model).__name__.endswith(CAUSAL):
         return Outputs(embedding, None, float("nan"))
-    kept = present[..., 0].bool()
-    log_probabilities = torch.log_softmax(logits.to(torch.float64), -1)
+    kept = present[..., 0].bool().to(logits.device)
+    log_probabilities = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.to(torch.float32), -1)
     following = (kept[:, :-1] & kept[:, 1:]).flatten()
     target = inputs["input_ids"][:, 1:].flatten()[following]
     loss = -log_probabilities[:, :-1].flatten(0, 1)[following].gather(1, target[:, None]).mean()
@@ -108,15 +108,17 @@ def replacement_curves(
     counts: Sequence[int],
     *,
     components: int = 8,
-    sinks: int = 0,
+    sinks: int = 1,
     seed: int = 0,
     randoms: int = 3,
     progress: Callable[[str], None] | None = None,
 ) -> xr.Dataset:
     """Effect on the model's output against how many heads are replaced, in the audit's order, at random, and in reverse.
 
-    Curves: 'audit', 'reverse' and 'random' (mean over ``randoms`` orders) with the affine read-out, 'mixture' and 'mean' in the
-    audit's order. If the audit says something true, 'audit' stays close longest.
+    Embeddings are means of the last hidden states.
+
+    Curves: 'audit', 'reverse' and 'random' (mean over ``randoms`` orders) with the affine read-out, 'mean' and (unless
+    ``components`` is 0) 'mixture' in the audit's order. If the audit says something true, 'audit' stays close longest.
     """
     before = outputs(model, inputs)
     generator = np.random.default_rng(seed)
@@ -124,9 +126,10 @@ def replacement_curves(
         "audit": [(order, "affine")],
         "reverse": [(order[::-1], "affine")],
         "random": [([order[i] for i in generator.permutation(len(order))], "affine") for _ in range(randoms)],
-        "mixture": [(order, "mixture")],
         "mean": [(order, "mean")],
     }
+    if components:
+        orders["mixture"] = [(order, "mixture")]
     measures = ("cosine", "kl", "loss_change")
     values = np.full((len(orders), len(counts), len(measures)), np.nan)
     for i, (name, tries) in enumerate(orders.items()):
@@ -138,5 +141,5 @@ def replacement_curves(
                 with linearize(model, heads[:count], kind, components=components, sinks=sinks):
                     found.append(effect(before, outputs(model, inputs)))
             values[i, j] = [np.mean([each[measure] for each in found]) for measure in measures]
-    coords: dict[str, Any] = {"curve": list(orders), "replaced": list(counts)}
+    coords: dict[str, Any] = {"curve": list(orders), "replaced": list(counts), "mixture_components": components}
     return xr.Dataset({name: (("curve", "replaced"), values[..., k]) for k, name in enumerate(measures)}, coords=coords)

@@ -11,7 +11,7 @@ from largeprompt.measures.tail import pareto_tail_index, tail_count
 
 
 def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...] = (), sinks: int = 0) -> dict[str, Tensor]:
-    """Statistics of every head at the given query positions, each of shape (batch, heads, positions), float64.
+    """Statistics of every head at the given query positions, each of shape (batch, heads, positions), float64 on the CPU.
 
     With s the scores of the keys that a query may read, v their values, w = softmax(s), T = Σ w v the head's output and cumulants κ
     over these keys (every key weighing the same),
@@ -27,7 +27,7 @@ def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...]
     """
     tokens = responsibilities(heads, components, sinks) if components else {}
     parts = [_row_statistics(rows, tokens) for _, rows in heads.rows(positions)]
-    return {name: torch.cat([part[name] for part in parts], -1).to(torch.float64) for name in parts[0]}
+    return {name: torch.cat([part[name] for part in parts], -1).cpu().to(torch.float64) for name in parts[0]}
 
 
 def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
@@ -55,9 +55,6 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
     spread = (rows.read(everyone[..., :1, :] if rows.allowed is None else everyone, squared_norm) / per).squeeze(
         -1
     ) - mean.square().sum(-1)
-    twice = weights.square()
-    kish = twice.sum(-1)
-    sandwich = rows.read(twice, squared_norm).squeeze(-1) - 2 * (rows.read(twice) * output).sum(-1) + kish * output.square().sum(-1)
 
     def squared(difference: Tensor) -> Tensor:
         return difference.square().sum(-1)
@@ -69,15 +66,17 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
         "score_variance": variance,
         "score_skewness": third_score / variance.clamp_min(1e-30).pow(1.5),
         "score_kurtosis": fourth_score / variance.clamp_min(1e-30).square(),
-        "weight_square": kish,
+        "weight_square": weights.square().sum(-1),
         "entropy": (weights * rows.only_allowed(normaliser - rows.scores)).sum(-1),
         "largest_weight": weights.amax(-1),
         "tail_index": _tail_index(rows),
-        "sandwich": sandwich.clamp_min(0.0),
+        "sandwich": _sandwich(rows, weights),
         "output": squared(output),
         "deviation": squared(output - mean),
         "value_spread": spread.clamp_min(0.0).expand(shape),
         "tilt": squared(first),
+        "mean_square": squared(mean).expand(shape),
+        "mean_tilt": (mean * first).sum(-1),
         "mean_error": squared(output - mean),
         "affine_error": squared(output - affine),
         "affine_direction": torch.nn.functional.cosine_similarity(output, affine, dim=-1),
@@ -93,6 +92,16 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
         found[f"mixture_{count}_error"] = squared(output - read)
         found[f"mass_mixture_{count}"] = log_mean - mass
     return found
+
+
+def _sandwich(rows: Rows, weights: Tensor) -> Tensor:
+    """Σ w² ‖v - T‖², whose terms cancel where few tokens are read: in double precision where the device has it."""
+    wide = torch.float32 if weights.device.type == "mps" else torch.float64
+    value, weights = rows.value.to(wide), weights.to(wide)
+    twice, output = weights.square(), rows.read(weights, value)
+    spread = rows.read(twice, value.square().sum(-1, keepdim=True)).squeeze(-1)
+    found = spread - 2 * (rows.read(twice, value) * output).sum(-1) + twice.sum(-1) * output.square().sum(-1)
+    return found.clamp_min(0.0)
 
 
 def _tail_index(rows: Rows) -> Tensor:

@@ -6,14 +6,16 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import xarray as xr
+from torch import Tensor
 
-from largeprompt.audit.capture import transformers_module
+from largeprompt.audit.capture import AuditError, transformers_module
 from largeprompt.audit.findings import FINDINGS, Rule, mixtures, summary
 from largeprompt.audit.load import load_config, load_model, most_tokens, read_texts
-from largeprompt.audit.model import audit_model
+from largeprompt.audit.model import COMPONENTS, SINKS, audit_model
 from largeprompt.audit.replace import Head, replacement_curves
 from largeprompt.runs.study import Outcome, Progress, Study, Verdict
 
@@ -27,7 +29,7 @@ class AuditConfig:
     Attributes
     ----------
     lengths
-        Prompt lengths to read; empty: the text as it is, up to what the model allows.
+        Prompt lengths to read, the text cut to the longest; empty: the text as it is.
     layers
         Layers to look at; empty: all.
     positions
@@ -44,8 +46,8 @@ class AuditConfig:
     lengths: tuple[int, ...] = ()
     layers: tuple[int, ...] = ()
     positions: int = 64
-    components: tuple[int, ...] = (2, 4, 8, 16)
-    sinks: int = 1
+    components: tuple[int, ...] = COMPONENTS
+    sinks: int = SINKS
     tolerance: float = 0.2
     counts: int = 6
     device: str = "cpu"
@@ -81,6 +83,8 @@ def compute(config: AuditConfig, cell: str, progress: Progress) -> xr.Dataset:
     inputs = read_texts(
         config.model, [Path(text) for text in config.texts], longest, allowed=most_tokens(load_config(config.model))
     )
+    if int(inputs["input_ids"].max()) >= len(cast(Tensor, model.get_input_embeddings().weight)):
+        raise AuditError("model: the tokenizer gives numbers that the model has no embedding for: they do not belong together.")
     inputs = {name: value.to(model.device) for name, value in inputs.items()}
     rule = Rule(tolerance=config.tolerance)
     layers = config.layers or None
@@ -100,7 +104,10 @@ def compute(config: AuditConfig, cell: str, progress: Progress) -> xr.Dataset:
     quick = summary(audit_model(model, inputs, layers=layers, positions=config.positions, components=(), progress=progress), rule)
     order = replacement_order(quick)
     counts = sorted({round(len(order) * step / config.counts) for step in range(1, config.counts + 1)} - {0})
-    return replacement_curves(model, inputs, order, counts, sinks=config.sinks, seed=config.seed, progress=progress)
+    size = min(config.components, key=lambda each: abs(each - 8), default=0)
+    return replacement_curves(
+        model, inputs, order, counts, components=size, sinks=config.sinks, seed=config.seed, progress=progress
+    )
 
 
 def replacement_order(heads: xr.Dataset) -> list[Head]:
@@ -113,7 +120,7 @@ def replacement_order(heads: xr.Dataset) -> list[Head]:
 def combine(config: AuditConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Both cells in one dataset."""
     data = xr.merge(parts.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
-    data.attrs |= {"tolerance": config.tolerance, "model": config.model}
+    data.attrs |= {"tolerance": config.tolerance, "model": config.model, "sinks": config.sinks}
     return data
 
 
@@ -136,20 +143,31 @@ def _kinds(data: xr.Dataset) -> Verdict:
     total = int((code >= 0).sum())
     outcome: Outcome = "holds" if numbers[0] == total else "holds in part" if numbers[0] else "fails"
     low, high = (float(heads.head_score_variance.quantile(q)) for q in (0.0, 1.0))
+    told = [f"{number} {WORDS[name][number != 1]}" for name, number in zip(FINDINGS[1:], numbers[1:], strict=True) if number]
+    best, worst = (_named(heads, float(heads.head_affine_error.quantile(q))) for q in (0.0, 1.0))
     return Verdict(
         CLAIM,
         "Do the heads read only the mean and covariance of their prompt?",
         outcome,
-        f"{numbers[0]} of {total} heads do, to {float(data.attrs['tolerance']):g} of their output; "
-        + ", ".join(f"{number} {_words(name)}" for name, number in zip(FINDINGS[1:], numbers[1:], strict=True))
-        + f". Median score variances from {low:.2g} to {high:.3g}, against ln L = {float(np.log(heads.tokens.max())):.1f}.",
+        f"{numbers[0]} of {total} heads do, to {float(data.attrs['tolerance']):g} of their output"
+        + "".join(f"; {x}" for x in told)
+        + f". Affine errors from {best} to {worst}; median score variances from {low:.2g} to {high:.3g}, against ln L = "
+        f"{float(np.log(heads.tokens.max())):.1f}.",
     )
 
 
-def _words(finding: str) -> str:
-    return {"needs a longer prompt": "need a longer prompt", "few clusters": "are few clusters", "selects": "select tokens"}[
-        finding
-    ]
+WORDS = {
+    "needs a longer prompt": ("needs a longer prompt", "need a longer prompt"),
+    "few clusters": ("reads a few clusters", "read a few clusters"),
+    "selects": ("selects tokens", "select tokens"),
+    "other shape": ("averages over many keys of another shape", "average over many keys of another shape"),
+}
+
+
+def _named(heads: xr.Dataset, error: float) -> str:
+    """An error with the layer and head that has it."""
+    layer, head = np.argwhere(np.isclose(heads.head_affine_error.transpose("layer", "head").values, error))[0]
+    return f"{error:.2g} (layer {int(heads.layer[layer])}, head {int(heads['head'][head])})"
 
 
 def _law(data: xr.Dataset) -> Verdict:
@@ -158,29 +176,33 @@ def _law(data: xr.Dataset) -> Verdict:
     share = heads.head_law_share.where(wrong)
     count = int(wrong.sum())
     most = float((share >= 0.5).sum() / max(count, 1))
+    text = (
+        f"For {most:.0%} of the {count} heads beyond the tolerance the exact law of a finite prompt explains at least half of the "
+        f"squared error (median share {float(share.median()):.2f}); the rest is shape."
+        if count
+        else "Every head is within the tolerance."
+    )
     return Verdict(
         CLAIM,
         "Is the affine error of the other heads what Gaussian tokens of their moments and number would have?",
         "undecided" if not count else "holds" if most > 0.9 else "holds in part" if most > 0.1 else "fails",
-        f"For {most:.0%} of the {count} heads beyond the tolerance the exact law of a finite prompt explains at least half of the "
-        f"squared error (median share {float(share.median()):.2f}); the rest is shape.",
+        text,
     )
 
 
 def _clusters(data: xr.Dataset) -> Verdict:
     heads = _last_length(data)
     sizes = mixtures(data)
-    errors = {0: heads.head_mean_error, 1: heads.head_affine_error} | {k: heads[f"head_mixture_{k}_error"] for k in sizes}
-    medians = {k: float(error.median()) for k, error in errors.items()}
-    largest = max(medians)
-    words = {0: "mean only", 1: "affine"}
+    atoms = f" + {int(data.attrs['sinks'])} exact" if data.attrs["sinks"] else ""
+    errors = {"mean only": heads.head_mean_error, "affine": heads.head_affine_error}
+    errors |= {f"{k} component{'s' if k > 1 else ''}{atoms}": heads[f"head_mixture_{k}_error"] for k in sizes}
+    medians = {name: float(error.median()) for name, error in errors.items()}
+    base = medians.get(f"1 component{atoms}", medians["affine"])  # what the exact first tokens do is not the clusters' doing
     return Verdict(
         CLAIM,
         "Do a few Gaussian clusters read more than one?",
-        "undecided" if not sizes else "holds" if medians[largest] < 0.9 * medians[1] else "fails",
-        "Median error over heads: "
-        + ", ".join(f"{words.get(k, f'{k} components')} {value:.2f}" for k, value in medians.items())
-        + ".",
+        "undecided" if not sizes or max(sizes) == 1 else "holds" if list(medians.values())[-1] < 0.9 * base else "fails",
+        "Median error over heads: " + ", ".join(f"{name} {value:.2f}" for name, value in medians.items()) + ".",
     )
 
 
@@ -190,13 +212,16 @@ def _order(data: xr.Dataset) -> Verdict:
     loss = inner.sel(curve="random") - inner.sel(curve="reverse")
     right = bool((gain.mean() > 0) & (loss.mean() > 0))
     half = inner.replaced.values[inner.sizes["replaced"] // 2]
-    values = {name: float(data.cosine.sel(curve=name, replaced=half)) for name in ("audit", "random", "reverse", "mean", "mixture")}
+    values = {str(name): float(data.cosine.sel(curve=name, replaced=half)) for name in data.curve.values}
     text = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
     kl = ""
     if bool(data.kl.notnull().any()):
-        kl = " KL divergence of the next token: " + ", ".join(
-            f"{name} {float(data.kl.sel(curve=name, replaced=half)):.3g}" for name in ("audit", "random", "reverse")
+        here = data.sel(replaced=half)
+        parts = (
+            f"{name} {float(here.kl.sel(curve=name)):.3g} ({float(here.loss_change.sel(curve=name)):+.3g})"
+            for name in ("audit", "random", "reverse")
         )
+        kl = " KL divergence of the next token (change of the loss): " + ", ".join(parts) + "."
     return Verdict(
         CLAIM,
         "Does replacing heads in the audit's order change the model less than at random, and the reverse order more?",
@@ -227,7 +252,7 @@ STUDY = Study(
     "prompt tells which part of the affine error is due to length. Then heads are replaced by their read-outs, in the audit's "
     "order and others.",
     AuditConfig,
-    AuditConfig(positions=16, components=(2, 8), counts=3),
+    AuditConfig(positions=16, components=(1, 8), counts=3),
     cells,
     compute,
     combine,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,12 +25,14 @@ def audit(
         str, typer.Argument(metavar="MODEL", help="Folder of a transformers model, or its name on the hub.", show_default=False)
     ],
     text: Annotated[list[Path], typer.Option(help="Text file, UTF-8; repeat for several texts.", show_default=False)],
-    lengths: Annotated[str, typer.Option(help="Prompt lengths in tokens, with commas; by default the text as it is.")] = "",
+    lengths: Annotated[
+        str, typer.Option(help="Prompt lengths in tokens, with commas, the text cut to the longest; by default the text as it is.")
+    ] = "",
     layers: Annotated[str, typer.Option(help="Layers to look at, with commas, from 0; by default all.")] = "",
     positions: Annotated[int, typer.Option(min=1, help="Query positions for each text.")] = 64,
     components: Annotated[
         str, typer.Option(help="Sizes of the Gaussian mixtures, with commas; 'none' is much faster.")
-    ] = "2,4,8,16",
+    ] = "1,2,4,8,16",
     sinks: Annotated[int, typer.Option(min=0, help="First tokens that mixtures read exactly.")] = 1,
     tolerance: Annotated[
         float, typer.Option(min=0.0, help="Error relative to the output up to which a read-out stands for a head.")
@@ -114,16 +117,17 @@ def _run(model: str, texts: list[str], settings: dict[str, Any], out: Path, fres
     if settings["dtype"] not in kinds:
         raise InvalidArgumentError("--dtype", settings["dtype"], ", ".join(kinds))
     try:
-        torch.empty(0, device=settings["device"])
+        torch.ones(1, device=settings["device"]).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InvalidArgumentError("--device", settings["device"], "a device that PyTorch finds here, such as cpu") from None
     longest = max(settings["lengths"]) if settings["lengths"] else None
     tokens = read_texts(model, [Path(text) for text in texts], longest, allowed=most_tokens(config))
-    if longest is not None and tokens["input_ids"].shape[1] < longest:
-        given = f"{longest}, and the text has {tokens['input_ids'].shape[1]} tokens"
-        raise InvalidArgumentError("--lengths", given, "lengths up to that of the text", "Give a longer text.")
+    shortest = int(tokens["attention_mask"].sum(1).min()) if "attention_mask" in tokens else tokens["input_ids"].shape[1]
+    if longest is not None and shortest < longest:
+        given = f"{longest}, and {'the shortest' if len(texts) > 1 else 'the'} text has {shortest} tokens"
+        raise InvalidArgumentError("--lengths", given, "lengths up to that of every text", "Give a longer text.")
     chosen = AuditConfig(model=model, texts=tuple(texts), contents=fingerprint(model, tuple(texts)), **settings)
-    study = dataclasses.replace(STUDY, title=f"{STUDY.title}: {Path(model).name}")
+    study = dataclasses.replace(STUDY, title=f"{STUDY.title}: {_short(model)}")
     run = Run.create(default_folder(out, study, chosen, False), study, chosen, quick=False, rerun=_again(chosen, out))
     if fresh:
         run.clear()
@@ -146,8 +150,13 @@ def _again(config: Any, out: Path) -> str:
     return shlex.join([*words, *(["--out", str(out)] if out != Path("runs") else [])])
 
 
+def _short(model: str) -> str:
+    """The last two parts of a path, or a hub name."""
+    return "/".join(Path(model).parts[-2:])
+
+
 def _rows(data: xr.Dataset) -> list[dict[str, Any]]:
-    """One dictionary for each head, at the longest length."""
+    """One dictionary for each head, at the longest length; None for what is not known or not finite."""
     from largeprompt.audit.findings import FINDINGS
 
     last = data.isel(length=-1) if "length" in data.dims else data
@@ -158,35 +167,41 @@ def _rows(data: xr.Dataset) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"layer": int(layer), "head": int(head)}
             code = int(at.head_finding)
             row["finding"] = FINDINGS[code] if code >= 0 else "unknown"
-            row |= {
+            numbers = {
                 str(name).removeprefix("head_"): float(at[name])
                 for name in at
                 if str(name).startswith("head_") and name != "head_finding"
             }
-            rows.append(row)
+            rows.append(row | {name: value if math.isfinite(value) else None for name, value in numbers.items()})  # JSON has no NaN
     return rows
 
 
 def _print(console: Console, data: xr.Dataset, model: str) -> None:
     rows = _rows(data)
     table = Table(
-        title=f"Heads of {Path(model).name}", caption="errors relative to the head's output; law: share that length alone explains"
+        title=f"Heads of {_short(model)}", caption="errors relative to the head's output; law: share that length alone explains"
     )
     for name in ("head", "σ²", "reads", "mean", "affine", "law", "needs L"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for row in rows[:MOST_ROWS]:
-        clusters = f" ({row['clusters']:.0f})" if row["finding"] == "few clusters" else ""
+        verdict = row["finding"].removeprefix("needs a ")
+        clusters = f" ({row['clusters']:.0f})" if verdict == "few clusters" else ""
+        needed = row["needed_length"]
         table.add_row(
             f"{row['layer']}.{row['head']}",
-            f"{row['score_variance']:.2f}",
-            f"{row['effective_tokens']:,.0f}",
-            f"{row['mean_error']:.2f}",
-            f"{row['affine_error']:.2f}",
-            f"{row['law_share']:.2f}",
-            f"{row['needed_length']:,.0f}" if row["needed_length"] <= 1e6 else "> 10^6",
-            row["finding"] + clusters,
+            _number(row["score_variance"], ".3g"),
+            _number(row["effective_tokens"], ",.0f"),
+            _number(row["mean_error"], ".2f"),
+            _number(row["affine_error"], ".2f"),
+            _number(row["law_share"], ".2f"),
+            f"{needed:,.0f}" if needed is not None and needed <= 1e6 else "> 10^6",
+            verdict + clusters,
         )
     console.print(table)
     if len(rows) > MOST_ROWS:
         tell(console, f"{len(rows) - MOST_ROWS} more heads are in dataset.nc; --json prints all.")
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

@@ -82,3 +82,5 @@ CLAIMS = (
         "P1", "The authors' experiment", "Softmax and linear attention trained by SGD on in-context regression in d = 5.", "paper"
     ),
 )
+
+AUDIT = Claim("audit", "Audit of a transformer", "Which heads of a trained model read only the moments of their prompt.", "audit")

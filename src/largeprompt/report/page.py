@@ -17,7 +17,7 @@ from typing import Any
 
 import jinja2
 
-from largeprompt.report.claims import CLAIMS, Claim
+from largeprompt.report.claims import AUDIT, CLAIMS, Claim
 from largeprompt.runs.store import Run, StoredFigure
 from largeprompt.runs.study import Verdict
 
@@ -103,6 +103,7 @@ def render(runs: Sequence[Run]) -> str:
     provenances = [section.run.provenance for section in sections if section.complete]
     return environment.get_template("report.html.j2").render(
         sections=sections,
+        heading=sections[0].run.title if len(sections) == 1 else "Softmax attention over long prompts: claims and measurements",
         groups=_groups(sections),
         counts=_counts(sections),
         unfinished=[section for section in sections if not section.complete],
@@ -138,12 +139,13 @@ def _judgement(verdict: Verdict) -> Judgement:
 
 
 def _groups(sections: Sequence[Section]) -> list[Group]:
-    """Verdicts of all runs by claim: the paper's in its order, then any other id in order of appearance."""
-    rows: dict[str, list[tuple[Judgement, Section]]] = {claim.id: [] for claim in CLAIMS}
+    """Verdicts of all runs by claim: the paper's in its order, then any other id as it appears; audits alone know only theirs."""
+    about_claims = any(section.run.study != AUDIT.study for section in sections) or not sections
+    rows: dict[str, list[tuple[Judgement, Section]]] = {claim.id: [] for claim in CLAIMS if about_claims}
     for section in sections:
         for judgement in section.judgements:
             rows.setdefault(judgement.verdict.claim, []).append((judgement, section))
-    known = {claim.id: claim for claim in CLAIMS}
+    known = {claim.id: claim for claim in (*CLAIMS, AUDIT)}
     found = []
     for name, spoken in rows.items():
         claim = known.get(name, Claim(name, "", ""))

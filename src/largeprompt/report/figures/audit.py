@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from largeprompt.report.figures.style import COLOURS, MARKERS, house_style
 
-FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects")
-TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5])
+FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape")
+TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3])
 CURVES = {"audit": "audit's order, affine", "random": "random order, affine", "reverse": "reverse order, affine"} | {
     "mixture": "audit's order, mixture",
     "mean": "audit's order, mean only",
@@ -30,7 +30,7 @@ def audit_heads_figure(data: xr.Dataset) -> Figure:
         figure = Figure(figsize=(7.2, 2 * height))
         axes = figure.subplots(2, 2).ravel()
         panels = (
-            ("head_finding", "verdict", BoundaryNorm(np.arange(-0.5, 4), 4), ListedColormap(TINTS)),
+            ("head_finding", "verdict", BoundaryNorm(np.arange(-0.5, 5), 5), ListedColormap(TINTS)),
             ("head_score_variance", r"score variance $\sigma^2$", LogNorm(), "cividis"),
             ("head_effective_tokens", "effective tokens", LogNorm(), "cividis"),
             ("head_affine_error", "affine error over output", Normalize(0, 1), "cividis_r"),
@@ -42,11 +42,11 @@ def audit_heads_figure(data: xr.Dataset) -> Figure:
             panel.set(title=title, xlabel="head", ylabel="layer")
             panel.grid(False)
             for axis, labels in ((panel.xaxis, last["head"].values), (panel.yaxis, last.layer.values)):
-                step = max(1, len(labels) // 12)
+                step = -(-len(labels) // 12)
                 axis.set_ticks(np.arange(0, len(labels), step), [str(label) for label in labels[::step]])
             bar = figure.colorbar(image, ax=panel, extend="max" if name == "head_affine_error" else "neither")
             if name == "head_finding":
-                bar.set_ticks(range(4), labels=["moments", "longer\nprompt", "few\nclusters", "selects"])
+                bar.set_ticks(range(5), labels=["moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape"])
                 bar.ax.tick_params(labelsize=7, length=0)
         return figure
 
@@ -103,14 +103,14 @@ def readouts_figure(data: xr.Dataset) -> Figure:
                 continue
             values = np.stack([last[f"head_{name}_error"].values[chosen] for name in names])
             middle, low, high = (np.nanquantile(values, q, axis=1) for q in (0.5, 0.25, 0.75))
-            shift = 0.12 * (index - 1.5)
+            shift = 0.12 * (index - 2)
             bars = np.stack([middle - low, high - middle])
             left.errorbar(
                 places + shift, middle, bars, fmt=MARKERS[index], color=tint, ms=4, lw=1, label=f"{finding} ({int(chosen.sum())})"
             )
         left.set_xticks(places, labels, rotation=35, ha="right")
         left.set(yscale="log", ylabel="error over output", title="read-outs (median and quartiles over heads)")
-        left.legend(fontsize=7)
+        figure.legend(*left.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3)
         _share(right, last)
         return figure
 
@@ -132,15 +132,23 @@ def replacement_figure(data: xr.Dataset) -> Figure:
     """Effect on the model's output against the number of heads replaced, for each order and read-out."""
     language = bool(data.kl.notnull().any())
     with house_style():
-        figure = Figure(figsize=(7.2 if language else 4.6, 3.1))
-        panels = figure.subplots(1, 2 if language else 1, squeeze=False)[0]
+        figure = Figure(figsize=(7.2, 3.1))
+        panels = figure.subplots(1, 2, squeeze=False)[0]
         for index, (name, label) in enumerate(CURVES.items()):
+            if name not in data.curve:
+                continue
             one = data.sel(curve=name)
+            label += f" of {int(data.mixture_components)}" if name == "mixture" else ""
             panels[0].plot(one.replaced, 1 - one.cosine, "-" + MARKERS[index], color=COLOURS[index], label=label)
             if language:
                 panels[1].plot(one.replaced, one.kl, "-" + MARKERS[index], color=COLOURS[index])
         panels[0].set(yscale="log", xlabel="heads replaced", ylabel="1 - cosine of the embeddings")
         if language:
             panels[1].set(yscale="log", xlabel="heads replaced", ylabel="KL divergence of the next token")
-        panels[0].legend(fontsize=7)
+        handles, labels = panels[0].get_legend_handles_labels()
+        if language:
+            panels[0].legend(fontsize=7)
+        else:
+            panels[1].set_axis_off()
+            panels[1].legend(handles, labels, loc="center left")
         return figure
