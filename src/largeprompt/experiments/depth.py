@@ -43,7 +43,7 @@ class DepthConfig:
     scores: int = 15_000_000
     replicas: tuple[int, int] = (8, 400)
     fitted_from: int = 128
-    normalised_dims: tuple[int, ...] = (4, 8, 16, 32)
+    normalised_dims: tuple[int, ...] = (4, 8, 16)
     normalised_scales: tuple[str, ...] = ("1",)
     normalised_score_variance: float = 0.5
     normalised_lengths: tuple[int, ...] = (128, 512, 2048)

@@ -15,11 +15,12 @@ from largeprompt.experiments.discrete_setting import DiscreteConfig, first_layer
 from largeprompt.experiments.paper import PaperConfig
 from largeprompt.experiments.paper import task as authors_task
 from largeprompt.runs.study import Progress
-from largeprompt.training import Factorised, stochastic_gap
+from largeprompt.training import Factorised, gradient_flow, stochastic_gap
 from largeprompt.training.noise import Ensemble, stochastic_ensemble
 from largeprompt.training.objective import make_objective
 
 RESOLUTION = 1.0  # of the laws, whose noise is drawn: finer than its error
+FINER = 4  # the flow that runs are compared with has so many times the points of the law's
 TOGETHER = 64  # runs whose risks are computed at once
 SETTLED = 0.25  # share of the time after which spreads are averaged
 
@@ -51,6 +52,9 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
         resolution=RESOLUTION,
         **options,
     )
+    progress(f"flow on {FINER} times as many points, L = {length}")
+    finer = gradient_flow(task, start, length, config.sgd_until, points=FINER * config.sgd_points, seed=config.seed + 1)
+    off = finer.theta(config.sgd_until) - law.descent.flow.theta(config.sgd_until)  # what the points leave open
     rows: dict[str, list[float]] = {name: [] for name in COLUMNS}
     for number, (step_size, batch, runs) in enumerate(config.batches):
         progress(f"SGD, L = {length}: step size {step_size:g}, batch {batch}")
@@ -59,7 +63,7 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
             task, start, length, step_size, steps, batch, runs, _generator(config, 10 + number), record=config.sgd_times
         )
         share, late = step_size / batch, drawn.times >= SETTLED * config.sgd_until
-        flow = torch.stack([law.descent.flow.theta(min(float(time), config.sgd_until)) for time in drawn.times])
+        flow = torch.stack([finer.theta(min(float(time), config.sgd_until)) for time in drawn.times])
         predicted, own = (_at(drawn.times, law.times, each)[late].mean() for each in (law.spread, law.spread_error))
         gap = _at(drawn.times, law.times, law.root_mean_square(step_size, batch).square())[late].mean()
         deviations = (drawn.parameters - drawn.mean).square().sum(-1)[:, late].mean(-1) * runs / (runs - 1)
@@ -82,7 +86,7 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
             "sgd_excess_error": risk_error,
             "predicted_excess": float(law.excess_risk(step_size, batch)[-1]),
             "sgd_shift": moved,
-            "sgd_shift_error": moved_error,
+            "sgd_shift_error": math.hypot(moved_error, float(off @ (shift / shift.norm()))),
             "predicted_shift": float(shift.norm()),
         }
         for name in COLUMNS:

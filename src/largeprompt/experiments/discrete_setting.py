@@ -26,7 +26,7 @@ class DiscreteConfig:
     noise_variance: float = 0.1
     lengths: tuple[float, ...] = (30, 1000, math.inf)
     until: float = 20.0
-    step_sizes: tuple[float, ...] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625, 0.004)
+    step_sizes: tuple[float, ...] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625)
     modified_step_sizes: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
     times: int = 201
     points: int = 256
@@ -49,9 +49,9 @@ class DiscreteConfig:
         (0.0125, 32, 128),
     )
     wander_until: float = 20.0
-    wander_cases: tuple[str, ...] = ("softmax 30", "softmax 100", "linear 30")
+    wander_cases: tuple[str, ...] = ("softmax 30", "linear 30")
     wander_batch: tuple[float, int, int] = (0.04, 64, 128)
-    noise_prompts: int = 2**17
+    noise_prompts: int = 2**16
     sgd_points: int = 2**14
     adam_lengths: tuple[float, ...] = (1000, math.inf)
     adam_until: float = 2.0
@@ -63,8 +63,8 @@ class DiscreteConfig:
     arrival_steps: int = 6000
     paper_length: int = 20
     paper_until: float = TRAINED
-    paper_steps: int = 2500
-    paper_runs: int = 16
+    paper_steps: int = 1250
+    paper_runs: int = 40
     paper_prompts: int = 2**14
     paper_times: int = 61
     paper_records: int = 11

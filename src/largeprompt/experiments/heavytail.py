@@ -35,7 +35,7 @@ LASTING = (3.0, 5.0, 10.0, 20.0, 30.0)  # df whose longest safe prompt is told
 class HeavyTailConfig:
     """Scalar tokens; training on regression with one scalar input."""
 
-    dfs: tuple[float, ...] = (math.inf, 60.0, 30.0, 20.0, 15.0, 12.0, 10.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
+    dfs: tuple[float, ...] = (math.inf, 60.0, 30.0, 20.0, 12.0, 10.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
     tilts: tuple[float, ...] = (0.5, 1.0, 2.0)
     laplace_tilts: tuple[float, ...] = (0.5, 0.9, 1.1, 1.3, 1.8, 2.5)
     lognormal_scale: float = 0.5
@@ -46,7 +46,7 @@ class HeavyTailConfig:
     decades: int = 12
     per_decade: int = 3
     finest: int = 24  # values of df between 2.1 and 250 at which the breakdown is predicted
-    training_dfs: tuple[float, ...] = (math.inf, 20.0, 10.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
+    training_dfs: tuple[float, ...] = (math.inf, 10.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.0)
     training_length: int = 100
     noise_variance: float = 0.1
     step_size: float = 0.02

@@ -49,7 +49,7 @@ class NgramConfig:
     until: float = 1e8
     times: int = 81
     tube_until: float = 100.0
-    batches: int = 40
+    batches: int = 20
     risk_alphabet: int = 5
     risk_concentrations: tuple[float, ...] = (0.5, 1.0, 3.0)
     risk_chains: int = 400

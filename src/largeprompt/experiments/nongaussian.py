@@ -58,7 +58,7 @@ class NonGaussianConfig:
     steps: int = 30
     nodes: int = 10
     drawn_tokens: int = 25_000
-    sets: int = 16
+    sets: int = 24
     seed: int = 0
 
 

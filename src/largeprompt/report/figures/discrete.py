@@ -31,7 +31,8 @@ def _gaps(data: xr.Dataset, axes: Axes) -> None:
     axes.set(xscale="log", yscale="log", xlabel=r"step size $\eta$", ylabel=r"$\sup_t\,\|\theta_{\rm GD}-\theta\|$")
     axes.xaxis.set_minor_formatter(NullFormatter())  # else they overlap on less than two decades
     axes.set_title("gradient descent")
-    axes.legend(fontsize=6.5)
+    axes.set_ylim(top=20 * axes.get_ylim()[1])  # room for the legend
+    axes.legend(fontsize=6.5, ncols=2, loc="upper left", columnspacing=0.8)
 
 
 def _sharpness(data: xr.Dataset, axes: Axes) -> None:
