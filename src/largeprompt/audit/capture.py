@@ -19,6 +19,7 @@ from largeprompt.errors import InvalidArgumentError, LargePromptError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of the names of models whose logits are of the next token
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # arguments that change the scores in ways that Heads does not know
 
 

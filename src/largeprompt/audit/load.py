@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from largeprompt.audit.capture import AuditError, transformers_module
+from largeprompt.audit.capture import CAUSAL, AuditError, transformers_module
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -39,7 +39,7 @@ def _told(model: str) -> Iterator[None]:
 
 def load_config(model: str) -> Any:
     """The model's configuration, after the checks that need no weights."""
-    folder = Path(model).expanduser()
+    folder = Path(model)
     if folder.exists():
         _check_folder(folder, model)
     elif model.startswith(("/", ".", "~")) or model.count("/") > 1:
@@ -57,7 +57,7 @@ def load_config(model: str) -> Any:
 
 
 def _check_folder(folder: Path, model: str) -> None:
-    """A folder that holds a configuration, weights without code, and a tokenizer."""
+    """A folder that holds a configuration, and weights that cannot hold code."""
     if not folder.is_dir():
         raise AuditError(f"model: {model!r} is a file; give the folder that holds config.json and model.safetensors.")
     if not (folder / "config.json").is_file():
@@ -78,7 +78,7 @@ def _check_folder(folder: Path, model: str) -> None:
 
 def _stored(model: str) -> bool:
     """Whether the files are on this machine, so that nobody need be asked."""
-    if Path(model).expanduser().exists():
+    if Path(model).exists():
         return True
     return isinstance(transformers_module("huggingface_hub").try_to_load_from_cache(model, "config.json"), str)
 
@@ -96,7 +96,7 @@ def load_model(model: str, device: str = "cpu", dtype: str = "float32") -> PreTr
     transformers = transformers_module()
     config = load_config(model)
     names = config.architectures or []
-    causal = any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in names)
+    causal = any(name.endswith(CAUSAL) for name in names)
     kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
     with _told(model):
         loaded, told = kind.from_pretrained(
@@ -159,7 +159,7 @@ def read_texts(model: str, files: Sequence[Path], longest: int | None = None, *,
 
 
 def _tokenizer(model: str) -> Any:
-    folder = Path(model).expanduser()
+    folder = Path(model)
     if folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in TOKENIZERS):
         raise AuditError(f"model: the folder {model!r} has no tokenizer (tokenizer.json or the like): its texts cannot be read.")
     with _told(model):

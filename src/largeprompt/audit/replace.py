@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.capture import evaluating, layer_count, watching
+from largeprompt.audit.capture import CAUSAL, evaluating, layer_count, watching
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.readouts import Kind, chosen_heads, read_out
 from largeprompt.errors import InvalidArgumentError
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Head = tuple[int, int]
-CAUSAL = ("ForCausalLM", "LMHeadModel")  # models whose logits are of the next token
 
 
 def head_count(model: PreTrainedModel) -> tuple[int, int]:
