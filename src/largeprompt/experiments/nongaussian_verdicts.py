@@ -321,10 +321,10 @@ def _scores(data: xr.Dataset) -> tuple[float, float]:
     diagonal = [name for name in data.parameter.values if str(name) in {f"A[{i}, {i}]" for i in range(9)}]
     trace = difference.sel(parameter=diagonal).mean("parameter")
     error = np.sqrt((end.trained_error.sel(parameter=diagonal) ** 2).sum("parameter")) / math.sqrt(len(diagonal))
-    parts = [(trace, error, exact.sel(parameter=diagonal).mean("parameter"))]
-    parts += [(difference.sel(parameter="b"), end.trained_error.sel(parameter="b"), exact.sel(parameter="b"))]
-    score = max(largest_score(apart, own) for apart, own, _ in parts)
-    return score, max(float((own / abs(size.assign_coords(drawn_length=data.drawn_length))).max()) for _, own, size in parts)
+    parts = [(trace, error), (difference.sel(parameter="b"), end.trained_error.sel(parameter="b"))]
+    size = abs(xr.concat([exact.sel(parameter=diagonal).mean("parameter"), exact.sel(parameter="b")], "which")).max("which")
+    size = size.assign_coords(drawn_length=data.drawn_length)  # the larger of the two
+    return max(largest_score(*part) for part in parts), max(float((own / size).max()) for _, own in parts)
 
 
 def _setting(data: xr.Dataset, name: str) -> int:
@@ -342,8 +342,8 @@ def _trained(data: xr.Dataset) -> Verdict:
         "fails" if score > allowed else "holds" if allowed * error < RESOLVED else "undecided",
         f"Mean tr A/d and b at the last time, {_setting(data, 'sets')} sets of prompts, L = {float(part.drawn_length[0]):g} to "
         f"{float(part.drawn_length[-1]):g}: within {score:.1f} standard errors, {allowed:.1f} allowed (Student's law), which "
-        f"are {allowed * error:.1%} of a parameter at most. The tube of the drawn flows is {_range(ratio.isel(drawn_length=0))} "
-        f"times the predicted one at L = {float(part.drawn_length[0]):g}.",
+        f"are {allowed * error:.1%} of the larger of them at most. The tube of the drawn flows is "
+        f"{_range(ratio.isel(drawn_length=0))} times the predicted one at L = {float(part.drawn_length[0]):g}.",
     )
 
 
