@@ -35,7 +35,7 @@ class PaperConfig:
     points: int = 4096
     tolerance: float = 1e-5
     seed: int = 0
-    sgd_lengths: tuple[int, ...] = (10, 40)
+    sgd_lengths: tuple[int, ...] = (20,)
     sgd_steps: int = 16_000
     sgd_seeds: tuple[int, ...] = (0, 1)
     learning_rate: float = 1e-3
