@@ -44,9 +44,9 @@ class ChainExpansion:
     Attributes
     ----------
     limit, drift
-        Shape (*queries, o).
+        Shape (..., o).
     covariance
-        Of dependent tokens, shape (*queries, o, o).
+        Of dependent tokens, shape (..., o, o).
     independent
         The same for independent tokens of the same law: the term k = 0.
     rho
@@ -60,18 +60,18 @@ class ChainExpansion:
     rho: Tensor
 
     def error(self, center: Tensor, length: float) -> Tensor:
-        """E‖T_L - c‖² to first order: ‖T - c‖² + (2 drift·(T - c) + tr covariance)/L, shape (*queries)."""
+        """E‖T_L - c‖² to first order: ‖T - c‖² + (2 drift·(T - c) + tr covariance)/L, shape (...)."""
         away = self.limit - center
         return away.square().sum(-1) + (2 * (self.drift * away).sum(-1) + self.constant) / length
 
     @property
     def constant(self) -> Tensor:
-        """C with E‖T_L - T‖² ≈ C/L, shape (*queries)."""
+        """C with E‖T_L - T‖² ≈ C/L, shape (...)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
 
     @property
     def independent_constant(self) -> Tensor:
-        """C for independent tokens of the same law, shape (*queries)."""
+        """C for independent tokens of the same law, shape (...)."""
         return self.independent.diagonal(dim1=-2, dim2=-1).sum(-1)
 
     def __repr__(self) -> str:
@@ -88,9 +88,9 @@ def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, 
     chain
         The chain; any order.
     z
-        Queries, shape (*queries, k·m).
+        Queries, shape (..., k·m).
     ending
-        Number of the context in which the path ends, for each query, shape (*queries); any context when left out.
+        Number of the context in which the path ends, for each query, shape (...); any context when left out.
 
     Examples
     --------
@@ -105,9 +105,9 @@ def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, 
     law, z = _tokens(attention, chain, z)
     u = attention.tilts(z)
     limit = attention(law, z)
-    weight = torch.exp(u @ law.atoms.mT - law.cgf(u).unsqueeze(-1))  # (*queries, windows)
+    weight = torch.exp(u @ law.atoms.mT - law.cgf(u).unsqueeze(-1))  # (..., windows)
     values = law.atoms @ attention.V.mT
-    g = weight.unsqueeze(-2) * (values.mT - limit.unsqueeze(-1))  # (*queries, o, windows)
+    g = weight.unsqueeze(-2) * (values.mT - limit.unsqueeze(-1))  # (..., o, windows)
     drift = -chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1)
     if ending is not None:
         context = _ending(chain, ending, z)
@@ -138,12 +138,12 @@ def chain_error(
     length
         L, the number of windows; several lead the shape of the result.
     center
-        c, shape (*queries, o); the infinite-prompt limit when left out.
+        c, shape (..., o); the infinite-prompt limit when left out.
 
     Returns
     -------
     Tensor
-        Shape (*queries), led by the lengths where there are several.
+        Shape (...), led by the lengths where there are several.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def chain_error(
     center = validation.last_dimensions(
         "center", validation.tensor("center", center, like=attention.V), (attention.V.shape[-2],), ": one entry for each output"
     )
-    center = center.expand(*queries, -1).reshape(len(u), -1)
+    center = center.expand(..., -1).reshape(len(u), -1)
     if ending is None:
         last = u.new_ones(len(u), chain.contexts)
     else:

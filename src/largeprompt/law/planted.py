@@ -28,20 +28,8 @@ from largeprompt.law.lattice import check_scores, integrate, kind, power
 class PlantedMoments(NamedTuple):
     """Moments of the weights with one planted token, each of the shape of the arguments.
 
-    Attributes
-    ----------
-    found
-        E w_ε, the weight of the planted token.
-    missed
-        1 - E w_ε, with its digits where the token is surely found.
-    found_square
-        E w_ε².
-    concentration
-        E Y, Y = Σ w².
-    product
-        E Y w_ε.
-    imbalance
-        E[W_3 - Y²].
+    ``found`` is E w_ε, the weight of the planted token; ``missed`` 1 - E w_ε, with its digits where the token is surely found;
+    ``found_square`` E w_ε²; ``concentration`` E Y, Y = Σ w²; ``product`` E Y w_ε; ``imbalance`` E[W_3 - Y²].
     """
 
     found: Tensor

@@ -77,9 +77,9 @@ def long_prompt_constants(task: LinearRegression) -> LongPromptConstants:
 
     With x_q ~ N(0, Σ_q), M = Σ_q^{1/2} Σ^{-1} Σ_q^{1/2} and β = b² > 2‖M‖,
 
-        softmax: min_β |I - 2M/β|^{-1/2} (β V2 + tr Σ_q^{1/2} W Σ_q^{1/2} (I - 2M/β)^{-1})/2,   linear: (V2 tr M + tr WΣ_q)/2.
+        softmax: min_β det(I - 2M/β)^{-1/2} (β V2 + tr Σ_q^{1/2} W Σ_q^{1/2} (I - 2M/β)^{-1})/2,   linear: (V2 tr M + tr WΣ_q)/2.
 
-    Since |I - 2M/β|^{-1/2} >= e^{tr M/β} the ratio is at least (e + ρ)/(1 + ρ), ρ = tr WΣ_q/(V2 tr M): above one for every task.
+    Since det(I - 2M/β)^{-1/2} >= e^{tr M/β} the ratio is at least (e + ρ)/(1 + ρ), ρ = tr WΣ_q/(V2 tr M): above one for every task.
     For Σ_q = Σ it depends on d and tr WΣ/V2 alone, whatever the spectrum; it is (1 + 2/d)^{1+d/2} where noise dominates.
 
     Examples

@@ -177,7 +177,7 @@ class MatchingExpansion:
     Attributes
     ----------
     curvature
-        A = E‖Σ_i (π(q₋ᵢ)/π(q))(P(·|q₋ᵢ) - P(·|q))‖², q₋ᵢ the context without its i-th symbol.
+        A = E‖Σ_i (π(q₋ᵢ)/π(q))(P(q₋ᵢ, ·) - P(q, ·))‖², q₋ᵢ the context without its i-th symbol.
     gain
         B: what a little smoothing takes off the variance, correlations along the path and with the final context included.
     """
