@@ -332,6 +332,8 @@ def test_bare_tensors_get_verdicts():
     data = audit_heads(planted("linear"), positions=list(range(16)), components=())
     assert dict(data.sizes) == {"text": 6, "layer": 1, "head": 1, "position": 16}
     assert FINDINGS[int(summary(data).finding.item())] == "moments"
+    learning = dataclasses.replace(planted("linear"), value=planted("linear").value.requires_grad_())
+    assert bool(audit_heads(learning, positions=4, components=()).affine_error.notnull().all())
     with pytest.raises(InvalidArgumentError, match="positions"):
         audit_heads(planted("linear"), positions=[400])
 

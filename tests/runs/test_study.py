@@ -24,7 +24,7 @@ def test_a_rule_with_nothing_to_look_at_is_undecided(error):
 
     (only,) = judged(rule)
     assert only.outcome == "undecided"
-    assert "too little to judge" in only.measured
+    assert "nothing is judged" in only.measured
 
 
 def test_a_rule_that_is_broken_is_told():

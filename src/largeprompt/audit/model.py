@@ -157,7 +157,8 @@ def audit_heads(
     ['moments', 'moments']
     """
     where = _positions(positions, heads.query.shape[2])
-    found = head_statistics(heads, where.to(heads.query.device), tuple(components), sinks)
+    with torch.no_grad():
+        found = head_statistics(heads, where.to(heads.query.device), tuple(components), sinks)
     return _labelled({0: {name: value.numpy() for name, value in found.items()}}, [0], list(range(heads.count)), where)
 
 
