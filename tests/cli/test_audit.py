@@ -2,6 +2,7 @@
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,14 @@ SMALL = ("--positions", "8", "--components", "2")
 
 def run(*words):
     return CliRunner().invoke(app, ["audit", *map(str, words)])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def here():
+    """Cells are computed in this process, where transformers is loaded already; test_run has the worker processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("largeprompt.runs.execute.worker_pool", lambda count: ThreadPoolExecutor(count))
+        yield
 
 
 @pytest.fixture(scope="module")

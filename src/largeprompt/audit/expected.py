@@ -89,7 +89,7 @@ def expected_output(length: float, moments: Moments) -> Array:
 
 
 def needed_length(moments: Moments, tolerance: float) -> Array:
-    """Smallest power of two, 16 to 2^40, at which the law expects an affine error within ``tolerance`` of the output; else inf.
+    """Smallest power of two, 16 to 2^24, at which the law expects an affine error within ``tolerance`` of the output; else inf.
 
     Both error and output are those of L Gaussian tokens with the moments of :meth:`Moments.law`: where keys tell nothing of the
     values, the output vanishes as fast as the error, and no length is enough.
@@ -98,7 +98,7 @@ def needed_length(moments: Moments, tolerance: float) -> Array:
     result = np.full(law.tilt.shape, np.nan)
     going = np.isfinite(law.score_variance) & np.isfinite(law.tilt) & np.isfinite(law.value_spread)
     result[going] = np.inf
-    for power in range(4, 41):
+    for power in range(4, 25):
         if not going.any():
             break
         here = Moments(*(np.asarray(getattr(law, field.name))[going] for field in dataclasses.fields(Moments)))
@@ -116,6 +116,9 @@ def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:
     from scipy.interpolate import CubicSpline
 
     lengths, which = np.unique(tokens, return_inverse=True)
+    if len(lengths) == 1 and len(logs) <= PER_LENGTH:  # no table for a few
+        along, across = own_moment_error(float(lengths[0]), torch.from_numpy(np.exp(2 * logs)))
+        return along.numpy(), across.numpy()
     grid = np.linspace(logs.min() - 0.1, logs.max() + 0.1, PER_LENGTH)
     variance = torch.from_numpy(np.exp(2 * grid))
     knots = _knots(lengths)

@@ -162,7 +162,7 @@ def chain_error(
     center = validation.last_dimensions(
         "center", validation.tensor("center", center, like=attention.V), (attention.V.shape[-2],), ": one entry for each output"
     )
-    center = center.expand(..., -1).reshape(len(u), -1)
+    center = center.expand(*queries, -1).reshape(len(u), -1)
     if ending is None:
         last = u.new_ones(len(u), chain.contexts)
     else:
