@@ -28,7 +28,7 @@ def rows() -> list[tuple[str, str, str]]:
     inputs = {"input_ids": torch.randint(1000, 20_000, (1, 512), generator=torch.Generator().manual_seed(0))}
     plain = torch.inference_mode()(lambda: model(**inputs))
     table = []
-    for positions, components in ((64, ()), (512, ()), (64, (1, 2, 4, 8, 16))):
+    for positions, components in ((32, ()), (128, ()), (32, (1, 2, 4, 8, 16))):
         ours, theirs = alternate(
             lambda positions=positions, components=components: audit_model(
                 model, inputs, positions=positions, components=components
@@ -46,7 +46,7 @@ def rows() -> list[tuple[str, str, str]]:
     one_map = 8 * 8192**2 * 4
     forward = peak_memory(SETUP.format(layers=1, implementation="sdpa") + FORWARD)
     maps = peak_memory(SETUP.format(layers=1, implementation="eager") + MAPS) - forward
-    for positions in (64, 8192):
+    for positions in (32, 8192):
         extra = peak_memory(SETUP.format(layers=1, implementation="sdpa") + AUDIT.format(positions=positions)) - forward
         table.append(
             (

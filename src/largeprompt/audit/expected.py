@@ -13,7 +13,7 @@ from largeprompt.law.readout import own_moment_error
 
 Array = NDArray[np.float64]
 LEAST, MOST = 0.03, 500.0  # standard deviations of the scores between which the law is tabulated; both coefficients start like σ⁴
-PER_LENGTH = 48
+SPACING = 0.14  # of ln σ in the table
 PER_OCTAVE, EVERY = 3, 12  # lengths that are tabulated: all up to 12, then three in every octave
 
 
@@ -116,17 +116,18 @@ def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:
     from scipy.interpolate import CubicSpline
 
     lengths, which = np.unique(tokens, return_inverse=True)
-    if len(lengths) == 1 and len(logs) <= PER_LENGTH:  # no table for a few
+    if len(lengths) == 1 and len(logs) <= 16:  # no table for a few
         along, across = own_moment_error(float(lengths[0]), torch.from_numpy(np.exp(2 * logs)))
         return along.numpy(), across.numpy()
-    grid = np.linspace(logs.min() - 0.1, logs.max() + 0.1, PER_LENGTH)
+    low, high = logs.min() - 0.1, logs.max() + 0.1
+    grid = np.linspace(low, high, max(6, int(np.ceil((high - low) / SPACING)) + 1))
     variance = torch.from_numpy(np.exp(2 * grid))
     knots = _knots(lengths)
     values = np.stack([torch.stack(own_moment_error(knot, variance)).numpy() for knot in knots])  # (length, coefficient, σ)
     table = np.log(np.maximum(values, 1e-300))  # one token has no error
     if len(knots) < len(lengths):
         table = CubicSpline(np.log(knots), table)(np.log(lengths))
-    cell = np.clip(np.searchsorted(grid, logs) - 1, 0, PER_LENGTH - 2)
+    cell = np.clip(np.searchsorted(grid, logs) - 1, 0, len(grid) - 2)
     pieces = CubicSpline(grid, table, axis=-1).c[:, cell, which]  # (power, pair, coefficient)
     found = np.exp(np.polyval(pieces, (logs - grid[cell])[:, None]))
     return found[:, 0], found[:, 1]

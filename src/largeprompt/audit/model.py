@@ -31,7 +31,7 @@ def audit_model(
     *,
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
-    positions: int | Sequence[int] = 64,
+    positions: int | Sequence[int] = 32,
     lengths: Sequence[int] | None = None,
     components: Sequence[int] = COMPONENTS,
     sinks: int = SINKS,
@@ -137,7 +137,7 @@ def _positions(given: int | Sequence[int], length: int) -> Tensor:
 
 
 def audit_heads(
-    heads: Heads, *, positions: int | Sequence[int] = 64, components: Sequence[int] = COMPONENTS, sinks: int = SINKS
+    heads: Heads, *, positions: int | Sequence[int] = 32, components: Sequence[int] = COMPONENTS, sinks: int = SINKS
 ) -> xr.Dataset:
     """The same for one layer given as bare tensors (query, key, value, mask, scale), whatever model they come from.
 

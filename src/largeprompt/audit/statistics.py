@@ -99,8 +99,8 @@ def _sandwich(rows: Rows, weights: Tensor) -> Tensor:
     wide = torch.float32 if weights.device.type == "mps" else torch.float64
     value, weights = rows.value.to(wide), weights.to(wide)
     twice, output = weights.square(), rows.read(weights, value)
-    spread = rows.read(twice, value.square().sum(-1, keepdim=True)).squeeze(-1)
-    found = spread - 2 * (rows.read(twice, value) * output).sum(-1) + twice.sum(-1) * output.square().sum(-1)
+    read = rows.read(twice, torch.cat([value, value.square().sum(-1, keepdim=True)], -1))
+    found = read[..., -1] - 2 * (read[..., :-1] * output).sum(-1) + twice.sum(-1) * output.square().sum(-1)
     return found.clamp_min(0.0)
 
 

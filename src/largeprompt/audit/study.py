@@ -45,7 +45,7 @@ class AuditConfig:
     contents: str = ""  # fingerprint of texts and model, so that changed files are read again
     lengths: tuple[int, ...] = ()
     layers: tuple[int, ...] = ()
-    positions: int = 64
+    positions: int = 32
     components: tuple[int, ...] = COMPONENTS
     sinks: int = SINKS
     tolerance: float = 0.2

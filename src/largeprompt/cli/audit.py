@@ -29,7 +29,7 @@ def audit(
         str, typer.Option(help="Prompt lengths in tokens, with commas, the text cut to the longest; by default the text as it is.")
     ] = "",
     layers: Annotated[str, typer.Option(help="Layers to look at, with commas, from 0; by default all.")] = "",
-    positions: Annotated[int, typer.Option(min=1, help="Query positions for each text.")] = 64,
+    positions: Annotated[int, typer.Option(min=1, help="Query positions for each text.")] = 32,
     components: Annotated[
         str, typer.Option(help="Sizes of the Gaussian mixtures, with commas; 'none' is much faster.")
     ] = "1,2,4,8,16",
