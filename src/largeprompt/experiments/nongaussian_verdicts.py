@@ -134,8 +134,7 @@ def _levels(data: xr.Dataset) -> Verdict:
         f"The least likely of {int(rest.drawn_affine_mse.notnull().sum())} has probability {chance:.2g}, {allowed:.0e} allowed. "
         f"At L = {int(rest.length[-1])} the {int(flat.sum())} pairs whose gap is {LEVEL:g} times the noise (families: "
         f"{', '.join(map(str, names))}) stand at {float(level.where(flat).min()):.3f} to {float(level.where(flat).max()):.3f} "
-        "times "
-        "the predicted gap.",
+        "times the predicted gap.",
     )
 
 
