@@ -6,7 +6,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from largeprompt.report.figures.style import COLOURS, DASHES, MARKERS, house_style, length_label
 
@@ -29,7 +28,6 @@ def _gaps(data: xr.Dataset, axes: Axes) -> None:
     axes.plot([], [], "o", color="0.4", mfc="none", label="to the modified flow")
     axes.plot([], [], color="0.4", lw=1.0, label="predicted")
     axes.set(xscale="log", yscale="log", xlabel=r"step size $\eta$", ylabel=r"$\sup_t\,\|\theta_{\rm GD}-\theta\|$")
-    axes.xaxis.set_minor_formatter(NullFormatter())  # else they overlap on less than two decades
     axes.set_title("gradient descent")
     axes.set_ylim(top=20 * axes.get_ylim()[1])  # room for the legend
     axes.legend(fontsize=6.5, ncols=2, loc="upper left", columnspacing=0.8)
@@ -90,8 +88,6 @@ def _batches(data: xr.Dataset, axes: Axes) -> None:
             gap, error = data.sgd_gap.values[chosen], data.sgd_gap_error.values[chosen]
             axes.errorbar(noise[chosen], gap, 2 * error, fmt=MARKERS[i], color=COLOURS[i], lw=0.8, label=label)
     axes.set(xscale="log", yscale="log", xlabel=r"$\eta/B$", ylabel=r"root mean square $\|\theta_{\rm SGD}-\theta\|$", title="SGD")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=7)
 
 
@@ -126,7 +122,6 @@ def _authors(data: xr.Dataset, axes: Axes) -> None:
     axes.plot(shown.paper_time, deviation, color=COLOURS[1], ls=DASHES[1], label="risk between runs, relative")
     axes.plot(shown.paper_time, excess, color=COLOURS[2], ls=DASHES[2], label="mean risk, relative")
     axes.set(xscale="log", yscale="log", xlabel="time $t$", ylabel="predicted gap to the flow", title="the authors' SGD")
-    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.legend(fontsize=6.5)
 
 
