@@ -8,8 +8,8 @@ import torch
 
 import largeprompt as lp
 from benchmarks.measuring import alternate
-from largeprompt.experiments.covariances import KINDS
-from largeprompt.experiments.paper import PaperConfig, report_times, task
+from largeprompt.studies.covariances import KINDS
+from largeprompt.studies.paper.study import PaperConfig, report_times, task
 
 STEPS = 300_000
 TIMED_LENGTHS = (10, 30, 100, 300, 1000)

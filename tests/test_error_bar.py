@@ -8,7 +8,7 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.attention import ErrorBar
-from largeprompt.measures import atomic
+from largeprompt.measures.finite import atoms as atomic
 
 F = torch.float64
 EYE = torch.eye(2, dtype=F)

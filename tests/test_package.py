@@ -90,7 +90,7 @@ def test_library_leaves_global_state_alone():
 
 
 def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
-    from largeprompt.experiments.registry import one_thread
+    from largeprompt.studies.registry import one_thread
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)

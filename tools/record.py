@@ -1,4 +1,4 @@
-"""Record what runs gave, and compare two records: the numbers, verdicts, captions and figure data that a refactoring must not change.
+"""Record what runs gave, and compare two records: numbers, verdicts, captions and figure data that a refactoring must not change.
 
     python tools/record.py draw RUNS            # writes RUNS/figure_data.json from the datasets stored below RUNS
     python tools/record.py compare OLD NEW      # exit code 1 and a line for each difference
@@ -49,7 +49,7 @@ def _numbers(values: Any) -> Any:
 
 def figures_of(run: Path, data: xr.Dataset) -> dict[str, Figure]:
     """Figures of the study that a run belongs to, drawn from its dataset."""
-    from largeprompt.report.figures.catalogue import figures
+    from largeprompt.report.catalogue import figures
 
     name = json.loads((run / "config.json").read_text())["study"]
     return {each.name: each.draw(data) for each in figures(name, data)}

@@ -22,25 +22,20 @@ Errors           LargePromptError and its kinds: InvalidArgumentError, TiltDomai
 
 from largeprompt.attention import (
     Attention,
-    DeepLimit,
     ErrorBar,
     LinearAttention,
-    ResidualStack,
     SoftmaxAttention,
     affine_limit,
-    deep_limit,
 )
-from largeprompt.certificate import Certificate, certificate, jacobian_certificate
+from largeprompt.certificates import Certificate, certificate, jacobian_certificate
+from largeprompt.depth import DeepLimit, DeepNoise, ResidualStack, breaking_layer, deep_limit, deep_noise
 from largeprompt.errors import InvalidArgumentError, LargePromptError, NoMomentError, TiltDomainError
 from largeprompt.law import (
     ChainExpansion,
-    DeepNoise,
     FinitePromptLaw,
     atomic_errors,
-    breaking_layer,
     chain_error,
     chain_expansion,
-    deep_noise,
     effective_length,
     finite_prompt,
     regime,

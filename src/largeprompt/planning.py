@@ -13,7 +13,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention, affine_limit
-from largeprompt.certificate import certificate
+from largeprompt.certificates import certificate
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import finite_prompt, finite_prompt_errors, regime
 from largeprompt.measures import Gaussian, Measure, sobol_points

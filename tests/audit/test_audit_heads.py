@@ -14,9 +14,9 @@ from largeprompt.audit import FINDINGS, Heads, Rule, audit_heads, head_statistic
 from largeprompt.audit.clusters import responsibilities
 from largeprompt.audit.expected import Moments, expected_affine_error, expected_output, needed_length
 from largeprompt.audit.findings import derived
+from largeprompt.audit.own_moments import own_moment_error
 from largeprompt.audit.readouts import chosen_heads
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.readout import own_moment_error
 
 DIMS = ("text", "layer", "head", "position")
 

@@ -22,7 +22,7 @@ from largeprompt.audit import (  # noqa: E402
     summary,
     watching,
 )
-from largeprompt.audit.load import most_tokens  # noqa: E402
+from largeprompt.audit.adapters.load import most_tokens  # noqa: E402
 from largeprompt.audit.model import check_parity  # noqa: E402
 from largeprompt.errors import InvalidArgumentError  # noqa: E402
 

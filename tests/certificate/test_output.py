@@ -8,8 +8,8 @@ import torch
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.certificate import certificate, jacobian_certificate
-from largeprompt.certificate.output import gaussian_collision_bound
+from largeprompt.certificates import certificate, jacobian_certificate
+from largeprompt.certificates.output import gaussian_collision_bound
 from largeprompt.law import finite_prompt, weight_moment
 
 F = torch.float64

@@ -8,10 +8,10 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from largeprompt.experiments import registry
-from largeprompt.report.figures import catalogue
+from largeprompt.report import catalogue
 from largeprompt.runs import execute
 from largeprompt.runs.study import Study, Verdict, along
+from largeprompt.studies import registry
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 from largeprompt.cli import app
-from largeprompt.report.figures.catalogue import figures
+from largeprompt.report.catalogue import figures
 from largeprompt.runs.store import Run
 
 transformers = pytest.importorskip("transformers")

@@ -8,9 +8,9 @@ from fake_studies import Fakes
 from typer.testing import CliRunner
 
 from largeprompt.cli import app
-from largeprompt.experiments import registry
 from largeprompt.report import page
 from largeprompt.runs.store import Run, RunError
+from largeprompt.studies import registry
 
 
 def reproduce(out, *words):

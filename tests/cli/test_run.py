@@ -16,9 +16,9 @@ from fake_studies import Fakes, FirstConfig
 from typer.testing import CliRunner
 
 from largeprompt.cli import app
-from largeprompt.experiments import registry
 from largeprompt.runs import store
 from largeprompt.runs.store import Run
+from largeprompt.studies import registry
 
 # a shell that starts the tests in the background makes them deaf to Ctrl-C, and their children too
 LISTEN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"

@@ -3,15 +3,15 @@
 import functools
 import math
 
-from largeprompt.experiments.anisotropy import AnisotropyConfig
-from largeprompt.experiments.convergence import ConvergenceConfig
-from largeprompt.experiments.drift import DriftConfig
-from largeprompt.experiments.exponent import ExponentConfig
-from largeprompt.experiments.limit import LimitConfig
-from largeprompt.experiments.phase_diagram import PhaseDiagramConfig
-from largeprompt.experiments.registry import study
-from largeprompt.experiments.sharpness import SharpnessConfig
-from largeprompt.experiments.shortcontext import ShortContextConfig
+from largeprompt.studies.anisotropy.study import AnisotropyConfig
+from largeprompt.studies.convergence.study import ConvergenceConfig
+from largeprompt.studies.drift.study import DriftConfig
+from largeprompt.studies.exponent.study import ExponentConfig
+from largeprompt.studies.limit.study import LimitConfig
+from largeprompt.studies.phase_diagram.study import PhaseDiagramConfig
+from largeprompt.studies.registry import study
+from largeprompt.studies.sharpness.study import SharpnessConfig
+from largeprompt.studies.shortcontext.study import ShortContextConfig
 
 CONFIGS = {
     "limit": LimitConfig(dims=(1, 2, 6), layers=2, prompts=(1, 30), lengths=(30, 300, 3000), tokens_per_length=300_000),

@@ -6,7 +6,7 @@ import torch
 from small_studies import dataset
 
 import largeprompt as lp
-from largeprompt.experiments.convergence import fit_paper_form, one_pair, paper_form, z_scores
+from largeprompt.studies.convergence.study import fit_paper_form, one_pair, paper_form, z_scores
 
 
 def test_curves_are_those_of_the_operators_own_jacobians():

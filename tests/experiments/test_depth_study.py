@@ -7,12 +7,15 @@ import pytest
 import torch
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.experiments import depth, depth_cases, depth_prompts, depth_verdicts
-from largeprompt.experiments.depth import STUDY, DepthConfig
-from largeprompt.report.figures.catalogue import figures
-from largeprompt.report.figures.depth import band_figure, breaking_figure, normalised_figure, shown_cases
-from largeprompt.report.figures.style import house_style
+from largeprompt.report.catalogue import figures
 from largeprompt.runs.study import quiet
+from largeprompt.runs.style import house_style
+from largeprompt.studies.depth import cases as depth_cases
+from largeprompt.studies.depth import prompts as depth_prompts
+from largeprompt.studies.depth import rules as depth_verdicts
+from largeprompt.studies.depth import study as depth
+from largeprompt.studies.depth.figures import band_figure, breaking_figure, normalised_figure, shown_cases
+from largeprompt.studies.depth.study import STUDY, DepthConfig
 
 F = torch.float64
 SMALL = DepthConfig(

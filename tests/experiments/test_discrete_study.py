@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from largeprompt.experiments import discrete
-from largeprompt.experiments.discrete_verdicts import exponents, intercept, usual, verdicts
-from largeprompt.experiments.registry import study
-from largeprompt.report.figures.catalogue import figures
-from largeprompt.report.figures.discrete import adam_figure, descent_figure, sgd_figure
-from largeprompt.report.figures.style import house_style
+from largeprompt.report.catalogue import figures
+from largeprompt.runs.style import house_style
+from largeprompt.studies.discrete import study as discrete
+from largeprompt.studies.discrete.figures import adam_figure, descent_figure, sgd_figure
+from largeprompt.studies.discrete.rules import exponents, intercept, usual, verdicts
+from largeprompt.studies.registry import study
 
 SMALL = dataclasses.replace(
     discrete.STUDY.quick,

@@ -8,8 +8,12 @@ import torch
 from small_studies import dataset
 
 import largeprompt as lp
-from largeprompt.experiments import anisotropy, exponent, phase_diagram, sharpness, shortcontext
-from largeprompt.experiments.registry import study
+from largeprompt.studies.anisotropy import study as anisotropy
+from largeprompt.studies.exponent import study as exponent
+from largeprompt.studies.phase_diagram import study as phase_diagram
+from largeprompt.studies.registry import study
+from largeprompt.studies.sharpness import study as sharpness
+from largeprompt.studies.shortcontext import study as shortcontext
 
 
 def test_exponents_tend_to_the_prediction_in_one_dimension():

@@ -10,13 +10,13 @@ import torch
 import xarray as xr
 
 import largeprompt as lp
-from largeprompt.experiments.heavytail import HeavyTailConfig, asymptote, cells, compute, ideal_tail_index, rule_of_thumb, target
-from largeprompt.experiments.heavytail_verdicts import allowed_distance, crossing, first_length
-from largeprompt.experiments.registry import study
 from largeprompt.law import scalar_prompt
 from largeprompt.measures import StudentT, StudentTLaw
-from largeprompt.report.figures.catalogue import figures
-from largeprompt.training import scalar_regression
+from largeprompt.report.catalogue import figures
+from largeprompt.studies.heavytail import regression as scalar_regression
+from largeprompt.studies.heavytail.rules import allowed_distance, crossing, first_length
+from largeprompt.studies.heavytail.study import HeavyTailConfig, asymptote, cells, compute, ideal_tail_index, rule_of_thumb, target
+from largeprompt.studies.registry import study
 
 SMALL = HeavyTailConfig(
     dfs=(math.inf, 20.0, 8.0, 4.0, 2.5, 1.0),

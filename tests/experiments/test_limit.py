@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from small_studies import dataset
 
-from largeprompt.experiments import quadrature
+from largeprompt.studies.limit import quadrature
 
 
 def test_two_routes_of_the_gaussian_agree():

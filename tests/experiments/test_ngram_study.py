@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from largeprompt.experiments.ngram import STUDY, NgramConfig
-from largeprompt.experiments.ngram_learning import _adjusted, drawn
-from largeprompt.experiments.ngram_paths import extrapolation, summary
-from largeprompt.experiments.registry import study
 from largeprompt.measures import MarkovChain
-from largeprompt.report.figures.catalogue import figures
-from largeprompt.report.figures.style import house_style
+from largeprompt.report.catalogue import figures
+from largeprompt.runs.style import house_style
+from largeprompt.studies.ngram.learning import _adjusted, drawn
+from largeprompt.studies.ngram.paths import extrapolation, summary
+from largeprompt.studies.ngram.study import STUDY, NgramConfig
+from largeprompt.studies.registry import study
 from largeprompt.testing import assert_sample_mean
 
 SMALL = NgramConfig(

@@ -10,11 +10,12 @@ import torch
 import xarray as xr
 
 import largeprompt as lp
-from largeprompt.experiments import nongaussian, nongaussian_training
-from largeprompt.experiments.nongaussian_verdicts import interpolated_crossing, least_probability
-from largeprompt.experiments.registry import compute_cell
-from largeprompt.experiments.token_families import FAMILIES, generalised_normal_slope
-from largeprompt.report.figures.nongaussian import families_figure, inputs_figure, ladder_figure
+from largeprompt.studies.nongaussian import study as nongaussian
+from largeprompt.studies.nongaussian import training as nongaussian_training
+from largeprompt.studies.nongaussian.families import FAMILIES, generalised_normal_slope
+from largeprompt.studies.nongaussian.figures import families_figure, inputs_figure, ladder_figure
+from largeprompt.studies.nongaussian.rules import interpolated_crossing, least_probability
+from largeprompt.studies.registry import compute_cell
 
 F = torch.float64
 STUDY = nongaussian.STUDY

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.experiments.softmax_vs_linear import STUDY
-from largeprompt.experiments.softmax_vs_linear_config import relative_excess, standard_task
-from largeprompt.experiments.softmax_vs_linear_drawn import linear_read, softmax_read
-from largeprompt.experiments.softmax_vs_linear_heads import read_risk
 from largeprompt.measures import Empirical
-from largeprompt.report.figures.softmax_vs_linear import heads_figure, regression_map_figure, selection_map_figure
+from largeprompt.studies.softmax_vs_linear.config import relative_excess, standard_task
+from largeprompt.studies.softmax_vs_linear.drawn import linear_read, softmax_read
+from largeprompt.studies.softmax_vs_linear.figures import heads_figure, regression_map_figure, selection_map_figure
+from largeprompt.studies.softmax_vs_linear.heads import read_risk
+from largeprompt.studies.softmax_vs_linear.study import STUDY
 from largeprompt.training import ShiftedRegression, linear_optimum
 
 F = torch.float64

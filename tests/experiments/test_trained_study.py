@@ -11,13 +11,13 @@ import xarray as xr
 
 import largeprompt as lp
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.experiments.trained import STUDY, TrainedConfig, _Trial, cells, compute
-from largeprompt.experiments.trained_theory import common_optimum, own_moment_risk, predictions, regression
-from largeprompt.experiments.trained_verdicts import allowed, share_interval, verdicts, z_scores
-from largeprompt.report.figures.catalogue import figures
-from largeprompt.report.figures.style import house_style
+from largeprompt.report.catalogue import figures
 from largeprompt.runs.study import quiet
-from largeprompt.training.transformer import Architecture, StackedTransformer, reading_mask, train
+from largeprompt.runs.style import house_style
+from largeprompt.studies.trained.rules import allowed, share_interval, verdicts, z_scores
+from largeprompt.studies.trained.study import STUDY, TrainedConfig, _Trial, cells, compute
+from largeprompt.studies.trained.theory import common_optimum, own_moment_risk, predictions, regression
+from largeprompt.studies.trained.transformer import Architecture, StackedTransformer, reading_mask, train
 
 SMALL = TrainedConfig(
     models=("attention 1x1", "attention 1x2", "blocks 2x1", "shuffled blocks 1x1"),

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from largeprompt.experiments import endpoint, paper, trajectory
-from largeprompt.experiments.covariances import covariance, largest_alpha
-from largeprompt.report.figures.endpoint import endpoint_figure
-from largeprompt.report.figures.paper import sgd_figure, trained_figure, training_figure
-from largeprompt.report.figures.trajectory import excess_figure, parameters_figure, tube_figure
+from largeprompt.studies.covariances import covariance, largest_alpha
+from largeprompt.studies.endpoint import study as endpoint
+from largeprompt.studies.endpoint.figures import endpoint_figure
+from largeprompt.studies.paper import study as paper
+from largeprompt.studies.paper.figures import sgd_figure, trained_figure, training_figure
+from largeprompt.studies.trajectory import study as trajectory
+from largeprompt.studies.trajectory.figures import excess_figure, parameters_figure, tube_figure
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from small_studies import CONFIGS, dataset
 
-from largeprompt.experiments.registry import compute_cell, study
+from largeprompt.studies.registry import compute_cell, study
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -112,7 +112,7 @@ def test_rule_reacts(name, asked, before, doctor, after):
 
 def test_one_pair_of_constants_is_recognised():
     """Curves made of the paper's own form with one pair are fitted by it, and the true ones are not."""
-    from largeprompt.experiments.convergence import one_pair, paper_form
+    from largeprompt.studies.convergence.study import one_pair, paper_form
 
     data = dataset("convergence").copy(deep=True)
     assert one_pair(data, "output").factor > 10

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.law.hermite import HermiteBasis
+from largeprompt.depth.hermite import HermiteBasis
 
 F = torch.float64
 

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.measures import atomic
+from largeprompt.measures.finite import atoms as atomic
 
 F = torch.float64
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.measures import normalised
-from largeprompt.measures.normalised import normalised_moments
+from largeprompt.depth import normalised
+from largeprompt.depth.normalised import normalised_moments
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 40])

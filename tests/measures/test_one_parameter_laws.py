@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import largeprompt as lp
-from largeprompt.measures.skew_normal import LARGEST_SKEW, log_ndtr
+from largeprompt.measures.scalar.skew_normal import LARGEST_SKEW, log_ndtr
 from largeprompt.testing import assert_sample_mean
 
 F = torch.float64

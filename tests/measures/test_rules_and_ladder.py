@@ -7,7 +7,7 @@ import torch
 from scipy.special import wofz
 
 import largeprompt as lp
-from largeprompt.measures.skew_normal import LARGEST_SKEW
+from largeprompt.measures.scalar.skew_normal import LARGEST_SKEW
 
 F = torch.float64
 LAWS = [

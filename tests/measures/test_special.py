@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from largeprompt.measures.bessel import bessel_ratio, log_hyp0f1
-from largeprompt.measures.special import (
+from largeprompt.measures.numerics.bessel import bessel_ratio, log_hyp0f1
+from largeprompt.measures.numerics.special import (
     langevin,
     langevin_derivative,
     log_cosh,

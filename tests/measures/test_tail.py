@@ -9,8 +9,8 @@ from scipy.stats import genpareto
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.measures import atomic
-from largeprompt.measures.tail import pareto_tail_index, tail_count
+from largeprompt.measures.finite import atoms as atomic
+from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
 F = torch.float64
 

@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from largeprompt.experiments.anisotropy import AnisotropyConfig
-from largeprompt.experiments.convergence import ConvergenceConfig, paper_form
-from largeprompt.experiments.drift import DriftConfig
-from largeprompt.experiments.exponent import ExponentConfig
-from largeprompt.experiments.limit import LimitConfig
-from largeprompt.experiments.phase_diagram import PhaseDiagramConfig
-from largeprompt.experiments.registry import study
-from largeprompt.experiments.sharpness import SharpnessConfig
-from largeprompt.experiments.shortcontext import ShortContextConfig
-from largeprompt.report.figures.anisotropy import collapse_figure, spectrum_constants_figure
-from largeprompt.report.figures.catalogue import figures
-from largeprompt.report.figures.convergence import constants_figure, convergence_figure
-from largeprompt.report.figures.drift import drift_figure
-from largeprompt.report.figures.exponent import exponent_figure
-from largeprompt.report.figures.limit import identity_figure, limit_figure
-from largeprompt.report.figures.phase_diagram import phase_diagram_figure
-from largeprompt.report.figures.sharpness import sharpness_figure
-from largeprompt.report.figures.shortcontext import regression_figure, short_figure
-from largeprompt.report.figures.style import house_style, save
+from largeprompt.report.catalogue import figures
+from largeprompt.runs.style import house_style, save
+from largeprompt.studies.anisotropy.figures import collapse_figure, spectrum_constants_figure
+from largeprompt.studies.anisotropy.study import AnisotropyConfig
+from largeprompt.studies.convergence.figures import constants_figure, convergence_figure
+from largeprompt.studies.convergence.study import ConvergenceConfig, paper_form
+from largeprompt.studies.drift.figures import drift_figure
+from largeprompt.studies.drift.study import DriftConfig
+from largeprompt.studies.exponent.figures import exponent_figure
+from largeprompt.studies.exponent.study import ExponentConfig
+from largeprompt.studies.limit.figures import identity_figure, limit_figure
+from largeprompt.studies.limit.study import LimitConfig
+from largeprompt.studies.phase_diagram.figures import phase_diagram_figure
+from largeprompt.studies.phase_diagram.study import PhaseDiagramConfig
+from largeprompt.studies.registry import study
+from largeprompt.studies.sharpness.figures import sharpness_figure
+from largeprompt.studies.sharpness.study import SharpnessConfig
+from largeprompt.studies.shortcontext.figures import regression_figure, short_figure
+from largeprompt.studies.shortcontext.study import ShortContextConfig
 
 CONFIGS = {
     "limit": LimitConfig(dims=(1, 4), layers=1, lengths=(10, 100), tokens_per_length=1000),
@@ -171,7 +171,7 @@ def test_phase_and_exponent_and_sharpness_figures(datasets):
 
 def test_corrected_exponents_are_those_of_the_study(datasets):
     """The figure, which may not import the study, takes the same logarithm off."""
-    from largeprompt.experiments.exponent import without_logarithm
+    from largeprompt.studies.exponent.study import without_logarithm
 
     decay = datasets["exponent"]
     corrected = without_logarithm(decay, 4).where(decay.square >= 0.5)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import largeprompt as lp
-from largeprompt.training.attainable import radial_queries, radial_risk
+from largeprompt.training.optima.layer import radial_queries, radial_risk
 
 F = torch.float64
 

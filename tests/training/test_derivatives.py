@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.training.calibration import calibrated_weights
-from largeprompt.training.derivatives import layer_derivatives
-from largeprompt.training.objective import make_objective
-from largeprompt.training.risk import Contexts, RiskError, context_risk
-from largeprompt.training.table import WeightTables
+from largeprompt.training.risk.calibration import calibrated_weights
+from largeprompt.training.risk.derivatives import layer_derivatives
+from largeprompt.training.risk.exact import Contexts, RiskError, context_risk
+from largeprompt.training.risk.objective import make_objective
+from largeprompt.training.risk.table import WeightTables
 
 F = torch.float64
 KINDS = {"softmax": lp.SoftmaxAttention, "linear": lp.LinearAttention}

@@ -10,11 +10,11 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.training import adam_descent, adam_flow, descent_gap, modified_flow, stochastic_ensemble, stochastic_gap
-from largeprompt.training.adam import adam_displacement, mean_lag
-from largeprompt.training.linearised import linearised_flow
-from largeprompt.training.noise import gradient_noise, prompt_factors
-from largeprompt.training.objective import make_objective
-from largeprompt.training.stochastic import _third
+from largeprompt.training.dynamics.adam import adam_displacement, mean_lag
+from largeprompt.training.gaps.ensemble import gradient_noise, prompt_factors
+from largeprompt.training.gaps.linearised import linearised_flow
+from largeprompt.training.gaps.stochastic import _third
+from largeprompt.training.risk.objective import make_objective
 
 F = torch.float64
 TASK = lp.LinearRegression([[1.0]], [[1.0]], 0.1)

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.training.descent import prompt_gradients
+from largeprompt.training.dynamics.descent import prompt_gradients
 
 F = torch.float64
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.training import ngram
+from largeprompt.studies.ngram import task as ngram
 
 F = torch.float64
 

@@ -12,8 +12,8 @@ from torch.testing import assert_close
 import largeprompt as lp
 from largeprompt.law.kinds import softmax_error
 from largeprompt.training import isotropic_outlier_risk, linear_constant, softmax_constant
-from largeprompt.training.cubature import quadratic_points, quartic_points
-from largeprompt.training.outliers import good_tokens
+from largeprompt.training.risk.cubature import quadratic_points, quartic_points
+from largeprompt.training.tasks.outliers import good_tokens
 
 F = torch.float64
 

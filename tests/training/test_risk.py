@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law import weight_moments
-from largeprompt.training.risk import context_risk
-from largeprompt.training.table import WeightTables
+from largeprompt.training.risk.exact import context_risk
+from largeprompt.training.risk.table import WeightTables
 
 F = torch.float64
 KINDS = (lp.SoftmaxAttention, lp.LinearAttention)

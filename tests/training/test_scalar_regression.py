@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.experiments.heavytail_training import prompts, read
+from largeprompt.studies.heavytail.regression import ScalarRegression
+from largeprompt.studies.heavytail.training import prompts, read
 from largeprompt.training import RiskError
-from largeprompt.training.scalar_regression import ScalarRegression
 
 F = torch.float64
 

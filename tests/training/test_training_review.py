@@ -10,8 +10,8 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.training import Contexts, Parametrisation
-from largeprompt.training.objective import make_objective
-from largeprompt.training.tube import gronwall
+from largeprompt.training.gaps.tube import gronwall
+from largeprompt.training.risk.objective import make_objective
 
 F = torch.float64
 EYE = torch.eye(2, dtype=F)
@@ -82,7 +82,7 @@ def test_large_noiseless_risks_are_not_called_diverged():
 
 
 def test_studies_do_not_take_an_interrupted_flow_for_a_finished_one():
-    from largeprompt.experiments import endpoint
+    from largeprompt.studies.endpoint import study as endpoint
 
     calls = []
 
@@ -140,7 +140,7 @@ def test_float32_layers_have_a_risk():
 
 
 def test_lengths_of_a_target_met_at_once_or_never():
-    from largeprompt.experiments.trajectory import _crossing
+    from largeprompt.studies.trajectory.study import _crossing
 
     lengths = np.array([10.0, 100.0, 1000.0])
     found = _crossing(lengths, np.array([0.05, 0.005, 0.0005]), np.array([0.1, 0.01, 1e-5]))

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.training.tube import gronwall
+from largeprompt.training.gaps.tube import gronwall
 
 F = torch.float64
 

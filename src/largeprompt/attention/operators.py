@@ -21,7 +21,7 @@ from largeprompt import validation
 from largeprompt.attention.error_bar import ErrorBar
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical, Measure
-from largeprompt.measures.tail import pareto_tail_index, tail_count
+from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
 
 def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:

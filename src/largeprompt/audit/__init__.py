@@ -3,10 +3,10 @@
 Needs the extra ``models`` for models of transformers; :class:`Heads` and :func:`audit_heads` take bare tensors.
 """
 
-from largeprompt.audit.capture import AuditError, module_heads, watching
+from largeprompt.audit.adapters.load import load_model, read_texts
+from largeprompt.audit.adapters.transformers import AuditError, module_heads, watching
 from largeprompt.audit.findings import FINDINGS, Rule, summary
 from largeprompt.audit.heads import Heads
-from largeprompt.audit.load import load_model, read_texts
 from largeprompt.audit.model import audit_heads, audit_model
 from largeprompt.audit.readouts import read_out
 from largeprompt.audit.replace import linearize, replacement_curves

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from largeprompt.audit.own_moments import own_moment_error
 from largeprompt.law import weight_moments
-from largeprompt.law.readout import own_moment_error
 
 Array = NDArray[np.float64]
 LEAST, MOST = 0.03, 500.0  # standard deviations of the scores between which the law is tabulated; both coefficients start like σ⁴

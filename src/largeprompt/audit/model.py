@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.capture import AuditError, evaluating, watching
+from largeprompt.audit.adapters.transformers import AuditError, evaluating, watching
 from largeprompt.audit.findings import derived
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.replace import head_count

@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.capture import CAUSAL, evaluating, layer_count, watching
+from largeprompt.audit.adapters.transformers import CAUSAL, evaluating, layer_count, watching
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.readouts import Kind, chosen_heads, read_out
 from largeprompt.errors import InvalidArgumentError

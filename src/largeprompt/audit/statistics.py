@@ -7,7 +7,7 @@ from torch import Tensor
 
 from largeprompt.audit.clusters import mixture_read_out, responsibilities
 from largeprompt.audit.heads import Heads, Rows
-from largeprompt.measures.tail import pareto_tail_index, tail_count
+from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
 
 def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...] = (), sinks: int = 0) -> dict[str, Tensor]:

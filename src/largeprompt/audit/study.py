@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.capture import AuditError, transformers_module
+from largeprompt.audit.adapters.load import load_config, load_model, most_tokens, read_texts
+from largeprompt.audit.adapters.transformers import AuditError, transformers_module
 from largeprompt.audit.findings import FINDINGS, Rule, mixtures, summary
-from largeprompt.audit.load import load_config, load_model, most_tokens, read_texts
 from largeprompt.audit.model import COMPONENTS, SINKS, audit_model
 from largeprompt.audit.replace import Head, replacement_curves
 from largeprompt.runs.study import Outcome, Progress, Study, Verdict

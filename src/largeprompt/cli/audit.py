@@ -103,7 +103,7 @@ def _run(model: str, texts: list[str], settings: dict[str, Any], out: Path, fres
 
     import torch
 
-    from largeprompt.audit.load import load_config, most_tokens, read_texts
+    from largeprompt.audit.adapters.load import load_config, most_tokens, read_texts
     from largeprompt.audit.study import STUDY, AuditConfig, fingerprint
     from largeprompt.errors import InvalidArgumentError
     from largeprompt.runs.store import Run, default_folder

@@ -42,8 +42,8 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
 
 def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, quiet: bool = False) -> list[RunError]:
     """Compute what these runs lack in one pool of processes, tell of each run as it ends, and return what went wrong."""
-    from largeprompt.experiments.registry import compute_cell
     from largeprompt.runs.execute import Finished, Job, execute_all, worker_pool
+    from largeprompt.studies.registry import compute_cell
 
     console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
@@ -71,8 +71,8 @@ def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, qu
 
 def draw(run: Run, data: xr.Dataset) -> None:
     """Figures of the run's study and their captions, into its folder."""
-    from largeprompt.report.figures.catalogue import figures
-    from largeprompt.report.figures.style import save
+    from largeprompt.report.catalogue import figures
+    from largeprompt.runs.style import save
 
     drawn = figures(run.study, data)
     for each in drawn:

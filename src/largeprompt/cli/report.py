@@ -39,8 +39,8 @@ def report(
 def _runs(path: Path) -> list[Run]:
     """The run in this folder, or those below it in the order of the registry; what cannot be read is told and left out."""
     from largeprompt.errors import InvalidArgumentError
-    from largeprompt.experiments.registry import NAMES
     from largeprompt.runs.store import Run, RunError, run_folders
+    from largeprompt.studies.registry import NAMES
 
     remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
     if not path.is_dir():

@@ -14,9 +14,9 @@ def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("ru
 
     What is stored already is not computed again, so a command that was stopped goes on where it was.
     """
-    from largeprompt.experiments import registry
     from largeprompt.report.page import write_report
     from largeprompt.runs.store import RunError, StorageError
+    from largeprompt.studies import registry
 
     with told(fresh=fresh):
         wanted, errors = [], []

@@ -12,7 +12,7 @@ from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare
 
 def _names(incomplete: str) -> list[str]:
     """Studies for the shell to complete."""
-    from largeprompt.experiments.registry import NAMES
+    from largeprompt.studies.registry import NAMES
 
     return [name for name in NAMES if name.startswith(incomplete)]
 
@@ -35,8 +35,8 @@ def run(
 
     A run that was stopped goes on where it was. Other settings are another run, in another folder.
     """
-    from largeprompt.experiments.registry import study
     from largeprompt.runs.settings import configured
+    from largeprompt.studies.registry import study
 
     with told(fresh=fresh):
         chosen = study(name)

@@ -3,7 +3,6 @@
 from largeprompt.law.atomic import atomic_errors, read_out_moments, scalar_error_moments
 from largeprompt.law.chain import ChainExpansion, chain_error, chain_expansion
 from largeprompt.law.dependent import effective_length
-from largeprompt.law.depth import DeepNoise, breaking_layer, deep_noise
 from largeprompt.law.finite import FinitePromptLaw, finite_prompt, finite_prompt_errors
 from largeprompt.law.moment import weight_moment, weight_moments
 from largeprompt.law.planted import PlantedMoments, planted_moments
@@ -13,15 +12,12 @@ from largeprompt.law.two_heads import two_head_moments, two_head_overlap
 
 __all__ = [
     "ChainExpansion",
-    "DeepNoise",
     "FinitePromptLaw",
     "PlantedMoments",
     "ScalarPrompt",
     "atomic_errors",
-    "breaking_layer",
     "chain_error",
     "chain_expansion",
-    "deep_noise",
     "effective_length",
     "finite_prompt",
     "finite_prompt_errors",

@@ -11,7 +11,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.measures.base import Measure
 from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
-from largeprompt.measures.special import weighted_logsumexp, weighted_softmax
+from largeprompt.measures.numerics.special import weighted_logsumexp, weighted_softmax
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
-from largeprompt.measures.bessel import bessel_ratio, log_hyp0f1
+from largeprompt.measures.numerics.bessel import bessel_ratio, log_hyp0f1
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

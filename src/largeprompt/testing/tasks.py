@@ -15,8 +15,8 @@ from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical
 from largeprompt.testing.statistics import assert_sample_mean
-from largeprompt.training.descent import gradient_descent, prompt_gradients
-from largeprompt.training.task import Task
+from largeprompt.training.dynamics.descent import gradient_descent, prompt_gradients
+from largeprompt.training.tasks.task import Task
 
 KINDS: tuple[type[Attention], ...] = (SoftmaxAttention, LinearAttention)
 FALSE_ALARM = 1e-9  # of each statistical comparison

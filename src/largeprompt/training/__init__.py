@@ -1,7 +1,17 @@
 """In-context learning: tasks, exact risks at every length, and the dynamics that descend them."""
 
-from largeprompt.training.adam import adam_descent, adam_flow
-from largeprompt.training.attainable import (
+from largeprompt.training.dynamics.adam import adam_descent, adam_flow
+from largeprompt.training.dynamics.descent import gradient_descent, stochastic_gradient_descent
+from largeprompt.training.dynamics.flow import gradient_flow
+from largeprompt.training.dynamics.parameters import Block, Factorised, Full, Parametrisation
+from largeprompt.training.dynamics.trajectory import Trajectory
+from largeprompt.training.gaps.descent import DescentGap, descent_gap, modified_flow
+from largeprompt.training.gaps.ensemble import Ensemble, stochastic_ensemble
+from largeprompt.training.gaps.stochastic import StochasticGap, stochastic_gap
+from largeprompt.training.gaps.tube import Tube, tube
+from largeprompt.training.optima.heads import HeadLattice, HeadsOptimum
+from largeprompt.training.optima.isotropic import IsotropicOptimum, isotropic_optimum
+from largeprompt.training.optima.layer import (
     BlockOptimum,
     LinearOptimum,
     LongPromptConstants,
@@ -9,18 +19,7 @@ from largeprompt.training.attainable import (
     linear_optimum,
     long_prompt_constants,
 )
-from largeprompt.training.descent import gradient_descent, stochastic_gradient_descent
-from largeprompt.training.flow import gradient_flow
-from largeprompt.training.gap import DescentGap, descent_gap, modified_flow
-from largeprompt.training.heads import HeadLattice, HeadsOptimum
-from largeprompt.training.measure_regression import MeasureRegression, RegressionTokens, fixed_step_flow
-from largeprompt.training.noise import Ensemble, stochastic_ensemble
-from largeprompt.training.optimum import IsotropicOptimum, isotropic_optimum
-from largeprompt.training.outliers import MarkedOutliers
-from largeprompt.training.parameters import Block, Factorised, Full, Parametrisation
-from largeprompt.training.regression import LinearRegression
-from largeprompt.training.risk import Contexts, RiskError
-from largeprompt.training.selection import (
+from largeprompt.training.optima.outliers import (
     OutlierOptimum,
     crossing_variance,
     isotropic_outlier_risk,
@@ -28,12 +27,13 @@ from largeprompt.training.selection import (
     linear_constant,
     softmax_constant,
 )
-from largeprompt.training.shifted import ShiftedRegression
-from largeprompt.training.single_location import LocationOptimum, SingleLocationRegression
-from largeprompt.training.stochastic import StochasticGap, stochastic_gap
-from largeprompt.training.task import GaussianTask, RiskEstimate, Task
-from largeprompt.training.trajectory import Trajectory
-from largeprompt.training.tube import Tube, tube
+from largeprompt.training.risk.exact import Contexts, RiskError
+from largeprompt.training.tasks.measure_regression import MeasureRegression, RegressionTokens, fixed_step_flow
+from largeprompt.training.tasks.outliers import MarkedOutliers
+from largeprompt.training.tasks.regression import LinearRegression
+from largeprompt.training.tasks.shifted import ShiftedRegression
+from largeprompt.training.tasks.single_location import LocationOptimum, SingleLocationRegression
+from largeprompt.training.tasks.task import GaussianTask, RiskEstimate, Task
 
 __all__ = [
     "Block",

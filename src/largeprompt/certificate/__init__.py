@@ -1,6 +1,0 @@
-"""Certificates: explicit upper bounds on the error of a finite prompt, proved for every length."""
-
-from largeprompt.certificate.jacobian import jacobian_certificate
-from largeprompt.certificate.output import Certificate, certificate
-
-__all__ = ["Certificate", "certificate", "jacobian_certificate"]

@@ -1,0 +1,367 @@
+"""Markov chains over a finite alphabet: the prompts of in-context n-gram learning, whose tokens depend on one another."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.finite.discrete import Discrete
+from largeprompt.measures.numerics.recurrence import recurrent_contexts
+
+MOST_CONTEXTS = 4096  # matrices of this size are held in memory
+MOST_ENTRIES = 1 << 27  # of the atoms of windows and of paths: 1 GiB
+BLOCK = 256  # steps for which uniform numbers are drawn at once
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MarkovChain:
+    """A stationary Markov chain of any order: x_t depends on the ``order`` symbols before it.
+
+    The windows (x_t, ..., x_{t+k-1}), one-hot, are tokens of a prompt. They are dependent, and their empirical measure tends to
+    the law of one window, :meth:`ngrams`: what attention reads from an infinite prompt. The fluctuations around it are those of
+    additive functionals, :meth:`long_run_covariance`.
+
+    Contexts, that is runs of ``order`` symbols, make a chain of order one (the lifted chain). It must have one closed class,
+    without period; contexts outside it may exist and have stationary probability 0.
+
+    Parameters
+    ----------
+    transition
+        P(next symbol | context), shape (m, ..., m, m): first the ``order`` symbols of the context, oldest first, then the next.
+
+    Examples
+    --------
+    >>> chain = lp.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
+    >>> chain
+    MarkovChain(alphabet=2, order=1, relaxation_time=2.5)
+    >>> chain.stationary
+    tensor([0.7500, 0.2500], dtype=torch.float64)
+    >>> chain.ngrams(2).weights  # of the windows 00, 01, 10, 11
+    tensor([0.6750, 0.0750, 0.0750, 0.1750], dtype=torch.float64)
+    >>> chain.long_run_covariance([[0.0, 1.0]])  # of how often symbol 1 occurs: 0.75·0.25·(1 + 0.6)/(1 - 0.6)
+    tensor([[0.7500]], dtype=torch.float64)
+    """
+
+    transition: Tensor
+    _recurrent: Tensor = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        transition = validation.tensor("transition", self.transition)
+        shape = transition.shape
+        if len(shape) < 2 or shape[-1] < 2 or len(set(shape)) != 1:
+            raise InvalidArgumentError(
+                "transition", f"shape {validation.shape_text(shape)}", "shape (m, ..., m, m), one axis more than the order, m >= 2"
+            )
+        _check_contexts("transition", shape[-1], len(shape) - 1)
+        if transition.device.type != "cpu":
+            raise InvalidArgumentError("transition", f"device {transition.device}", "a tensor on the CPU", "Use transition.cpu().")
+        object.__setattr__(self, "transition", validation.weights("transition", transition))
+        object.__setattr__(self, "_recurrent", recurrent_contexts(self.rows, self._successors))
+
+    @classmethod
+    def random(cls, alphabet: int, order: int, concentration: float, generator: torch.Generator) -> Self:
+        """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on the simplex.
+
+        A gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, so that small concentrations do not
+        underflow to rows of zeros.
+        """
+        alphabet = validation.integer("alphabet", alphabet, minimum=2)
+        order, concentration = validation.integer("order", order), validation.positive("concentration", concentration)
+        validation.generator(generator, torch.device("cpu"))
+        _check_contexts("order", alphabet, order)
+        shape = (alphabet,) * (order + 1)
+        larger = torch._standard_gamma(torch.full(shape, concentration + 1, dtype=torch.float64), generator=generator)
+        uniform = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)
+        return cls(torch.softmax(torch.log(larger) + torch.log(uniform) / concentration, -1))
+
+    @property
+    def alphabet(self) -> int:
+        """Number m of symbols."""
+        return self.transition.shape[-1]
+
+    @property
+    def order(self) -> int:
+        """Number r of symbols in a context."""
+        return self.transition.dim() - 1
+
+    @property
+    def contexts(self) -> int:
+        """Number m^r of contexts."""
+        return int(self.alphabet**self.order)
+
+    @property
+    def rows(self) -> Tensor:
+        """P(next | context) with contexts numbered in lexicographic order, shape (m^r, m)."""
+        return self.transition.reshape(self.contexts, self.alphabet)
+
+    @functools.cached_property
+    def matrix(self) -> Tensor:
+        """Transition matrix of the lifted chain, shape (m^r, m^r)."""
+        lifted = self.transition.new_zeros(self.contexts, self.contexts)
+        return lifted.scatter_(1, self._successors, self.rows)
+
+    @functools.cached_property
+    def stationary(self) -> Tensor:
+        """Law π of the last ``order`` symbols, shape (m,) * order: π P = π for the lifted chain."""
+        n = self.contexts
+        eye, ones = torch.eye(n, dtype=self.transition.dtype), self.transition.new_ones(n, n)
+        found = _solved((eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
+        if not float(found.sum()) > 0:
+            raise _falls_apart()
+        return (found / found.sum()).reshape(self.transition.shape[:-1])
+
+    @functools.cached_property
+    def eigenvalues(self) -> Tensor:
+        """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,); the first is 1."""
+        try:
+            found: Tensor = torch.linalg.eigvals(self.matrix)
+        except RuntimeError:  # LinAlgError
+            raise _falls_apart() from None
+        return found[torch.argsort(found.abs(), descending=True)]
+
+    @property
+    def second_eigenvalue(self) -> float:
+        """Modulus of the second eigenvalue of the lifted chain."""
+        return float(self.eigenvalues[1].abs())
+
+    @property
+    def spectral_gap(self) -> float:
+        """1 - abs(λ₂)."""
+        return 1 - self.second_eigenvalue
+
+    @property
+    def relaxation_time(self) -> float:
+        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten; infinite where the gap is below rounding."""
+        try:
+            gap = self.spectral_gap
+        except InvalidArgumentError:  # no eigenvalues: the chain falls apart
+            gap = 0.0
+        return 1 / gap if gap > 0 else math.inf
+
+    def lazy(self, holding: float) -> MarkovChain:
+        """The chain that repeats its last symbol with probability ``holding`` and else moves as before.
+
+        At order one the stationary law stays, and an eigenvalue λ becomes holding + (1 - holding) λ.
+        """
+        if not (isinstance(holding, int | float) and 0 <= holding < 1):
+            raise InvalidArgumentError("holding", repr(holding), "a number from 0 up to, not including, 1")
+        stay = torch.eye(self.alphabet, dtype=self.transition.dtype).expand_as(self.transition)
+        return MarkovChain((1 - holding) * self.transition + holding * stay)
+
+    def lifted(self, order: int) -> MarkovChain:
+        """The same chain as one of a higher order."""
+        order = validation.integer("order", order, minimum=self.order)
+        _check_contexts("order", self.alphabet, order)
+        return self if order == self.order else MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
+
+    def independent(self) -> MarkovChain:
+        """The control without memory: symbols drawn independently from the stationary law of one symbol."""
+        return MarkovChain(self.ngram_law(1).expand_as(self.transition).contiguous())
+
+    def ngram_law(self, k: int) -> Tensor:
+        """Probability of each window of k symbols, shape (m,) * k."""
+        k = validation.integer("k", k)
+        _check_windows(self.alphabet, k, 1)
+        law = self.stationary
+        for _ in range(self.order - k):
+            law = law.sum(0)
+        for _ in range(k - self.order):
+            law = law.unsqueeze(-1) * self.transition
+        return law
+
+    def ngrams(self, k: int) -> Discrete:
+        """Law of one token: the window of k symbols as k one-hot vectors in a row, atoms (m^k, k·m) in lexicographic order.
+
+        It is the limit of the empirical measure of the tokens of a long path.
+        """
+        k = validation.integer("k", k)
+        _check_windows(self.alphabet, k, k * self.alphabet)
+        law = self.ngram_law(k)
+        windows = torch.cartesian_prod(*[torch.arange(self.alphabet)] * law.dim()).reshape(-1, law.dim())
+        return Discrete(self.tokens(windows, law.dim())[:, 0], (law / law.sum()).flatten())
+
+    def tokens(self, symbols: Tensor, k: int) -> Tensor:
+        """One-hot windows of k symbols of each path, shape (..., length - k + 1, k·m), for paths of shape (..., length)."""
+        k = validation.integer("k", k)
+        symbols = self._symbols(symbols)
+        if symbols.shape[-1] < k:
+            raise InvalidArgumentError("symbols", f"paths of {symbols.shape[-1]} symbols", f"at least k = {k} symbols")
+        hot = torch.nn.functional.one_hot(symbols, self.alphabet).to(self.transition.dtype)
+        return hot.unfold(-2, k, 1).transpose(-1, -2).flatten(-2)
+
+    def sample(self, length: int, replicas: int, generator: torch.Generator) -> Tensor:
+        """Stationary paths of ``length`` symbols, integers of shape (replicas, length)."""
+        return sample_chains([self], length, replicas, generator)[0]
+
+    def lagged_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
+        """Σ_{k>=1} (1 - k/L) Cov(f(w_0), g(w_k)), windows w_k that start k symbols later; all k for L = ∞, else k < L.
+
+        With f̄ = E[f | context], Z = (I - P + 1π)^{-1} the fundamental matrix and φ_f the flow of f into contexts, it is φ_f·Z ḡ
+        (Poisson's equation), and φ_f·Z[(1 - 1/L) ḡ - (P - P^L) Z ḡ/L] at length L.
+
+        Parameters
+        ----------
+        f, g
+            Values of vector functionals on the windows of ``ngrams(k)``, shape (..., c, m^k), any k; g = f when left out.
+        length
+            L, the number of windows.
+
+        Returns
+        -------
+        Tensor
+            Shape (..., c, c').
+        """
+        length = validation.length("length", length, allow_infinity=True)
+        f = self._functional("f", f)
+        g = f if g is None else self._functional("g", g)
+        chain, f, g = self._aligned(f, g)
+        return chain._after(f, g, length)
+
+    def long_run_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
+        """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of the means over L windows.
+
+        Exact, at infinite length (the asymptotic covariance of the central limit theorem) and at every finite one.
+        Parameters and shapes as for :meth:`lagged_covariance`.
+        """
+        length = validation.length("length", length, allow_infinity=True)
+        f = self._functional("f", f)
+        g = f if g is None else self._functional("g", g)
+        chain, f, g = self._aligned(f, g)
+        same = (f * chain._edges.flatten()) @ g.mT  # both are centred
+        return same + chain._after(f, g, length) + chain._after(g, f, length).mT
+
+    def context_index(self, symbols: Tensor) -> Tensor:
+        """Number of the context that ends at each symbol from the ``order``-th on, shape (..., length - order + 1)."""
+        symbols = self._symbols(symbols)
+        if symbols.shape[-1] < self.order:
+            raise InvalidArgumentError("symbols", f"paths of {symbols.shape[-1]} symbols", f"at least {self.order}, the order")
+        place = self.alphabet ** torch.arange(self.order - 1, -1, -1)
+        return (symbols.unfold(-1, self.order, 1) * place).sum(-1)
+
+    def __repr__(self) -> str:
+        return f"MarkovChain(alphabet={self.alphabet}, order={self.order}, relaxation_time={self.relaxation_time:.4g})"
+
+    @property
+    def _successors(self) -> Tensor:
+        """Context after each (context, next symbol), shape (m^r, m)."""
+        return torch.arange(self.contexts * self.alphabet).reshape(self.contexts, self.alphabet) % self.contexts
+
+    @functools.cached_property
+    def _edges(self) -> Tensor:
+        """Probability of (context, next symbol), shape (m^r, m)."""
+        return self.stationary.flatten().unsqueeze(-1) * self.rows
+
+    @functools.cached_property
+    def _fundamental(self) -> Tensor:
+        """Z = (I - P + 1π)^{-1}, shape (m^r, m^r)."""
+        eye = torch.eye(self.contexts, dtype=self.transition.dtype)
+        return _solved(eye - self.matrix + self.stationary.flatten(), eye)
+
+    def _after(self, f: Tensor, g: Tensor, length: float) -> Tensor:
+        """:meth:`lagged_covariance` for centred functionals of windows of order + 1 symbols."""
+        flow = f.new_zeros(*f.shape[:-1], self.contexts)
+        flow.index_add_(-1, self._successors.flatten(), f * self._edges.flatten())
+        ahead = (g.unflatten(-1, (self.contexts, self.alphabet)) * self.rows).sum(-1)  # E[g | context], (..., c', contexts)
+        solved: Tensor = ahead @ self._fundamental.mT
+        if not math.isinf(length):
+            step = self.matrix - torch.linalg.matrix_power(self.matrix, int(length))
+            solved = solved - (solved + solved @ step.mT @ self._fundamental.mT) / length
+        return flow @ solved.mT
+
+    def _functional(self, name: str, value: Any) -> Tensor:
+        result = validation.tensor(name, value, like=self.transition)
+        windows = round(math.log(max(result.shape[-1], 1), self.alphabet)) if result.dim() else 0
+        if result.dim() < 2 or windows < 1 or self.alphabet**windows != result.shape[-1]:
+            raise InvalidArgumentError(
+                name,
+                f"shape {validation.shape_text(result.shape)}",
+                f"shape (..., c, {self.alphabet}^k): c values on every window of k symbols",
+                "Evaluate it on the rows of ngrams(k).atoms.",
+            )
+        return result
+
+    def _aligned(self, f: Tensor, g: Tensor) -> tuple[MarkovChain, Tensor, Tensor]:
+        """The chain at an order that sees both windows, and the functionals centred, on its windows of order + 1 symbols."""
+        widest = max(f.shape[-1], g.shape[-1])
+        chain = self.lifted(max(self.order, round(math.log(widest, self.alphabet)) - 1))
+        full = chain._edges.flatten()
+
+        def spread(value: Tensor) -> Tensor:
+            wide = value.repeat_interleave(full.shape[0] // value.shape[-1], -1)  # the symbols beyond its window do not matter
+            return wide - (wide @ full).unsqueeze(-1)
+
+        return chain, spread(f), spread(g)
+
+    def _symbols(self, symbols: Tensor) -> Tensor:
+        found = validation.indices("symbols", symbols, self.alphabet)
+        if found.dim() < 1:
+            raise InvalidArgumentError("symbols", "one number", "paths, shape (..., length)")
+        return found
+
+
+def _check_contexts(name: str, alphabet: int, order: int) -> None:
+    """Refuse a lifted chain that is too large, before anything of its size is made."""
+    if order * math.log(alphabet) > math.log(MOST_CONTEXTS) + 1e-9:
+        given = f"{alphabet} symbols at order {order}, {alphabet}^{order} contexts"
+        raise InvalidArgumentError(name, given, f"at most {MOST_CONTEXTS} contexts", "Lower the order or the alphabet.")
+
+
+def _check_windows(alphabet: int, k: int, entries: int) -> None:
+    """Refuse windows of k symbols, ``entries`` numbers for each, that do not fit into memory."""
+    if k * math.log(alphabet) + math.log(entries) > math.log(MOST_ENTRIES):
+        given = f"{k}, {alphabet}^{k} windows of {entries} numbers each"
+        raise InvalidArgumentError("k", given, f"at most {MOST_ENTRIES} numbers in all", "Take shorter windows.")
+
+
+def _solved(matrix: Tensor, right: Tensor) -> Tensor:
+    """matrix^{-1} right, for matrices that are singular only where the chain falls apart."""
+    try:
+        found: Tensor = torch.linalg.solve(matrix, right)
+    except RuntimeError:  # LinAlgError
+        raise _falls_apart() from None
+    if not bool(torch.isfinite(found).all()):
+        raise _falls_apart()
+    return found
+
+
+def _falls_apart() -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "transition",
+        "a chain that is reducible up to rounding",
+        "probabilities that let every class be left within 1e15 steps",
+        "Draw it with a larger concentration, or mix in a little of the uniform law.",
+    )
+
+
+def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, generator: torch.Generator) -> Tensor:
+    """Stationary paths of several chains of one alphabet and order, drawn together: integers of shape (chain, replica, length)."""
+    length, replicas = validation.integer("length", length), validation.integer("replicas", replicas)
+    if len({chain.transition.shape for chain in chains}) != 1:
+        raise InvalidArgumentError("chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order")
+    generator = validation.generator(generator, chains[0].transition.device)
+    if len(chains) * replicas * length > MOST_ENTRIES:
+        given = f"{len(chains) * replicas} paths of {length} symbols"
+        raise InvalidArgumentError("length", given, f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time.")
+    m, r, n = chains[0].alphabet, chains[0].order, chains[0].contexts
+    rows = torch.cat([chain.rows for chain in chains]).cumsum(-1)
+    rows = rows / rows[:, -1:]  # the last is exactly 1, so that a uniform number below 1 never falls on a symbol of probability 0
+    start = torch.stack([chain.stationary.flatten() for chain in chains])
+    context = torch.multinomial(start, replicas, replacement=True, generator=generator)
+    first = torch.arange(len(chains)).unsqueeze(-1) * n
+    path = torch.empty(max(length, r), len(chains), replicas, dtype=torch.int64)
+    for place in range(r):
+        path[place] = context // m ** (r - 1 - place) % m
+    for begin in range(r, length, BLOCK):
+        uniform = torch.rand(min(BLOCK, length - begin), len(chains), replicas, 1, generator=generator, dtype=rows.dtype)
+        for step, draw in enumerate(uniform, begin):
+            path[step] = (rows[first + context] <= draw).sum(-1)
+            context = (context * m + path[step]) % n
+    return path[:length].permute(1, 2, 0).contiguous()

@@ -1,0 +1,1 @@
+"""Measures with finitely many atoms: discrete laws, and prompts."""

@@ -1,0 +1,1 @@
+"""Numerical tools that measures are made with: special functions, quadrature rules, quasi-random points, fits."""

@@ -1,0 +1,194 @@
+"""Quadrature rules: a law as finitely many atoms, on which averages of smooth functions are those of the law.
+
+A scalar law is put on a fine grid by its density. From that a Gauss rule with n nodes, exact for polynomials of degree 2n - 1,
+follows by the Lanczos process: it gives the recurrence of the orthogonal polynomials, whose Jacobi matrix has the nodes as
+eigenvalues.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.base import Measure
+from largeprompt.measures.finite.discrete import Discrete
+from largeprompt.measures.gaussian import Gaussian, square_root
+from largeprompt.measures.mixture import GaussianMixture
+from largeprompt.measures.scalar.generalised_normal import GeneralisedNormalLaw
+from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
+from largeprompt.measures.scalar.rademacher import RademacherLaw
+from largeprompt.measures.scalar.rademacher_sum import RademacherSumLaw
+from largeprompt.measures.scalar.skew_normal import SkewNormalLaw
+from largeprompt.measures.scalar.uniform import HALF_WIDTH, UniformLaw
+
+Array = NDArray[np.float64]
+MOST_ATOMS = 1 << 20
+FINE = 160  # nodes of Gauss-Hermite and Gauss-Legendre rules when no number is given
+SMALLEST = 1e-32  # weight of an atom that a Gauss rule can still tell from rounding
+NEGLIGIBLE = 250.0  # -log of a density that counts as nothing, under tilts of moderate size too
+SPAN = 12.5  # of a normal density
+
+
+def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
+    """The law as atoms: ``nodes`` for each coordinate (fewer where the law itself has fewer values), their product in R^d.
+
+    Parameters
+    ----------
+    mu
+        A Discrete law (returned as it is), a Gaussian, a GaussianMixture (a rule for each component; on the line, one for all), or
+        a product of Rademacher, RademacherSum, Uniform, GeneralisedNormal (shape above 1) and SkewNormal coordinates.
+    nodes
+        1 to 200: a Gauss rule, for tilts of moderate size (its smallest weights are right to 1e-30 and no further). When left out,
+        a fine grid of up to a thousand atoms for each coordinate, whose weights are right to their last digits.
+
+    Examples
+    --------
+    >>> rule = lp.gauss_rule(lp.Uniform(1), 5)
+    >>> float(rule.weights @ rule.atoms[:, 0] ** 8), 9.0  # E x⁸ on [-√3, √3] is 3⁴/9
+    (9.0..., 9.0)
+    """
+    if nodes is not None and validation.integer("nodes", nodes) > 200:
+        raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
+    if not isinstance(mu, Measure) or mu.batch_shape:
+        raise InvalidArgumentError("mu", repr(mu), "one Measure, without batch dimensions", "Loop over the laws.")
+    if isinstance(mu, Discrete):
+        return mu
+    if isinstance(mu, GaussianMixture) and mu.dim == 1 and nodes is not None:
+        fine = gauss_rule(mu)
+        points, mass = _reduced(fine.atoms[:, 0].numpy(), fine.weights.numpy(), nodes)
+        return Discrete(torch.from_numpy(points).unsqueeze(-1), torch.from_numpy(mass))
+    if isinstance(mu, Gaussian | GaussianMixture):
+        hermite = _hermite(nodes)
+        atoms, weights = _tensor_product([hermite] * mu.dim)
+        if isinstance(mu, Gaussian):
+            return Discrete(mu.mean + atoms @ square_root(mu.covariance).mT, weights)
+        spread = mu.means.unsqueeze(-2) + atoms @ square_root(mu.covariances).mT  # (k, atoms, d)
+        return Discrete(spread.reshape(-1, mu.dim), (mu.weights.unsqueeze(-1) * weights).reshape(-1))
+    if not isinstance(mu, ProductMeasure):
+        raise InvalidArgumentError("mu", repr(mu), "Discrete, Gaussian, GaussianMixture or a product of scalar laws")
+    rules: list[tuple[Array, Array]] = [_hermite(1)] * mu.dim  # to be replaced, coordinate by coordinate
+    for law, indices in mu.groups:
+        rule = _scalar(law, nodes)
+        for i in indices:
+            rules[i] = rule
+    return Discrete(*_tensor_product(rules))
+
+
+def product_rule(*rules: Discrete) -> Discrete:
+    """Rule of independent parts: every combination of atoms, its weight the product of theirs.
+
+    Examples
+    --------
+    >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
+    >>> lp.product_rule(coin, coin, coin)
+    Discrete(dim=3, atoms=8)
+    """
+    if not rules or not all(isinstance(rule, Discrete) and not rule.batch_shape for rule in rules):
+        raise InvalidArgumentError("rules", repr(rules), "at least one Discrete law, without batch dimensions")
+    atoms, weights = rules[0].atoms, rules[0].weights
+    for rule in rules[1:]:
+        if len(atoms) * rule.count > MOST_ATOMS:
+            raise InvalidArgumentError("rules", f"{len(atoms) * rule.count} atoms", f"at most {MOST_ATOMS} in all")
+        left, right = atoms.repeat_interleave(rule.count, 0), rule.atoms.repeat(len(atoms), 1)
+        atoms, weights = torch.cat([left, right], -1), (weights.unsqueeze(-1) * rule.weights).reshape(-1)
+    return Discrete(atoms, weights / weights.sum())
+
+
+def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[torch.Tensor, torch.Tensor]:
+    count = math.prod(len(points) for points, _ in rules)
+    if count > MOST_ATOMS:
+        raise InvalidArgumentError("nodes", f"{count} atoms in R^{len(rules)}", f"at most {MOST_ATOMS} in all", "Use fewer nodes.")
+    atoms = np.stack([part.ravel() for part in np.meshgrid(*(points for points, _ in rules), indexing="ij")], -1)
+    mass = np.stack([part.ravel() for part in np.meshgrid(*(weights for _, weights in rules), indexing="ij")], -1).prod(-1)
+    return torch.from_numpy(atoms), torch.from_numpy(mass / mass.sum())
+
+
+def _hermite(nodes: int | None) -> tuple[Array, Array]:
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes or FINE)
+    return points, weights / weights.sum()
+
+
+def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
+    """Gauss rule of one coordinate."""
+    if isinstance(law, RademacherLaw):
+        return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
+    if isinstance(law, RademacherSumLaw):
+        if law.terms >= MOST_ATOMS:
+            raise InvalidArgumentError("mu", repr(law), f"fewer than {MOST_ATOMS} terms", "Its law is Gaussian to within 1/terms.")
+        ups = np.arange(law.terms + 1)
+        logs = [math.lgamma(law.terms + 1) - math.lgamma(up + 1) - math.lgamma(law.terms - up + 1) for up in ups]
+        return _reduced((2 * ups - law.terms) / math.sqrt(law.terms), np.exp(np.array(logs) - law.terms * math.log(2)), nodes)
+    if isinstance(law, UniformLaw):
+        points, weights = np.polynomial.legendre.leggauss(nodes or FINE)
+        return HALF_WIDTH * points, weights / 2
+    if isinstance(law, GeneralisedNormalLaw) and law.shape > 1:
+        ends = law.width * _powers(law.shape)
+        points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
+        return _reduced(points, weights * np.exp(-(np.abs(points / law.width) ** law.shape)), nodes)
+    if isinstance(law, SkewNormalLaw):
+        from scipy.special import log_ndtr
+
+        slant = law.delta / math.sqrt(max(1 - law.delta**2, 1e-16))
+        ends = _doubling(1 / max(abs(slant), 1.0))  # of the law before it is centred; Φ(slant·x) rises within 1/slant of 0
+        points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
+        density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
+        return _reduced((points - law.center) / law.spread, density, nodes)
+    raise InvalidArgumentError(
+        "mu", repr(law), "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralisedNormalLaw or SkewNormalLaw"
+    )
+
+
+def _powers(shape: float) -> Array:
+    """Ends of panels on which e^{-x^β} is smooth, rising: v = β log x in steps of log 4 around x = 1, then wider, to x = 0.
+
+    x shrinks by 4 at most from one to the next, as x^β is not smooth at 0; up to the first, which is below 1/8, it is nothing.
+    """
+    v, found, last = math.log(NEGLIGIBLE), [], -max(24 / (1 + 1 / shape), shape * math.log(8))
+    while v > last:
+        found.append(v)
+        v -= min(max(math.log(4), -v), shape * math.log(4))
+    found.append(v)
+    return np.exp(np.array(found[::-1]) / shape)
+
+
+def _doubling(first: float) -> Array:
+    """Ends of panels that double from ``first`` on, none longer than 1, until a normal density is nothing."""
+    found = [first]
+    while found[-1] < SPAN:
+        found.append(found[-1] + min(found[-1], 1.0))
+    return np.array(found)
+
+
+def _panels(ends: Array) -> tuple[Array, Array]:
+    """Gauss-Legendre panels between rising ends."""
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    points = np.concatenate([low + (nodes + 1) / 2 * (high - low) for low, high in itertools.pairwise(ends)])
+    return points, np.concatenate([weights / 2 * (high - low) for low, high in itertools.pairwise(ends)])
+
+
+def _reduced(points: Array, weights: Array, nodes: int | None) -> tuple[Array, Array]:
+    """Gauss rule of the law that has these atoms, by the Lanczos process with full reorthogonalisation."""
+    weights = weights / weights.sum()
+    kept = weights > (0.0 if nodes is None else SMALLEST)
+    points, weights = points[kept], weights[kept]
+    if nodes is None or nodes >= len(points):
+        return points, weights
+    basis = [np.sqrt(weights)]
+    diagonal, off = np.zeros(nodes), np.zeros(nodes - 1)
+    for i in range(nodes):
+        moved = points * basis[-1]
+        diagonal[i] = basis[-1] @ moved
+        if i + 1 < nodes:
+            for _ in range(2):  # twice is enough
+                moved = moved - np.stack(basis).T @ (np.stack(basis) @ moved)
+            off[i] = np.linalg.norm(moved)
+            basis.append(moved / off[i])
+    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(off, 1) + np.diag(off, -1))
+    mass: Array = vectors[0] ** 2
+    return values, mass / mass.sum()

@@ -1,0 +1,1 @@
+"""Laws of one coordinate, and products of them."""

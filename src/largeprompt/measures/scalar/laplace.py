@@ -1,0 +1,50 @@
+"""Laplace coordinates of unit variance: exponential moments exist only for tilts below √2."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+
+EDGE = math.sqrt(2)
+
+
+@dataclasses.dataclass(frozen=True)
+class LaplaceLaw(ScalarLaw):
+    """Density e^{-√2·abs(x)}/√2: Λ(u) = -log(1 - u²/2), ∇Λ = 2u/(2 - u²), for -√2 < u < √2."""
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return -EDGE, EDGE
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return -torch.log1p(-(u**2) / 2)
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        return 2 * u / (2 - u**2)
+
+    def tilted_variance(self, u: Tensor) -> Tensor:
+        return (4 + 2 * u**2) / (2 - u**2) ** 2
+
+    def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
+        side = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+        size = -torch.log1p(-torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device))
+        return torch.where(side < (EDGE + u) / (2 * EDGE), size / (EDGE - u), -size / (EDGE + u))
+
+
+class Laplace(IidProduct):
+    """Independent Laplace coordinates of unit variance; a tilt with an entry of size √2 or more raises :class:`TiltDomainError`.
+
+    Examples
+    --------
+    >>> lp.Laplace(1).tilted_mean([1.0])
+    tensor([2.], dtype=torch.float64)
+    """
+
+    @property
+    def law(self) -> ScalarLaw:
+        return LaplaceLaw()

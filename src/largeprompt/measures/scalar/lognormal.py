@@ -1,0 +1,127 @@
+"""Lognormal coordinates: exponential moments on one side only."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.scalar.logconcave import LogConcaveLaw
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+
+LARGEST_SCALE = 3.0  # beyond, a fourth moment e^{6s²} swamps everything that a sample can show
+
+
+@dataclasses.dataclass(frozen=True)
+class LogNormalLaw(LogConcaveLaw):
+    """x = (e^{sξ} - m)/v for a standard normal ξ, with m = e^{s²/2} and v² = e^{2s²} - e^{s²}: mean 0, variance 1, x > -m/v.
+
+    Λ(u) = +∞ for every u > 0; for u <= 0, Λ(u) = -um/v + log E e^{u e^{sξ}/v} by quadrature around the mode -W(s²·abs(u)/v)/s
+    of the tilted law of ξ, W being Lambert's function. ``scale`` is s, the standard deviation of the logarithm.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", validation.positive("scale", self.scale))
+        if not 1e-3 <= self.scale <= LARGEST_SCALE:
+            raise InvalidArgumentError(
+                "scale", f"{self.scale:g}", f"0.001 to {LARGEST_SCALE:g}", "Below, the law is Gaussian to within 1e-3."
+            )
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return -math.inf, 0.0
+
+    @property
+    def center(self) -> float:
+        """m, the mean of e^{sξ}."""
+        return math.exp(self.scale**2 / 2)
+
+    @property
+    def spread(self) -> float:
+        """v, the standard deviation of e^{sξ}."""
+        return self.center * math.sqrt(math.expm1(self.scale**2))
+
+    def _lambert(self, u: Tensor) -> Tensor:
+        """W(s²·abs(u)/v) with W e^W = ., by Halley's iteration from log(1 + .), which is above it."""
+        argument = self.scale**2 * u.abs() / self.spread
+        w = torch.log1p(argument)
+        w = torch.where(argument > 10, w - torch.log(w.clamp_min(1.0)), w)
+        for _ in range(8):
+            residual = w - argument * torch.exp(-w)
+            slope = 1 + w
+            w = w - residual / (slope - (w + 2) * residual / (2 * slope))
+        return w
+
+    def mode(self, u: Tensor) -> Tensor:
+        return -self._lambert(u) / self.scale
+
+    def height(self, u: Tensor, mode: Tensor) -> Tensor:
+        # abs(u) e^{s y*}/v = W/s² = -y*/s at the mode
+        return -(mode**2) / 2 + mode / self.scale - u * self.center / self.spread - math.log(2 * math.pi) / 2
+
+    def fall(self, u: Tensor, mode: Tensor, offset: Tensor) -> Tensor:
+        """t²/2 + (W/s²)(e^{st} - 1 - st), with the series of the bracket where st is small."""
+        turn = self.scale * offset
+        close = torch.where(turn.abs() < 0.5, turn, 0.0)
+        series = torch.zeros_like(close)
+        for order in range(18, 2, -1):
+            series = close / order * (1 + series)
+        bracket = torch.where(close == 0, torch.expm1(turn) - turn, close**2 / 2 * (1 + series))
+        return offset**2 / 2 + torch.where(mode == 0, 0.0, -mode / self.scale * bracket)
+
+    def token(self, mode: Tensor) -> Tensor:
+        return torch.expm1(self.scale * mode - self.scale**2 / 2) * self.center / self.spread
+
+    def rise(self, mode: Tensor, offset: Tensor) -> Tensor:
+        return torch.exp(self.scale * mode) * torch.expm1(self.scale * offset) / self.spread
+
+    @property
+    def growth(self) -> float:
+        return 4 * self.scale
+
+    def kinks(self, mode: Tensor) -> Tensor:
+        """The wall, where (W/s²) e^{st} reaches one and the fall grows like e^{st}; without one, the peak of x⁴ e^{-t²/2}."""
+        wall = -torch.log((-mode / self.scale).clamp_min(1e-300)) / self.scale
+        return wall.clamp_max(self.growth).unsqueeze(-1)
+
+    def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
+        if bool((u != 0).any()):
+            return super().sample(u, generator)
+        normal = torch.randn(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+        return torch.expm1(self.scale * normal - self.scale**2 / 2) * (self.center / self.spread)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LogNormal(IidProduct):
+    """Independent lognormal coordinates, shifted to mean 0 and scaled to variance 1; ``scale`` is that of the logarithm.
+
+    A positive entry of u raises :class:`TiltDomainError`: the cgf is infinite there and attention has no infinite-prompt limit.
+
+    Examples
+    --------
+    >>> lp.LogNormal(1, scale=0.5).tilted_mean([-1.0])
+    tensor([-0.5...], dtype=torch.float64)
+    >>> lp.LogNormal(1, scale=0.5).cgf([0.1])
+    Traceback (most recent call last):
+    largeprompt.errors.TiltDomainError: u: got the entry 0.1 on LogNormal(dim=1, scale=0.5); allowed: -inf < u_i < 0...
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "scale", validation.positive("scale", self.scale))
+        _ = self.law
+
+    @property
+    def law(self) -> ScalarLaw:
+        return LogNormalLaw(self.scale)
+
+    def _details(self) -> str:
+        return f", scale={self.scale:g}"

@@ -1,0 +1,65 @@
+"""Sums of signs: bounded laws that become Gaussian as the number of terms grows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.measures.numerics.special import log_cosh, sech2
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+
+
+@dataclasses.dataclass(frozen=True)
+class RademacherSumLaw(ScalarLaw):
+    """Sum of k = ``terms`` independent signs over √k: Λ(u) = k log cosh(u/√k), ∇Λ = √k tanh(u/√k); k at most 10^15."""
+
+    terms: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "terms", int(validation.length("terms", self.terms)))
+
+    @property
+    def bound(self) -> float:
+        return math.sqrt(self.terms)
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return self.terms * log_cosh(u / math.sqrt(self.terms))
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        return math.sqrt(self.terms) * torch.tanh(u / math.sqrt(self.terms))
+
+    def tilted_variance(self, u: Tensor) -> Tensor:
+        return sech2(u / math.sqrt(self.terms))
+
+    def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
+        count = torch.full_like(u, float(self.terms))
+        ups = torch.binomial(count, torch.sigmoid(2 * u / math.sqrt(self.terms)), generator=generator)
+        return (2 * ups - self.terms) / math.sqrt(self.terms)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RademacherSum(IidProduct):
+    """Independent coordinates, each the sum of ``terms`` signs over √terms: 1 is :class:`Rademacher`, ∞ the Gaussian.
+
+    Examples
+    --------
+    >>> lp.RademacherSum(1, terms=4).tilted_mean([2.0])
+    tensor([1.5232], dtype=torch.float64)
+    """
+
+    terms: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "terms", RademacherSumLaw(self.terms).terms)
+
+    @property
+    def law(self) -> ScalarLaw:
+        return RademacherSumLaw(self.terms)
+
+    def _details(self) -> str:
+        return f", terms={self.terms}"

@@ -1,0 +1,95 @@
+"""Student-t coordinates: no exponential moment, hence no infinite-prompt limit of softmax attention."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import NoMomentError
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+
+
+@dataclasses.dataclass(frozen=True)
+class StudentTLaw(ScalarLaw):
+    """Student-t with ``df`` degrees of freedom times ``scale``; df = inf is the normal law.
+
+    Λ(u) = +∞ for every u ≠ 0 unless df = inf: cumulants exist at u = 0 only, and only up to the order below df.
+    """
+
+    df: float
+    scale: float
+
+    @property
+    def domain(self) -> tuple[float, float]:
+        return (-math.inf, math.inf) if math.isinf(self.df) else (0.0, 0.0)
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return (self.scale * u) ** 2 / 2  # df = inf, or u = 0: elsewhere the domain check has raised
+
+    def cumulants(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.tilted_mean(u), self.tilted_variance(u), torch.zeros_like(u), self._fourth(u)
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        self._require(1, "mean")
+        return self.scale**2 * u
+
+    def tilted_variance(self, u: Tensor) -> Tensor:
+        self._require(2, "variance")
+        ratio = 1.0 if math.isinf(self.df) else self.df / (self.df - 2)
+        return torch.full_like(u, self.scale**2 * ratio)
+
+    def _fourth(self, u: Tensor) -> Tensor:
+        self._require(4, "fourth moment")
+        excess = 0.0 if math.isinf(self.df) else 6 / (self.df - 4)
+        return excess * self.tilted_variance(u) ** 2
+
+    def _require(self, order: int, moment: str) -> None:
+        if self.df <= order:
+            raise NoMomentError(
+                moment,
+                f"a Student-t law with df = {self.df:g}",
+                f"df > {order}",
+                f"Its {moment} does not exist or is infinite.",
+            )
+
+    def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
+        radius, angle = torch.rand((2, *u.shape), generator=generator, dtype=u.dtype, device=u.device)
+        log_radius = torch.log1p(-radius)
+        # Bailey's polar method: two uniforms give one exact draw for any df, Box-Muller at df = inf
+        square = -2 * log_radius if math.isinf(self.df) else self.df * torch.expm1(-2 * log_radius / self.df)
+        return self.scale * torch.sqrt(square) * torch.cos(2 * math.pi * angle) + self.scale**2 * u
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class StudentT(IidProduct):
+    """Independent Student-t coordinates, scaled to unit variance when df > 2 and unscaled when the variance is infinite.
+
+    Tokens can be drawn and a finite prompt attends to them; the cgf is infinite at every u ≠ 0, and every question about the
+    infinite prompt raises :class:`TiltDomainError`. With df = inf the law is N(0, I), all tilts allowed.
+
+    Examples
+    --------
+    >>> lp.StudentT(3, df=5.0).covariance.diagonal()
+    tensor([1.0000, 1.0000, 1.0000], dtype=torch.float64)
+    >>> lp.StudentT(1, df=5.0).cgf([0.1])
+    Traceback (most recent call last):
+    largeprompt.errors.TiltDomainError: u: got the entry 0.1 on StudentT(dim=1, df=5); allowed: u = 0 only: ...
+    """
+
+    df: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "df", validation.positive("df", self.df, allow_infinity=True))
+
+    @property
+    def law(self) -> ScalarLaw:
+        scale = math.sqrt((self.df - 2) / self.df) if 2 < self.df < math.inf else 1.0
+        return StudentTLaw(self.df, scale)
+
+    def _details(self) -> str:
+        return f", df={self.df:g}"

@@ -1,0 +1,54 @@
+"""Uniform coordinates of unit variance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import torch
+from torch import Tensor
+
+from largeprompt.measures.numerics.special import langevin, langevin_derivative, log_sinhc
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+
+HALF_WIDTH = math.sqrt(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class UniformLaw(ScalarLaw):
+    """Uniform on [-√3, √3]: Λ(u) = log(sinh(√3u)/(√3u)), ∇Λ = √3 coth(√3u) - 1/u."""
+
+    @property
+    def bound(self) -> float:
+        return HALF_WIDTH
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return log_sinhc(HALF_WIDTH * u)
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        return HALF_WIDTH * langevin(HALF_WIDTH * u)
+
+    def tilted_variance(self, u: Tensor) -> Tensor:
+        return 3 * langevin_derivative(HALF_WIDTH * u)
+
+    def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
+        uniform = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+        rate = torch.where(u == 0, 1.0, u.abs())
+        # distance to the favoured end: an exponential of this rate, truncated at the width of the interval
+        distance = -torch.log1p(uniform * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
+        return torch.where(u == 0, HALF_WIDTH * (2 * uniform - 1), torch.sign(u) * (HALF_WIDTH - distance))
+
+
+class Uniform(IidProduct):
+    """Uniform on the cube [-√3, √3]^d, unit variance in each coordinate.
+
+    Examples
+    --------
+    >>> lp.Uniform(1).tilted_mean([[0.1], [1e6]])
+    tensor([[0.0998],
+            [1.7320]], dtype=torch.float64)
+    """
+
+    @property
+    def law(self) -> ScalarLaw:
+        return UniformLaw()

@@ -1,0 +1,1 @@
+"""E3: covariances with spread eigenvalues."""

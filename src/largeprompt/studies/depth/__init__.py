@@ -1,0 +1,1 @@
+"""Q2: does the picture survive depth?"""

@@ -1,0 +1,1 @@
+"""N2: gradient descent, SGD and Adam against the gradient flow."""

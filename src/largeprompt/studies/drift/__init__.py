@@ -1,0 +1,1 @@
+"""The limits in length and in time do not commute."""

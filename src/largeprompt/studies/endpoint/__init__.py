@@ -1,0 +1,1 @@
+"""C6: where the infinite-prompt flow ends."""

@@ -1,0 +1,1 @@
+"""C3 averaged over a random query: the power of L."""

@@ -1,0 +1,1 @@
+"""N3: heavy tails."""

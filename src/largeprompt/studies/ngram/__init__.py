@@ -1,0 +1,1 @@
+"""Q3: in-context Markov chains."""

@@ -1,0 +1,1 @@
+"""N1, C5: tokens that are not Gaussian."""

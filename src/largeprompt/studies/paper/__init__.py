@@ -1,0 +1,1 @@
+"""P1: the authors' own experiment."""

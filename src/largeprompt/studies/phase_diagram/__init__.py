@@ -1,0 +1,1 @@
+"""The three regimes over score variance and prompt length."""

@@ -1,0 +1,1 @@
+"""How far above the truth the certificates are."""

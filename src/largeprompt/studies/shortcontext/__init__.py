@@ -1,0 +1,1 @@
+"""F1: short prompts."""

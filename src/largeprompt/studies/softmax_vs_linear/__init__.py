@@ -1,0 +1,1 @@
+"""Q1: where softmax attention beats linear attention."""

@@ -1,0 +1,1 @@
+"""Small transformers trained on in-context regression."""

@@ -1,0 +1,1 @@
+"""What descends a risk: gradient flow, gradient descent, SGD, Adam, and the parametrisations that they move."""

@@ -1,0 +1,147 @@
+"""Drawn gradients: of single prompts, their covariance, and many runs of SGD side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.training.dynamics.parameters import Parametrisation
+from largeprompt.training.risk.objective import Kind, _parametrisation
+from largeprompt.training.tasks.task import Task
+
+CHUNK_NUMBERS = 2**20  # entries of tokens held at a time
+
+
+def prompt_factors(
+    U: Tensor, V: Tensor, softmax: bool, tokens: Tensor, query: Tensor, answer: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """pull (run, n, D), error (run, n, o) and mean (run, n, D) of every prompt: its gradients are pull z^T in U, error mean^T in V.
+
+    With m and C the tilted mean and covariance, error = Vm - y and pull = C V^T error; U (run, D, D), V (run, o, D), tokens
+    (run, n, L, D), queries z (run, n, D), answers y (run, n, o). Linear attention has (1/L) Σ x x^T in the place of C.
+    """
+    tilt = query @ U.mT
+    scores = (tokens @ tilt.unsqueeze(-1)).squeeze(-1)
+    weights = torch.softmax(scores, -1) if softmax else scores / tokens.shape[-2]
+    mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
+    error = mean @ V.mT - answer
+    back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)
+    back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / tokens.shape[-2]
+    return (back.unsqueeze(-2) @ tokens).squeeze(-2), error, mean
+
+
+def gradient_noise(
+    task: Task,
+    parametrisation: Parametrisation,
+    theta: Tensor,
+    length: int,
+    prompts: int,
+    generator: torch.Generator,
+    *,
+    softmax: bool = True,
+    groups: int = 1,
+) -> Tensor:
+    """Covariance of the gradient of a single prompt at θ (p,), from groups of drawn prompts, shape (group, p, p)."""
+    each = prompts // groups
+    chunk = max(1, min(each, CHUNK_NUMBERS // (length * task.token_dim)))
+    with torch.enable_grad():
+        point = theta.detach().unsqueeze(0).requires_grad_()
+        layer = parametrisation.layer(point)
+        flat = torch.cat([part.reshape(-1) for part in layer])
+        jacobian = torch.stack([torch.autograd.grad(entry, point, retain_graph=True)[0][0] for entry in flat])  # (m, p)
+    U, V = (part.detach() for part in layer)
+    found = []
+    for _ in range(groups):
+        total, square = theta.new_zeros(len(flat)), theta.new_zeros(len(flat), len(flat))
+        for done in range(0, each, chunk):
+            count = min(chunk, each - done)
+            contexts, query, answer = task.draw_contexts(count, generator)
+            tokens = task.draw_tokens(contexts, length, generator)
+            pull, error, mean = (part[0] for part in prompt_factors(U, V, softmax, tokens[None], query[None], answer[None]))
+            in_u, in_v = pull.unsqueeze(-1) * query.unsqueeze(-2), error.unsqueeze(-1) * mean.unsqueeze(-2)
+            drawn = torch.cat([in_u.reshape(count, -1), in_v.reshape(count, -1)], -1)
+            total, square = total + drawn.sum(0), square + drawn.mT @ drawn
+        centre = total / each
+        covariance = (square - each * centre.unsqueeze(-1) * centre) / (each - 1)
+        found.append(jacobian.mT @ covariance @ jacobian)
+    return torch.stack(found)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Ensemble:
+    """Many independent runs of SGD: times (time,), parameters (replica, time, p)."""
+
+    times: Tensor
+    parameters: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean over the runs, shape (time, p)."""
+        return self.parameters.mean(0)
+
+    @property
+    def covariance(self) -> Tensor:
+        """Covariance over the runs, shape (time, p, p)."""
+        centred = (self.parameters - self.mean).transpose(0, 1)  # (time, replica, p)
+        return centred.mT @ centred / (self.parameters.shape[0] - 1)
+
+    def __repr__(self) -> str:
+        return f"Ensemble({self.parameters.shape[0]} runs, until={float(self.times[-1]):g})"
+
+
+def stochastic_ensemble(
+    task: Task,
+    attention: Attention,
+    length: int,
+    step_size: float,
+    steps: int,
+    batch_size: int,
+    replicas: int,
+    generator: torch.Generator,
+    *,
+    parametrisation: Kind | Parametrisation = "full",
+    record: int = 41,
+) -> Ensemble:
+    """Independent runs of SGD on freshly drawn prompts, all steps taken side by side; record counts the times kept."""
+    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
+    batch_size, replicas = validation.integer("batch_size", batch_size), validation.integer("replicas", replicas, minimum=2)
+    length, record = int(validation.length("length", length)), validation.integer("record", record, minimum=2)
+    validation.generator(generator, torch.device("cpu"))
+    task.check(attention)
+    softmax, chosen = isinstance(attention, SoftmaxAttention), _parametrisation(task, parametrisation)
+    theta = chosen.start(attention).detach().expand(replicas, -1).clone()
+    side = max(1, CHUNK_NUMBERS // (batch_size * length * task.token_dim))  # runs whose prompts are drawn together
+    wanted = sorted({round(i * steps / (record - 1)) for i in range(record)})
+    path = [theta]
+    for step in range(1, steps + 1):
+        with torch.enable_grad():
+            point = theta.detach().requires_grad_()
+            U, V = chosen.layer(point)
+            slopes = [
+                _mean_gradients(task, U[now].detach(), V[now].detach(), softmax, length, batch_size, generator)
+                for now in (slice(begin, begin + side) for begin in range(0, replicas, side))
+            ]
+            in_u, in_v = (torch.cat(parts) for parts in zip(*slopes, strict=True))
+            (gradient,) = torch.autograd.grad([U, V], point, [in_u, in_v])
+        theta = theta - step_size * gradient
+        if step in wanted:
+            path.append(theta)
+    return Ensemble(step_size * torch.tensor(wanted, dtype=torch.float64), torch.stack(path, 1))
+
+
+def _mean_gradients(
+    task: Task, U: Tensor, V: Tensor, softmax: bool, length: int, batch: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Gradients in U (run, D, D) and V (run, o, D), each run averaged over its own freshly drawn prompts."""
+    runs = len(U)
+    contexts, query, answer = task.draw_contexts(runs * batch, generator)
+    tokens = task.draw_tokens(contexts, length, generator)
+    shaped: Any = (part.reshape(runs, batch, *part.shape[1:]) for part in (tokens, query, answer))
+    tokens, query, answer = shaped
+    pull, error, mean = prompt_factors(U, V, softmax, tokens, query, answer)
+    return pull.mT @ query / batch, error.mT @ mean / batch

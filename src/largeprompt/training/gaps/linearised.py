@@ -1,0 +1,143 @@
+"""Linear equations along a gradient flow: what a small disturbance of training grows or shrinks to."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, TypedDict
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import Attention
+from largeprompt.training.dynamics.flow import gradient_flow
+from largeprompt.training.dynamics.parameters import Parametrisation
+from largeprompt.training.dynamics.trajectory import Trajectory
+from largeprompt.training.risk.objective import Kind, Objective, make_objective
+from largeprompt.training.tasks.task import Task
+
+GAUSS = (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6)  # the two points of an interval at which Hessians are taken
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LinearisedFlow:
+    """A gradient flow of one length with the Hessian H along it, on a grid that resolves exp(-Ht).
+
+    Attributes
+    ----------
+    flow
+        The trajectory, on the times asked for.
+    objective
+        The risk that it descends.
+    grid
+        Times of the grid, shape (k + 1,); every reported time is one of them.
+    reported
+        Where in the grid the reported times are, shape (time,).
+    nodes
+        Two Gauss points of every interval, shape (k, 2).
+    gradient, hessian
+        ∇R (k, 2, p) and H (k, 2, p, p) there.
+    reported_hessian
+        H at the reported times, shape (time, p, p).
+    """
+
+    flow: Trajectory
+    objective: Objective
+    grid: Tensor
+    reported: Tensor
+    nodes: Tensor
+    gradient: Tensor
+    hessian: Tensor
+    reported_hessian: Tensor
+
+    @property
+    def steps(self) -> Tensor:
+        """Lengths of the intervals, shape (k, 1, 1)."""
+        return self.grid.diff().reshape(-1, 1, 1)
+
+    def response(self, forcing: Tensor) -> Tensor:
+        """x on the grid, shape (k + 1, p), for x' = -Hx + f, x(0) = 0, with f at the nodes (k, 2, p); Magnus, fourth order."""
+        pad = torch.nn.functional.pad
+        systems = pad(torch.cat([-self.hessian, forcing.unsqueeze(-1)], -1), (0, 0, 0, 1))  # (k, 2, p + 1, p + 1)
+        first, second = systems.unbind(1)
+        bracket = second @ first - first @ second
+        steps = torch.linalg.matrix_exp(self.steps / 2 * (first + second) + math.sqrt(3) / 12 * self.steps**2 * bracket)
+        state = torch.cat([forcing.new_zeros(forcing.shape[-1]), forcing.new_ones(1)])
+        states = [state]
+        for step in steps:
+            states.append(step @ states[-1])
+        return torch.stack(states)[:, :-1]
+
+    def covariance(self, source: Tensor) -> Tensor:
+        """P on the grid, shape (..., k + 1, p, p), for P' = -HP - PH + C, P(0) = 0, with C at the nodes (..., k, 2, p, p).
+
+        P_{k+1} = F P_k F^T + Q with F by Magnus, and Q_ij = C_ij (1 - e^{-(λ_i+λ_j)h})/(λ_i + λ_j) in the eigenbasis of the mean
+        Hessian of the interval: second order in the change of H and C over it, whatever the size of λh.
+        """
+        h, (first, second) = self.steps, self.hessian.unbind(1)
+        mean = (first + second) / 2
+        whole = torch.linalg.matrix_exp(-h * mean + math.sqrt(3) / 12 * h**2 * (second @ first - first @ second))
+        values, vectors = torch.linalg.eigh(mean)
+        both = (values.unsqueeze(-1) + values.unsqueeze(-2)) * h
+        share = torch.where(both.abs() < 1e-9, 1 - both / 2, -torch.expm1(-both) / torch.where(both == 0, 1.0, both))
+        added = vectors @ (vectors.mT @ source.mean(-3) @ vectors * share * h) @ vectors.mT
+        states = [torch.zeros_like(added[..., 0, :, :])]
+        for k, step in enumerate(whole):
+            states.append(step @ states[-1] @ step.mT + added[..., k, :, :])
+        return torch.stack(states, -3)
+
+
+class FlowOptions(TypedDict, total=False):
+    """What :func:`linearised_flow` takes besides the task, for functions that hand it on."""
+
+    parametrisation: Kind | Parametrisation
+    times: Any
+    resolution: float
+    tolerance: float
+    points: int
+    seed: int
+
+
+def linearised_flow(
+    task: Task,
+    attention: Attention,
+    length: float,
+    until: float,
+    *,
+    parametrisation: Kind | Parametrisation = "full",
+    times: Any = None,
+    resolution: float = 0.25,
+    tolerance: float = 1e-9,
+    points: int = 4096,
+    seed: int = 0,
+) -> LinearisedFlow:
+    """Run the flow, then take Hessians along it, so closely that an interval times an eigenvalue is below ``resolution``."""
+    length = validation.length("length", length, allow_infinity=True)
+    resolution = validation.positive("resolution", resolution)
+    options: dict[str, Any] = {"parametrisation": parametrisation, "points": points, "seed": seed}
+    flow = gradient_flow(task, attention, length, until, times=times, tolerance=tolerance, **options).completed()
+    objective, *_ = make_objective(task, attention, length, **options)
+    sharp = torch.stack([objective.hessian(theta.unsqueeze(0))[0] for theta in flow.parameters])
+    largest = torch.linalg.eigvalsh(sharp).abs().amax(-1)
+    pieces, reported = [flow.times[:1]], [0]
+    for k, step in enumerate(flow.times.diff()):
+        count = max(1, math.ceil(float(step * torch.maximum(largest[k], largest[k + 1])) / resolution))
+        pieces.append(flow.times[k] + step * torch.arange(1, count + 1, dtype=torch.float64) / count)
+        reported.append(reported[-1] + count)
+    grid = torch.cat(pieces)
+    nodes = grid[:-1, None] + grid.diff()[:, None] * torch.tensor(GAUSS, dtype=torch.float64)
+    path = torch.stack([flow.theta(float(time)) for time in nodes.reshape(-1)])
+    gradient = torch.cat([objective.gradient(theta.unsqueeze(0))[1] for theta in path])
+    hessian = torch.cat([objective.hessian(theta.unsqueeze(0)) for theta in path])
+    p = path.shape[-1]
+    return LinearisedFlow(
+        flow,
+        objective,
+        grid,
+        torch.tensor(reported),
+        nodes,
+        gradient.reshape(-1, 2, p),
+        hessian.reshape(-1, 2, p, p),
+        sharp,
+    )

@@ -1,0 +1,1 @@
+"""Population risks at every length, with gradients and Hessians."""

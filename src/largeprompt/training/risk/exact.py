@@ -1,0 +1,120 @@
+"""The exact population risk of several layers at several lengths at once: what every dynamics descends."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from largeprompt.errors import LargePromptError
+from largeprompt.training.risk.table import WeightTables
+
+LARGEST_SCORE_VARIANCE = 2048.0  # softmax over 10^15 tokens is frozen from 70 on
+
+
+class RiskError(LargePromptError):
+    """The risk is not a finite number: the parameters have run away."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Contexts:
+    """Points of an average over contexts: given context i tokens are N(0, covariance_i), and query and target are fixed.
+
+    Attributes
+    ----------
+    covariance
+        Γ_i, shape (n, D, D); (1, D, D) where all contexts share it.
+    query
+        z_i, shape (n, D).
+    target
+        Conditional mean of the answer, shape (n, o).
+    weight
+        Weights of the average, shape (n,), summing to one.
+    noise
+        Variance of the answer around its conditional mean, summed over its coordinates.
+    """
+
+    covariance: Tensor
+    query: Tensor
+    target: Tensor
+    weight: Tensor
+    noise: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LayerDerivatives:
+    """A risk of several runs and its derivatives in (U, V): (run,), (run, D, D), (run, o, D), and (run, p, p) where asked."""
+
+    value: Tensor
+    in_u: Tensor
+    in_v: Tensor
+    second: Tensor | None
+
+    def __add__(self, other: LayerDerivatives) -> LayerDerivatives:
+        second = None if self.second is None or other.second is None else self.second + other.second
+        return LayerDerivatives(self.value + other.value, self.in_u + other.in_u, self.in_v + other.in_v, second)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ReadOut:
+    """What the risk needs of one layer in every context, each (run, n): q, ‖a‖², a·t, V2, ‖a - t‖² + noise."""
+
+    score_variance: Tensor
+    size: Tensor
+    agreement: Tensor
+    spread: Tensor
+    limit: Tensor
+
+
+def move(covariance: Tensor, u: Tensor) -> Tensor:
+    """Γ_i u_i for covariance (n, D, D) or a common (1, D, D), and u (run, n, D)."""
+    return u @ covariance[0] if len(covariance) == 1 else torch.einsum("nij,rnj->rni", covariance, u)
+
+
+def read_out(U: Tensor, V: Tensor, contexts: Contexts) -> ReadOut:
+    """With u = Uz: q = u^TΓu, a = VΓu, V2 = tr VΓV^T, t the target; U (run, D, D), V (run, o, D)."""
+    u = contexts.query @ U.mT  # (run, n, D)
+    moved = move(contexts.covariance, u)  # Γu
+    read = moved @ V.mT  # a
+    spread = torch.einsum("nij,rij->rn", contexts.covariance, V.mT @ V).expand(moved.shape[:-1])
+    return ReadOut(
+        (u * moved).sum(-1).clamp_min(0.0),
+        read.square().sum(-1),
+        (read * contexts.target).sum(-1),
+        spread,
+        contexts.noise + (read - contexts.target).square().sum(-1),
+    )
+
+
+def covered_tables(lengths: Sequence[float], q: Tensor) -> WeightTables:
+    """Tables of the weight moments that reach every score variance in q, shape (length, n)."""
+    largest = float(q.detach().max())
+    if not largest <= LARGEST_SCORE_VARIANCE:
+        raise RiskError(f"risk: a score variance of {largest:.3g}; the parameters have run away. Use a smaller step or start.")
+    return WeightTables.reaching(lengths, largest)
+
+
+def finite_length_excess(read: ReadOut, lengths: Sequence[float], softmax: bool) -> Tensor:
+    """Twice what a finite length adds to the conditional risk, shape (run, n).
+
+    Softmax: f (V2 - ‖a‖² + 2a·t) - 6h‖a‖² with f = E Y(q), h = E[W3 - Y²](q). Linear attention: (V2 q + ‖a‖²)/L.
+    """
+    q = read.score_variance
+    if not softmax:
+        inverse = torch.tensor([0.0 if math.isinf(length) else 1 / length for length in lengths], dtype=q.dtype)
+        return inverse.unsqueeze(-1) * (read.spread * q + read.size)
+    finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
+    if not finite:
+        return torch.zeros_like(q)
+    f, h = covered_tables([lengths[i] for i in finite], q[finite])(q[finite])
+    excess = f * (read.spread - read.size + 2 * read.agreement)[finite] - 6 * h * read.size[finite]
+    return excess if len(finite) == len(lengths) else torch.zeros_like(q).index_copy(0, torch.tensor(finite), excess)
+
+
+def context_risk(U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool) -> Tensor:
+    """Population risk ½ E‖read-out - answer‖² of each run, shape (run,), averaged over the contexts."""
+    read = read_out(U, V, contexts)
+    return ((read.limit + finite_length_excess(read, lengths, softmax)) * contexts.weight).sum(-1) / 2

@@ -1,0 +1,260 @@
+"""In-context linear regression with inputs from any law: the infinite prompt is a tilt, not a linear map.
+
+Given the task vector w a token (x, y), y = w·x + noise, has Λ_w(u_x, u_y) = Λ(u_x + u_y w) + s²u_y²/2 with Λ of the inputs, hence
+
+    tilted mean of x: ∇Λ(u_x + u_y w),   of y: w·∇Λ(u_x + u_y w) + s²u_y.
+
+With block parameters U = [[A, 0], [0, 0]], v = (0, b) the answer is b w·∇Λ(A x_q), and w, the noise and (through the law of
+:mod:`largeprompt.law.atomic`) the prompt can be averaged out. The flow keeps this family for every law of the inputs and every
+length: a change of sign of w and the noise turns the error round and leaves the derivatives in the other parameters as they are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.atomic import read_out_moments
+from largeprompt.measures import Discrete, Gaussian, Measure
+from largeprompt.measures.gaussian import square_root
+from largeprompt.measures.numerics.rules import gauss_rule
+
+F = torch.float64
+NODES = 10
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RegressionTokens(Measure):
+    """Law of (x, w·x + noise) given task vectors w, shape (..., d); made by :meth:`MeasureRegression.token_law`."""
+
+    inputs: Measure
+    w: Tensor
+    noise_variance: float
+
+    @property
+    def dim(self) -> int:
+        return self.inputs.dim + 1
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.w.shape[:-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.inputs.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.inputs.device
+
+    def cgf(self, u: Tensor) -> Tensor:
+        u = self._tilts(u)
+        x, y = u[..., :-1], u[..., -1]
+        return self.inputs.cgf(x + y.unsqueeze(-1) * self.w) + self.noise_variance * y.square() / 2
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        u = self._tilts(u)
+        x, y = u[..., :-1], u[..., -1:]
+        mean = self.inputs.tilted_mean(x + y * self.w)
+        return torch.cat([mean, (mean * self.w).sum(-1, keepdim=True) + self.noise_variance * y], -1)
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        n = self._size(n, generator)
+        x = self.inputs.sample(n * self.batch_shape.numel(), generator).reshape(*self.batch_shape, n, -1)
+        return self._with_answers(x, x.new_zeros(()), generator)
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        """x from the tilt of the inputs by u_x + u_y w, and noise around s²u_y in place of 0."""
+        u, n = self._tilts(u), self._size(n, generator)
+        x = self.inputs.sample_tilted(u[..., :-1] + u[..., -1:] * self.w, n, generator)
+        return self._with_answers(x, self.noise_variance * u[..., -1:], generator)
+
+    def _with_answers(self, x: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:
+        noise = torch.randn(x.shape[:-1], generator=generator, dtype=self.dtype, device=self.device)
+        y = (x @ self.w.unsqueeze(-1)).squeeze(-1) + offset + math.sqrt(self.noise_variance) * noise
+        return torch.cat([x, y.unsqueeze(-1)], -1)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MeasureRegression:
+    """Tokens (x, y), y = w·x + noise, with x from ``inputs``, a new w ~ N(0, W) in every prompt, and queries from the same law.
+
+    It is no :class:`Task`: finite prompts have an exact risk at block parameters only (:meth:`block_risk`), not at every U and V.
+
+    Parameters
+    ----------
+    inputs
+        Law of x and of x_q on R^d, d small.
+    prior_covariance
+        W, shape (d, d).
+    noise_variance
+        s² >= 0.
+    rule
+        The law of the inputs as atoms, for averages over queries and prompts; ``gauss_rule(inputs, 10)`` when left out.
+
+    Examples
+    --------
+    On signs the infinite prompt is read as b tanh(a x) w: at b tanh a = 1 it is right, where the Gaussian theory has b a = 1.
+
+    >>> task = lp.MeasureRegression(lp.Rademacher(2), torch.eye(2, dtype=torch.float64), 0.0)
+    >>> A, b = torch.eye(2, dtype=torch.float64), torch.tensor(1 / math.tanh(1.0), dtype=torch.float64)
+    >>> print(f"{float(task.block_risk(A, b)):.6f} {float(task.block_risk(A, 0 * b + 1)):.6f}")
+    0.000000 0.056837
+    >>> print(f"{float(task.block_risk(A, b, 1000)):.6f}")
+    0.000485
+    """
+
+    inputs: Measure
+    prior_covariance: Tensor
+    noise_variance: float
+    rule: Discrete | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inputs, Measure) or self.inputs.batch_shape or self.inputs.dtype != F:
+            raise InvalidArgumentError("inputs", repr(self.inputs), "one Measure in float64")
+        prior = validation.tensor("prior_covariance", self.prior_covariance).to(F)
+        validation.last_dimensions("prior_covariance", prior, (self.dim, self.dim), ", as the inputs")
+        noise = validation.number("noise_variance", self.noise_variance, minimum=0)
+        object.__setattr__(self, "prior_covariance", validation.covariance("prior_covariance", prior))
+        object.__setattr__(self, "noise_variance", noise)
+        rule = gauss_rule(self.inputs, NODES) if self.rule is None else self.rule
+        if not isinstance(rule, Discrete) or rule.batch_shape or rule.dim != self.dim:
+            raise InvalidArgumentError("rule", repr(rule), f"one Discrete law on R^{self.dim}, as the inputs")
+        object.__setattr__(self, "rule", rule)
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the inputs."""
+        return self.inputs.dim
+
+    @property
+    def _atoms(self) -> Discrete:
+        assert isinstance(self.rule, Discrete)  # made one by __post_init__
+        return self.rule
+
+    @functools.cached_property
+    def _root(self) -> Tensor:
+        return square_root(self.prior_covariance)
+
+    def token_law(self, w: Tensor) -> RegressionTokens:
+        """Law of the tokens given w, shape (d,)."""
+        w = validation.last_dimensions("w", validation.tensor("w", w), (self.dim,))
+        return RegressionTokens(self.inputs, w.to(F), self.noise_variance)
+
+    def limit_risk(self, attention: SoftmaxAttention) -> Tensor:
+        """Infinite-prompt risk ½ E(answer - y_q)² of any U and v, differentiable: w by a Gauss-Hermite rule, x_q by its own."""
+        if not isinstance(attention, SoftmaxAttention) or attention.heads or attention.V.shape != (1, self.dim + 1):
+            raise InvalidArgumentError("attention", repr(attention), f"one SoftmaxAttention on R^{self.dim + 1} with one output")
+        tasks = gauss_rule(Gaussian(torch.zeros(self.dim, dtype=F), self.prior_covariance), NODES)
+        x = torch.nn.functional.pad(self._atoms.atoms, (0, 1))
+        u = attention.tilts(x).unsqueeze(-2)  # (q, 1, d + 1)
+        law = RegressionTokens(self.inputs, tasks.atoms, self.noise_variance)
+        answer = law.tilted_mean(u.expand(-1, tasks.count, -1)) @ attention.V[0]  # (q, w)
+        error = answer - self._atoms.atoms @ tasks.atoms.mT
+        return (self._atoms.weights @ error.square() @ tasks.weights + self.noise_variance) / 2
+
+    def block_risk(self, A: Tensor, b: Tensor, length: Any = math.inf, *, queries: Discrete | None = None) -> Tensor:
+        """Population risk at U = [[A, 0], [0, 0]], v = (0, b), shape (...); A (..., d, d), b (...). Exact and differentiable.
+
+        Infinite prompt: ½ E‖W^{1/2}(b∇Λ(Ax) - x)‖² + s²/2. Length L: bS - x in its place, S = Σ w_l x_l, and ½ b² s² E Σ w_l²
+        more, both by the exact law of the inputs' rule. ``queries`` replaces the rule in the average over x_q: where A = aI and the
+        law has symmetries, fewer do.
+        """
+        length = validation.length("length", length, allow_infinity=True)
+        A, b = self._block(A, b)
+        asked = self._atoms if queries is None else queries
+        if not isinstance(asked, Discrete) or asked.batch_shape or asked.dim != self.dim:
+            raise InvalidArgumentError("queries", repr(asked), f"one Discrete law on R^{self.dim}, as the inputs")
+        x, share = asked.atoms, asked.weights
+        u = x @ A.mT  # (..., q, d)
+        if math.isinf(length):
+            error = (b[..., None, None] * self.inputs.tilted_mean(u) - x) @ self._root
+            square = error.square().sum(-1)
+        else:
+            tokens, mass = self._atoms.atoms, self._atoms.weights
+            features = b[..., None, None, None] * (tokens @ self._root) - (x @ self._root).unsqueeze(-2)  # (..., q, j, d)
+            extra = (b.square() * self.noise_variance)[..., None, None].expand(*u.shape[:-1], len(tokens))
+            square = read_out_moments(u @ tokens.mT, mass, features, length, extra=extra)[1]
+        return ((square * share).sum(-1) + self.noise_variance) / 2
+
+    def _block(self, A: Any, b: Any) -> tuple[Tensor, Tensor]:
+        """A (..., d, d) and b (...), checked and of one batch shape."""
+        d, like = self.dim, self.prior_covariance
+        A = validation.last_dimensions("A", validation.tensor("A", A, like=like), (d, d), ", as the inputs")
+        b = validation.tensor("b", b, like=like)
+        batch = validation.broadcast("A and b", A.shape[:-2], b.shape)
+        return A.expand(*batch, d, d), b.expand(batch)
+
+    def prompt_risk(self, A: Tensor, b: Tensor, tokens: Tensor, queries: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Mean risk over drawn prompts, w and the noise averaged out, shape (...).
+
+        Parameters
+        ----------
+        A, b
+            Shapes (..., d, d) and (...).
+        tokens
+            Inputs x_l of the prompts, shape (..., prompt, L, d).
+        queries
+            x_q of the prompts, shape (..., prompt, d).
+        weights
+            Shares of the prompts, shape (prompt,); equal when left out.
+        """
+        A, b = self._block(A, b)
+        u = queries @ A.mT
+        scores = (tokens @ u.unsqueeze(-1)).squeeze(-1)
+        softmax = torch.softmax(scores, -1)
+        read = (softmax.unsqueeze(-2) @ tokens).squeeze(-2)
+        error = (b[..., None, None] * read - queries) @ self._root
+        square = error.square().sum(-1) + (b.square() * self.noise_variance).unsqueeze(-1) * softmax.square().sum(-1)
+        mean = square.mean(-1) if weights is None else square @ weights
+        return (mean + self.noise_variance) / 2
+
+    def draw(self, prompts: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Inputs (prompt, L, d) and queries (prompt, d) of independent prompts."""
+        prompts, length = validation.integer("prompts", prompts), validation.integer("length", length)
+        x = self.inputs.sample(prompts * (length + 1), generator).reshape(prompts, length + 1, self.dim)
+        return x[:, 1:], x[:, 0]
+
+    def __repr__(self) -> str:
+        return f"MeasureRegression({self.inputs!r}, noise_variance={self.noise_variance:g})"
+
+
+def fixed_step_flow(risk: Callable[[Tensor], Tensor], start: Tensor, until: float, steps: int) -> Tensor:
+    """Gradient flow θ' = -∇R of several runs by the classical Runge-Kutta rule, path of shape (steps + 1, run, p).
+
+    The same steps for every risk, so that flows on different risks can be compared without the solver's choices between them.
+
+    Parameters
+    ----------
+    risk
+        From θ (run, p) to the risks (run,).
+    start
+        θ at time 0, shape (run, p).
+    """
+    until, steps = validation.positive("until", until), validation.integer("steps", steps)
+    h = until / steps
+
+    def slope(theta: Tensor) -> Tensor:
+        with torch.enable_grad():
+            point = theta.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(risk(point).sum(), point)
+        return -gradient
+
+    path = [start.detach()]
+    for _ in range(steps):
+        theta = path[-1]
+        first = slope(theta)
+        second = slope(theta + h / 2 * first)
+        third = slope(theta + h / 2 * second)
+        fourth = slope(theta + h * third)
+        path.append(theta + h / 6 * (first + 2 * second + 2 * third + fourth))
+    return torch.stack(path)

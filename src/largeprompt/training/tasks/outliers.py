@@ -1,0 +1,199 @@
+"""In-context linear regression with marked outliers: softmax can silence them, linear attention cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from largeprompt import validation
+from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.kinds import ReadOutKinds, linear_error, softmax_error
+from largeprompt.measures import Gaussian, sobol_points
+from largeprompt.training.risk.calibration import calibrated_weights
+from largeprompt.training.risk.cubature import quadratic_points, quartic_points
+from largeprompt.training.tasks.regression import LinearRegression
+from largeprompt.training.tasks.task import Task
+
+CONTEXTS_AT_ONCE = 512
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class MarkedOutliers(Task):
+    """In-context regression in which a token is an outlier with probability p, and carries a mark c that says so.
+
+    Tokens (x_l, y_l, c_l) in R^{d+2}: y = w·x + noise and c = 0 with probability 1 - p, else y ~ N(0, τ²), independent of x and w,
+    and c = 1. The query is (x_q, 0, 1), so that U = diag(A, 0, -γ) gives the score x_l·Ax_q - γc_l: softmax multiplies the weight
+    of an outlier by e^{-γ}; linear attention only adds -γ to its weight, which the best one does not use
+    (:func:`isotropic_outliers`).
+
+    Given (w, x_q) tokens are of two Gaussian kinds, and the risk of any layer is exact at every length
+    (:mod:`largeprompt.law.kinds`), averaged over Sobol points of (w, x_q) for softmax and in closed form (a cubature of degree
+    five) for linear attention.
+
+    Parameters
+    ----------
+    regression
+        The task without outliers: Σ, W, s² and Σ_q.
+    probability
+        p, from 0 to 1, 1 excluded.
+    variance
+        τ² >= 0.
+
+    Examples
+    --------
+    >>> eye = torch.eye(5, dtype=torch.float64)
+    >>> task = lp.MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.0), probability=0.2, variance=25.0)
+    >>> print(f"{2 * lp.isotropic_outliers(task, 100).risk:.4f} {2 * lp.isotropic_outliers(task, 100, softmax=False).risk:.4f}")
+    0.1762 0.3189
+    """
+
+    regression: LinearRegression
+    probability: float
+    variance: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.regression, LinearRegression):
+            raise InvalidArgumentError("regression", type(self.regression).__name__, "a LinearRegression")
+        for name, most in (("probability", 1.0), ("variance", math.inf)):
+            value = validation.number(name, getattr(self, name), minimum=0)
+            if not value < most:
+                raise InvalidArgumentError(name, str(value), "a number from 0 to 1, 1 excluded")
+            object.__setattr__(self, name, value)
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the inputs x."""
+        return self.regression.dim
+
+    @property
+    def token_dim(self) -> int:
+        return self.dim + 2
+
+    @property
+    def target_dim(self) -> int:
+        return 1
+
+    @property
+    def answer_noise(self) -> float:
+        return self.regression.noise_variance
+
+    def layer(self, kind: Literal["softmax", "linear"], A: Any, mark: float, read_out: float) -> Attention:
+        """The layer with U = diag(A, 0, -γ) and v = (0, b, 0); A a number (times the identity) or a matrix, ``mark`` γ."""
+        if kind not in ("softmax", "linear"):
+            raise InvalidArgumentError("kind", repr(kind), "'softmax' or 'linear'")
+        d = self.dim
+        U, V = torch.zeros(d + 2, d + 2, dtype=torch.float64), torch.zeros(1, d + 2, dtype=torch.float64)
+        matrix = validation.tensor("A", A)
+        if matrix.dim() and matrix.shape != (d, d):
+            raise InvalidArgumentError("A", f"shape {validation.shape_text(matrix.shape)}", f"a number, or shape ({d}, {d})")
+        U[:d, :d] = matrix if matrix.dim() else matrix * torch.eye(d, dtype=torch.float64)
+        U[d + 1, d + 1], V[0, d] = -validation.number("mark", mark), validation.number("read_out", read_out)
+        return SoftmaxAttention(U, V) if kind == "softmax" else LinearAttention(U, V)
+
+    def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        w, query, answer = self.regression.draw_contexts(batch, generator)
+        return w, torch.cat([query, query.new_ones(batch, 1)], -1), answer
+
+    def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
+        tokens = self.regression.draw_tokens(contexts, length, generator)
+        mark = torch.rand(len(contexts), length, 1, generator=generator, dtype=torch.float64) < self.probability
+        other = math.sqrt(self.variance) * _normal(generator, len(contexts), length, 1)
+        y = torch.where(mark, other, tokens[..., -1:])
+        return torch.cat([tokens[..., :-1], y, mark.to(torch.float64)], -1)
+
+    def kinds(self, U: Tensor, V: Tensor, w: Tensor, x: Tensor) -> ReadOutKinds:
+        """Scores and read-outs of good tokens and outliers for contexts (w, x), each (n, d), and one layer."""
+        d, tau2, sigma = self.dim, self.variance, self.regression.covariance
+        u = x @ U[:, :d].mT + U[:, d + 1]  # U(x, 0, 1), shape (n, d + 2)
+        v = V[0].expand(len(x), -1)
+        target = (w * x).sum(-1)
+        noise = self.regression.noise_variance
+
+        def covariances(f: Tensor, g: Tensor) -> Tensor:
+            """Covariance of f·z and g·z for good tokens and for outliers, shape (n, 2)."""
+            inner = (f[:, :d] @ sigma * g[:, :d]).sum(-1)
+            left, right = ((h[:, :d] + h[:, d, None] * w) for h in (f, g))
+            good = (left @ sigma * right).sum(-1) + noise * f[:, d] * g[:, d]
+            return torch.stack([good, inner + tau2 * f[:, d] * g[:, d]], -1)
+
+        none = torch.zeros_like(target)
+        level = torch.stack([none, u[:, d + 1]], -1)
+        offset = torch.stack([none, v[:, d + 1]], -1) - target.unsqueeze(-1)
+        pi = torch.tensor([1 - self.probability, self.probability], dtype=torch.float64)
+        return ReadOutKinds(pi, level, covariances(u, u), offset.unsqueeze(-1), covariances(u, v).unsqueeze(-1), covariances(v, v))
+
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, *, points: int, seed: int) -> Tensor:
+        roots = self.regression._roots
+        if not softmax:
+            w, weight_w = quartic_points(self.dim)
+            x, weight_x = quadratic_points(self.dim)
+            w, x = w.repeat_interleave(len(x), 0) @ roots[1].mT, x.repeat(len(w), 1) @ roots[2].mT
+            weight = (weight_w.unsqueeze(-1) * weight_x).reshape(-1)
+        else:
+            dim = 2 * self.dim
+            law = Gaussian(torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64))
+            normal = sobol_points(law, points, seed)
+            w, x = normal[:, : self.dim] @ roots[1].mT, normal[:, self.dim :] @ roots[2].mT
+            weight = torch.full((points,), 1 / points, dtype=torch.float64)
+            # exact for all that regression's infinite prompt is made of, where there are enough points
+            exact = calibrated_weights(self.regression.calibration(self.regression._contexts(w, x, weight)), weight)
+            weight = weight if exact is None else exact
+        found = []
+        for one_u, one_v, length in zip(U, V, lengths, strict=True):
+            parts = []
+            for w_part, x_part, weight_part in zip(*(t.split(CONTEXTS_AT_ONCE) for t in (w, x, weight)), strict=True):
+                conditional = functools.partial(self._conditional, w_part, x_part, length, softmax)
+                keep = softmax and torch.is_grad_enabled() and (one_u.requires_grad or one_v.requires_grad)
+                value = checkpoint(conditional, one_u, one_v, use_reentrant=False) if keep else conditional(one_u, one_v)
+                parts.append((value * weight_part).sum())
+            found.append(torch.stack(parts).sum())
+        return (torch.stack(found) + self.answer_noise) / 2
+
+    def _conditional(self, w: Tensor, x: Tensor, length: float, softmax: bool, U: Tensor, V: Tensor) -> Tensor:
+        """Twice the risk, less the noise, in each context, shape (n,)."""
+        kinds = self.kinds(U, V, w, x)
+        return softmax_error(length, kinds) if softmax else linear_error(length, kinds, (w * x).sum(-1, keepdim=True))
+
+    def bayes_risk(self, length: Any, *, draws: int = 4096, seed: int = 0) -> float:
+        """Least risk of any predictor: the marks tell the outliers, so it is that of regression on K ~ Binomial(L, 1 - p) tokens.
+
+        The mean over K is a sum for short prompts, and over 64 of its quantiles for long ones; the rest as in
+        :meth:`LinearRegression.bayes_risk`, the same draws for every K.
+        """
+        length = validation.length("length", length, allow_infinity=True)
+        if math.isinf(length):
+            return self.answer_noise / 2
+        counts, weights = good_tokens(length, self.probability)
+        signal = float((self.regression._roots[2].mT @ self.regression._roots[1]).square().sum())  # E(w·x_q)²
+        silent = (self.answer_noise + signal) / 2
+        risks = [self.regression.bayes_risk(int(k), draws=draws, seed=seed) if k > 0 else silent for k in counts]
+        return float(np.dot(weights, risks))
+
+    def __repr__(self) -> str:
+        return f"MarkedOutliers({self.regression!r}, probability={self.probability:g}, variance={self.variance:g})"
+
+
+def good_tokens(length: float, probability: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Numbers of good tokens and their weights: the Binomial law itself up to 64 tokens, 64 quantiles of it beyond."""
+    from scipy.stats import binom
+
+    law = binom(int(length), 1 - probability)
+    if length <= 64:
+        counts = np.arange(int(length) + 1)
+        return counts, law.pmf(counts)
+    counts, repeats = np.unique(law.ppf((np.arange(64) + 0.5) / 64).astype(np.int64), return_counts=True)
+    return counts, repeats / 64

@@ -1,0 +1,311 @@
+"""In-context linear regression: tokens (x, y), y = w·x + noise, a new w in every prompt."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Gaussian, sobol_points
+from largeprompt.measures.gaussian import square_root
+from largeprompt.training.risk.exact import Contexts, ReadOut, context_risk, finite_length_excess
+from largeprompt.training.tasks.task import GaussianTask
+
+
+def _isotropic(matrix: Tensor) -> float | None:
+    """The c of a matrix c·I, or None."""
+    scale = matrix.diagonal().mean()
+    multiple = torch.allclose(matrix, scale * torch.eye(matrix.shape[-1], dtype=matrix.dtype), rtol=1e-13, atol=1e-14)
+    return float(scale) if multiple else None
+
+
+def _standard(dim: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64)
+
+
+def _normal(generator: torch.Generator, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LinearRegression(GaussianTask):
+    """Tokens (x_l, y_l) in R^{d+1} with y = w·x + noise and a new w ~ N(0, W) in every prompt; the answer is w·x_q + noise.
+
+    x ~ N(0, Σ), noise N(0, s²), query (x_q, 0) with x_q ~ N(0, Σ_q). Given w the tokens are N(0, Γ_w),
+    Γ_w = [[Σ, Σw], [w^TΣ, w^TΣw + s²]].
+
+    Parameters
+    ----------
+    covariance
+        Σ, shape (d, d), positive definite.
+    prior_covariance
+        W, shape (d, d).
+    noise_variance
+        s² >= 0.
+    query_covariance
+        Σ_q; Σ when left out.
+
+    Examples
+    --------
+    >>> from largeprompt.training import LinearRegression
+    >>> task = LinearRegression([[1.0]], [[1.0]], 0.1)
+    >>> attention = lp.SoftmaxAttention([[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0]])
+    >>> print(f"{float(task.risk(attention)):.6f}")  # the infinite prompt reads w exactly: half the noise is left
+    0.050000
+    >>> print(f"{float(task.risk(attention, 10)):.4f}")
+    0.2196
+    """
+
+    covariance: Tensor
+    prior_covariance: Tensor
+    noise_variance: float
+    query_covariance: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        covariance = validation.last_dimensions("covariance", validation.tensor("covariance", self.covariance), ("d", "d"))
+        validation.covariance("covariance", covariance)
+        if covariance.dim() != 2 or covariance.dtype != torch.float64:
+            given = f"shape {validation.shape_text(covariance.shape)}, {covariance.dtype}"
+            raise InvalidArgumentError("covariance", given, "one matrix (d, d), float64")
+        if float(torch.linalg.eigvalsh(covariance)[0]) <= 0:
+            raise InvalidArgumentError("covariance", "a singular matrix", "a positive definite one")
+        dim = covariance.shape[0]
+        for name in ("prior_covariance", "query_covariance"):
+            value = getattr(self, name)
+            value = covariance if value is None else validation.tensor(name, value, like=covariance)
+            validation.last_dimensions(name, value, (dim, dim), ", as covariance")
+            object.__setattr__(self, name, validation.covariance(name, value))
+        noise = validation.number("noise_variance", self.noise_variance, minimum=0)
+        object.__setattr__(self, "covariance", covariance)
+        object.__setattr__(self, "noise_variance", noise)
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the inputs x."""
+        return self.covariance.shape[0]
+
+    @property
+    def token_dim(self) -> int:
+        return self.dim + 1
+
+    @property
+    def target_dim(self) -> int:
+        return 1
+
+    @property
+    def _query(self) -> Tensor:
+        assert isinstance(self.query_covariance, Tensor)  # made one by __post_init__
+        return self.query_covariance
+
+    @functools.cached_property
+    def _roots(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Square roots of Σ, W and Σ_q."""
+        return square_root(self.covariance), square_root(self.prior_covariance), square_root(self._query)
+
+    def token_law(self, w: Tensor) -> Gaussian:
+        """Law of the tokens given the task vector w, shape (..., d): N(0, Γ_w)."""
+        gamma = self._token_covariance(
+            validation.last_dimensions("w", validation.tensor("w", w, like=self.covariance), (self.dim,))
+        )
+        return Gaussian(gamma.new_zeros(gamma.shape[:-1]), gamma)
+
+    def _token_covariance(self, w: Tensor) -> Tensor:
+        cross = w @ self.covariance  # Σw, (..., d)
+        last = (cross * w).sum(-1) + self.noise_variance
+        top = torch.cat([self.covariance.expand(*w.shape[:-1], self.dim, self.dim), cross.unsqueeze(-1)], -1)
+        return torch.cat([top, torch.cat([cross, last.unsqueeze(-1)], -1).unsqueeze(-2)], -2)
+
+    def _contexts(self, w: Tensor, x: Tensor, weight: Tensor) -> Contexts:
+        query = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
+        return Contexts(self._token_covariance(w), query, (w * x).sum(-1, keepdim=True), weight, self.noise_variance)
+
+    def contexts(self, points: int, seed: int) -> Contexts:
+        normal = sobol_points(Gaussian(*_standard(2 * self.dim)), points, seed)
+        w = normal[:, : self.dim] @ self._roots[1].mT
+        x = normal[:, self.dim :] @ self._roots[2].mT
+        return self._contexts(w, x, torch.full((points,), 1 / points, dtype=torch.float64))
+
+    def product_contexts(self, nodes: int) -> Contexts:
+        """Tensor-product Gauss-Hermite contexts, nodes^{2d} of them: for d = 1 and 2, where they are exact to many digits."""
+        if nodes ** (2 * self.dim) > 2**22:
+            raise InvalidArgumentError("nodes", f"{nodes} in {2 * self.dim} dimensions", "at most 4 million points in all")
+        points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+        weights = weights / weights.sum()
+        grid = torch.cartesian_prod(*[torch.from_numpy(points)] * (2 * self.dim))
+        weight = torch.cartesian_prod(*[torch.from_numpy(weights)] * (2 * self.dim)).prod(-1)
+        w = grid[:, : self.dim] @ self._roots[1].mT
+        return self._contexts(w, grid[:, self.dim :] @ self._roots[2].mT, weight)
+
+    def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        w = _normal(generator, batch, self.dim) @ self._roots[1].mT
+        x = _normal(generator, batch, self.dim) @ self._roots[2].mT
+        answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * _normal(generator, batch, 1)
+        return w, torch.cat([x, x.new_zeros(batch, 1)], -1), answer
+
+    def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
+        x = _normal(generator, len(contexts), length, self.dim) @ self._roots[0].mT
+        y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * _normal(generator, len(contexts), length, 1)
+        return torch.cat([x, y], -1)
+
+    def calibration(self, contexts: Contexts) -> Tensor:
+        """x_i x_j times 1, w_k, w_k w_l, S w_k and S², S = w^TΣw, less their means: what an infinite prompt's risk is made of."""
+        d, sigma, prior = self.dim, self.covariance, self.prior_covariance
+        x, w = contexts.query[:, :d], torch.linalg.solve(sigma, contexts.covariance[:, :d, d].mT).mT
+        i, j = torch.triu_indices(d, d)
+        mean, square = self._size_moments()
+        size = ((w @ sigma * w).sum(-1) / mean.clamp_min(1e-300)).unsqueeze(-1)
+        one, none = torch.ones_like(size), w.new_zeros(d)
+        inner = torch.cat([one, w, w[:, i] * w[:, j], size * w, size**2], -1)
+        expected = torch.cat([one[0], none, prior[i, j], none, (square / mean.square().clamp_min(1e-300)).reshape(1)])
+        values = (x[:, i] * x[:, j]).unsqueeze(-1) * inner.unsqueeze(-2)
+        return (values - self._query[i, j].unsqueeze(-1) * expected).reshape(len(x), -1)
+
+    def _size_moments(self) -> tuple[Tensor, Tensor]:
+        """E S and E S² of S = w^TΣw."""
+        product = self.covariance @ self.prior_covariance
+        mean = torch.trace(product)
+        return mean, mean**2 + 2 * torch.trace(product @ product)
+
+    def _read_off(self, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """c0 (run, d), C1 (run, d, d), k (run, d): the infinite prompt reads x_q·(c0 + C1 w + k w^TΣw)."""
+        d, sigma = self.dim, self.covariance
+        v_x, v_y = V[..., 0, :d], V[..., 0, d, None]
+        matrix, row = U[..., :d, :d], U[..., d, :d]  # U_xx, U_yx
+        moved = v_x @ sigma
+        k = v_y * row
+        c0 = (moved.unsqueeze(-2) @ matrix).squeeze(-2) + self.noise_variance * k
+        return c0, v_y.unsqueeze(-1) * (matrix.mT @ sigma) + row.unsqueeze(-1) * moved.unsqueeze(-2), k
+
+    def _mean_square(self, c0: Tensor, c1: Tensor, k: Tensor) -> Tensor:
+        """E (x_q·(c0 + C1 w + k w^TΣw))², by the moments of w ~ N(0, W) up to the fourth."""
+        query, (mean, square) = self._query, self._size_moments()
+        sized = (c0 @ query * c0).sum(-1) + (c1.mT @ query @ c1 @ self.prior_covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
+        return sized + square * (k @ query * k).sum(-1) + 2 * mean * (c0 @ query * k).sum(-1)
+
+    def limit_risk(self, U: Tensor, V: Tensor) -> Tensor:
+        """Infinite-prompt risk in closed form for any U and v.
+
+        The read-out is x_q·(c0 + C1 w + k w^TΣw) with k = v_y U_yx, c0 = U_xx^TΣv_x + s²k, C1 = v_y U_xx^TΣ + U_yx (Σv_x)^T, so
+        that the error has C1 - I instead of C1, and moments of w ~ N(0, W) up to the fourth give its mean square.
+        """
+        c0, c1, k = self._read_off(U, V)
+        return (self._mean_square(c0, c1 - torch.eye(self.dim, dtype=U.dtype), k) + self.noise_variance) / 2
+
+    def linear_risk(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor:
+        """Risk of linear attention in closed form: the limit and (E V2 q + E a²)/(2L).
+
+        V2 = v^TΓv and q averaged over x_q are both α + β·w + γ w^TΣw, with M = UΣ_qU^T in the place of vv^T for q.
+        """
+        d, s2, sigma = self.dim, self.noise_variance, self.covariance
+        mean, square = self._size_moments()
+
+        def quadratic(M: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """tr ΓM = α + β·w + γS for a symmetric M (run, D, D)."""
+            constant = (sigma * M[..., :d, :d]).sum((-2, -1)) + s2 * M[..., d, d]
+            return constant, 2 * M[..., :d, d] @ sigma, M[..., d, d]
+
+        a, b, c = quadratic(V.mT @ V)
+        a1, b1, c1 = quadratic(U[..., :d] @ self._query @ U[..., :d].mT)
+        product = a * a1 + (b @ self.prior_covariance * b1).sum(-1) + mean * (a * c1 + a1 * c) + square * c * c1
+        inverse = torch.tensor([0.0 if math.isinf(length) else 1 / length for length in lengths], dtype=U.dtype)
+        return self.limit_risk(U, V) + inverse * (product + self._mean_square(*self._read_off(U, V))) / 2
+
+    def block_layer(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """U and V whose risk in :meth:`block_contexts` is that of U = [[A, 0], [0, 0]], v = (0, b), w averaged out.
+
+        With W = RR^T the answers R^Tx and the read-out V = b diag(R^T, s) on tokens N(0, diag(Σ, 1)) have the same ‖a‖², a·t and
+        V2 as averages over w ~ N(0, W) of the squares that they stand for; A (run, d, d), b (run,).
+        """
+        pad = torch.nn.functional.pad
+        root = pad(self._roots[1].mT, (0, 1, 0, 1))
+        root[-1, -1] = math.sqrt(self.noise_variance)
+        return pad(A, (0, 1, 0, 1)), b[:, None, None] * root
+
+    def block_contexts(self, x: Tensor) -> Contexts:
+        """Contexts of given queries x (n, d) for :meth:`block_layer`: w enters through its covariance alone."""
+        covariance = torch.nn.functional.pad(self.covariance, (0, 1, 0, 1))
+        covariance[-1, -1] = 1.0
+        query = torch.nn.functional.pad(x, (0, 1))
+        target = torch.nn.functional.pad(x @ self._roots[1], (0, 1))
+        weight = torch.full((len(x),), 1 / len(x), dtype=torch.float64)
+        return Contexts(covariance.unsqueeze(0), query, target, weight, self.noise_variance)
+
+    def block_risks(self, A: Tensor, b: Tensor, x: Tensor, lengths: Sequence[float], softmax: bool) -> Tensor:
+        """Risks at U = [[A, 0], [0, 0]], V = (0, b), averaged over queries x (n, d) alone; A (run, d, d), b (run,)."""
+        return context_risk(*self.block_layer(A, b), self.block_contexts(x), lengths, softmax)
+
+    def block_queries(self, points: int, seed: int) -> Tensor:
+        """Sobol points of the query law with its covariance exactly, so that the infinite prompt's risk is exact on them."""
+        normal = sobol_points(Gaussian(*_standard(self.dim)), points, seed)
+        if points <= self.dim:
+            raise InvalidArgumentError("points", str(points), f"more than the {self.dim} dimensions of the query")
+        factor = torch.linalg.cholesky(normal.mT @ normal / points)
+        white: Tensor = torch.linalg.solve_triangular(factor, normal.mT, upper=False).mT
+        return white @ self._roots[2].mT
+
+    def quadratic_queries(self) -> Tensor:
+        """d queries on which quadratic forms average as under their law: enough for linear attention and infinite prompts."""
+        return math.sqrt(self.dim) * self._roots[2].mT
+
+    def isotropic_scales(self) -> tuple[float, float, float]:
+        """Σ, Σ_q and W as numbers, where they are multiples of the identity."""
+        scales = [_isotropic(m) for m in (self.covariance, self._query, self.prior_covariance)]
+        if any(scale is None for scale in scales):
+            raise InvalidArgumentError("task", repr(self), "covariances that are multiples of the identity", "Use the block form.")
+        sigma, sigma_query, omega = (float(scale) for scale in scales if scale is not None)
+        return sigma, sigma_query, omega
+
+    def isotropic_risk(self, a: Tensor, b: Tensor, length: Any = math.inf, *, softmax: bool = True, step: float = 0.02) -> Tensor:
+        """Risk at A = aI for Σ, Σ_q, W multiples of the identity: a one-dimensional integral over ‖x_q‖; a, b of shape (run,)."""
+        length = validation.length("length", length, allow_infinity=True)
+        sigma, sigma_query, omega = self.isotropic_scales()
+        # x_q = √Σ_q r with r chi-distributed; in log r the integrand is smooth and dies out on both sides
+        log_r = torch.arange(-40.0 / self.dim, math.log(12 + math.sqrt(self.dim)), step, dtype=torch.float64)
+        density = torch.exp(self.dim * log_r - torch.exp(2 * log_r) / 2)
+        square = sigma_query * torch.exp(2 * log_r)  # ‖x‖²
+        a, b = a.unsqueeze(-1), b.unsqueeze(-1)
+        size, agreement = b**2 * omega * (sigma * a) ** 2 * square, b * omega * sigma * a * square
+        spread = b**2 * (omega * sigma * self.dim + self.noise_variance) + 0 * size
+        limit = self.noise_variance + omega * square - 2 * agreement + size
+        read = ReadOut(sigma * a**2 * square, size, agreement, spread, limit)
+        twice = limit + finite_length_excess(read, [length] * len(size), softmax)
+        return (twice * density / density.sum()).sum(-1) / 2
+
+    def bayes_risk(self, length: Any, *, draws: int = 4096, seed: int = 0) -> float:
+        """Least risk of any predictor: ½(s² + E tr Σ_q (W^{-1} + X^TX/s²)^{-1}), X of ``length`` rows; s²/2 as the length grows.
+
+        The expectation over X^TX (a Wishart matrix) is a Monte Carlo mean over ``draws`` Bartlett factors, at a cost that does not
+        depend on the length.
+        """
+        length = validation.length("length", length, allow_infinity=True)
+        if math.isinf(length) or (self.noise_variance == 0 and length >= self.dim):
+            return self.noise_variance / 2
+        generator = torch.Generator().manual_seed(seed)
+        root, prior_root = self._roots[0], self._roots[1]
+        if length >= self.dim:
+            factor = torch.randn(draws, self.dim, self.dim, generator=generator, dtype=torch.float64).tril(-1)
+            degrees = length - torch.arange(self.dim, dtype=torch.float64)
+            chi = torch.from_numpy(np.random.default_rng(seed).chisquare(degrees.numpy(), size=(draws, self.dim))).sqrt()
+            rows = (root @ (factor + torch.diag_embed(chi))).mT
+        else:
+            rows = torch.randn(draws, int(length), self.dim, generator=generator, dtype=torch.float64) @ root.mT
+        design = rows @ prior_root  # posterior of P^{-1}w, w = P v, v standard normal
+        noise = max(self.noise_variance, 1e-300)
+        eye = torch.eye(self.dim, dtype=torch.float64)
+        if self.noise_variance > 0:
+            posterior = torch.linalg.inv(eye + design.mT @ design / noise)
+        else:
+            posterior = eye - torch.linalg.pinv(design) @ design
+        left = prior_root.mT @ self._query @ prior_root
+        return (self.noise_variance + float(torch.einsum("ij,nji->n", left, posterior).mean())) / 2
+
+    def __repr__(self) -> str:
+        return f"LinearRegression(dim={self.dim}, noise_variance={self.noise_variance:g})"

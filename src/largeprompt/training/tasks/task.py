@@ -1,0 +1,153 @@
+"""In-context learning tasks: what every task has, and what follows where tokens are Gaussian given the context."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.training.risk.exact import Contexts, context_risk, finite_length_excess, read_out
+
+SCRAMBLES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class RiskEstimate:
+    """A risk averaged over Sobol points, with the standard error over independent scramblings."""
+
+    value: float
+    standard_error: float
+
+    def __repr__(self) -> str:
+        return f"RiskEstimate({self.value:.8g} ± {self.standard_error:.2g})"
+
+
+class Task(abc.ABC):
+    """A task that a layer learns from prompts: what the prompts are, and the exact risk of a layer at any length.
+
+    A subclass says how prompts are drawn (:meth:`draw_contexts`, :meth:`draw_tokens`) and what the risk is (:meth:`layer_risks`);
+    :func:`gradient_flow`, :func:`gradient_descent` and :func:`stochastic_gradient_descent` train on it.
+    """
+
+    @property
+    @abc.abstractmethod
+    def token_dim(self) -> int:
+        """Dimension D of the tokens."""
+
+    @property
+    @abc.abstractmethod
+    def target_dim(self) -> int:
+        """Dimension o of the answer: rows of V."""
+
+    @property
+    @abc.abstractmethod
+    def answer_noise(self) -> float:
+        """Variance of the answer around what the prompt and the query could tell of it: half of it is below every risk."""
+
+    @abc.abstractmethod
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, *, points: int, seed: int) -> Tensor:
+        """Risk of each run at its own length, shape (run,), twice differentiable; U (run, D, D), V (run, o, D)."""
+
+    @abc.abstractmethod
+    def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw what a prompt is about: contexts (batch, ...), queries (batch, D), answers (batch, o)."""
+
+    @abc.abstractmethod
+    def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
+        """Draw the tokens of prompts of given contexts, shape (batch, length, D)."""
+
+    def draw_parts(self, contexts: Tensor, length: int, chunk: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Draw long prompts in parts of at most ``chunk`` tokens; tokens that are independent given the context need no more."""
+        for done in range(0, length, chunk):
+            yield self.draw_tokens(contexts, min(chunk, length - done), generator)
+
+    def sample(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw prompts: tokens (batch, length, D), queries (batch, D), answers (batch, o)."""
+        batch, length = validation.integer("batch", batch), validation.integer("length", length)
+        validation.generator(generator, torch.device("cpu"))
+        contexts, query, answer = self.draw_contexts(batch, generator)
+        return self.draw_tokens(contexts, length, generator), query, answer
+
+    def check(self, attention: Attention) -> None:
+        """Refuse a layer of the wrong kind or shape."""
+        if not isinstance(attention, SoftmaxAttention | LinearAttention):
+            raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention or LinearAttention")
+        if attention.dim != self.token_dim or attention.V.shape[-2] != self.target_dim or len(attention.heads) > 1:
+            given = f"{attention!r}"
+            allowed = f"U acting on R^{self.token_dim}, V with {self.target_dim} rows, at most one leading dimension of runs"
+            raise InvalidArgumentError("attention", given, allowed)
+
+    def risk(self, attention: Attention, length: Any = math.inf, *, points: int = 4096, seed: int = 0) -> Tensor:
+        """Population risk ½ E‖read-out - answer‖² at a prompt length, the noise of the answer included.
+
+        Parameters
+        ----------
+        attention
+            SoftmaxAttention or LinearAttention; differentiable in U and V. A leading dimension of runs leads the result.
+        length
+            From 1 to 10^15, or ``math.inf``.
+        points, seed
+            Sobol points over the contexts, and their scrambling; :meth:`risk_estimate` tells the error that they leave.
+        """
+        self.check(attention)
+        length = validation.length("length", length, allow_infinity=True)
+        runs = attention.heads[0] if attention.heads else 1
+        U, V = (m.to(torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
+        softmax = isinstance(attention, SoftmaxAttention)
+        result = self.layer_risks(U, V, [length] * runs, softmax, points=points, seed=seed)
+        return result if attention.heads else result[0]
+
+    def risk_estimate(self, attention: Attention, length: Any = math.inf, *, points: int = 4096, seed: int = 0) -> RiskEstimate:
+        """Risk with a standard error, from eight independent scramblings of ``points`` Sobol points each."""
+        with torch.no_grad():
+            values = torch.stack([self.risk(attention, length, points=points, seed=seed + i) for i in range(SCRAMBLES)])
+        return RiskEstimate(float(values.mean()), float(values.std() / math.sqrt(SCRAMBLES)))
+
+
+class GaussianTask(Task):
+    """A task whose prompt tokens are independent N(0, Γ_c) given the context c.
+
+    A subclass says what the contexts are (:meth:`contexts`) and how prompts are drawn (:meth:`draw_contexts`,
+    :meth:`draw_tokens`); exact risks at every length, for softmax and linear attention, and all that trains on them, follow.
+    """
+
+    @abc.abstractmethod
+    def contexts(self, points: int, seed: int) -> Contexts:
+        """Quasi-random contexts, ``points`` a power of two."""
+
+    @property
+    def answer_noise(self) -> float:
+        return self.contexts(1, 0).noise
+
+    def limit_risk(self, U: Tensor, V: Tensor) -> Tensor | None:
+        """Infinite-prompt risk of each run in closed form, shape (run,), where the task has one; it sharpens every average."""
+        return None
+
+    def linear_risk(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor | None:
+        """Risk of linear attention in closed form, shape (run,), where the task has one."""
+        return None
+
+    def calibration(self, contexts: Contexts) -> Tensor:
+        """Functions of the contexts, less their means, that a training run averages exactly, shape (n, k); none here."""
+        return contexts.weight.new_zeros(len(contexts.weight), 0)
+
+    def risks(self, U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool) -> Tensor:
+        """Risk of each run at its own length, shape (run,); U (run, D, D), V (run, o, D)."""
+        if not softmax and (closed := self.linear_risk(U, V, lengths)) is not None:
+            return closed
+        limit = self.limit_risk(U, V)
+        if limit is None:
+            return context_risk(U, V, contexts, lengths, softmax)
+        excess = finite_length_excess(read_out(U, V, contexts), lengths, softmax)
+        return limit + (excess * contexts.weight).sum(-1) / 2
+
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, *, points: int, seed: int) -> Tensor:
+        return self.risks(U, V, self.contexts(points, seed), lengths, softmax)
