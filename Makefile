@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 
 # one thread for each worker: two workers with two threads each would fight for the cores
 test: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not study" --dist loadfile --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

@@ -1,9 +1,10 @@
-"""Sphinx configuration: MyST pages and the API from the docstrings."""
+"""Sphinx configuration: MyST pages, the API from the docstrings, and one bibliography."""
 
 project = "largeprompt"
 author = "The largeprompt maintainers"
 copyright = "2026, the largeprompt maintainers"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinxcontrib.bibtex"]
+bibtex_bibfiles = ["references.bib"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"

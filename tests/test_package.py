@@ -11,73 +11,97 @@ from pathlib import Path
 import torch
 
 import largeprompt as lp
+from largeprompt.runs.execute import _one_thread
+from largeprompt.studies.registry import OURS
 
 ROOT = Path(__file__).parents[1]
 
 PUBLIC = """
-Attention Certificate ChainExpansion Contexts DeepLimit DeepNoise Discrete Empirical ErrorBar Factorised FinitePromptLaw Gaussian
-GaussianMixture GaussianTask GeneralisedNormal GeneralisedNormalLaw HeadLattice InvalidArgumentError Laplace LaplaceLaw
-LargePromptError LinearAttention LinearRegression LogNormal LogNormalLaw MarkedOutliers MarkovChain Measure MeasureRegression
-NoMomentError Product PromptLength PromptSamples QueryAverage Rademacher RademacherLaw RademacherSum RademacherSumLaw
-ResidualStack RunningTilt ScalarLaw ShiftedRegression SingleLocationRegression SkewNormal SkewNormalLaw SoftmaxAttention Sphere
-StudentT StudentTLaw Task TiltDomainError Trajectory Tube Uniform UniformLaw adam_descent adam_flow affine_limit atomic_errors
-block_optimum breaking_layer certificate chain_error chain_expansion crossing_variance cumulant_ladder deep_limit deep_noise
-descent_gap effective_length finite_prompt gauss_rule gradient_descent gradient_flow isotropic_optimum isotropic_outliers
-jacobian_certificate ladder_radius linear_optimum long_prompt_constants product_rule prompt_length query_average regime
-sample_prompts stochastic_gap stochastic_gradient_descent tube two_head_moments weight_moment weight_moments
+Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
+LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples QueryAverage Rademacher SoftmaxAttention
+Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit audit certificate depth finite_prompt gradient_descent
+gradient_flow jacobian_certificate law measures prompt_length query_average sample_prompts scalar stochastic_gradient_descent
+training weight_moment
 """.split()  # noqa: SIM905
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
 
 
 def test_public_surface_is_what_we_mean_it_to_be():
     assert sorted(lp.__all__) == sorted(PUBLIC)
+    assert len(PUBLIC) <= 45
     assert all(getattr(lp, name).__doc__ for name in lp.__all__)
+    text = lp.__doc__
+    assert all(name in text for name in PUBLIC)
 
 
-def test_version_is_told_once():
+def test_no_submodule_shadows_a_public_function():
+    """``import largeprompt.certificates`` must not replace ``lp.certificate``; nor may any other submodule, whatever its name."""
+    code = """
+import importlib, pkgutil, types
+import largeprompt as lp
+for module in pkgutil.iter_modules(lp.__path__):
+    if module.name != "__main__":
+        importlib.import_module(f"largeprompt.{module.name}")
+print([name for name in lp.__all__ if name[0].islower() and isinstance(getattr(lp, name), types.ModuleType)])
+"""
+    assert sorted(eval(run_python(code))) == ["audit", "depth", "law", "measures", "scalar", "training"]
+
+
+def test_version_is_said_once():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert lp.__version__ == project["version"] == version("largeprompt")
     assert f"version: {lp.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {lp.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+HEAVY = ("torch", "matplotlib", "typer", "rich", "transformers", "sklearn", "pandas", "xarray", "scipy", "pytest", "pydantic")
+
+
+def loaded_by(statement):
+    """Top-level modules that a statement brings in."""
+    return set(json.loads(run_python(f"import json, sys\n{statement}\nprint(json.dumps(list(sys.modules)))")))
+
+
 def test_import_is_light():
-    """No plotting, command-line or model library; only a handful of modules beyond torch's own."""
+    """``import largeprompt`` without PyTorch, and with a law no more than PyTorch and a handful of modules."""
+    assert not loaded_by("import largeprompt") & set(HEAVY)
+    with_law = loaded_by("import largeprompt; largeprompt.Gaussian")
+    assert "torch" in with_law
+    assert not with_law & {"matplotlib", "typer", "rich", "transformers", "sklearn", "pandas", "xarray", "pytest", "pydantic"}
+    assert "largeprompt.testing" not in with_law
+    own = {name for name in with_law - loaded_by("import torch") if not name.startswith(("torch", "scipy", "numpy"))}
+    assert len(own) < 150, own  # a count, not a time: what keeps the import well under half a second
+
+
+def test_help_loads_nothing_heavy():
+    """``largeprompt --help`` needs typer and what it draws with, and no library that computes."""
     code = """
-import json, sys
-import torch
-before = set(sys.modules)
-import largeprompt
-print(json.dumps(sorted(set(sys.modules) - before)))
+import sys
+sys.argv = ["largeprompt", "--help"]
+from largeprompt.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
 """
-    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    added = json.loads(output)
-    roots = {name.split(".")[0] for name in added}
-    assert not roots & {
-        "matplotlib",
-        "typer",
-        "click",
-        "rich",
-        "transformers",
-        "sklearn",
-        "pandas",
-        "xarray",
-        "marimo",
-        "dask",
-        "pytest",
-    }
-    assert "largeprompt.testing" not in added
-    assert len(added) < 150, added  # a count, not a time: what keeps the import well under half a second
+    output = run_python(f"{code}\nimport json; print(json.dumps(list(sys.modules)))").splitlines()
+    assert not set(json.loads(output[-1])) & (set(HEAVY) - {"typer", "rich"})
+    assert any("Commands" in line for line in output)
 
 
-def test_report_needs_no_torch():
-    # the package root imports torch for the operators, so the module is loaded from its file here
-    code = (
-        "import importlib.util, sys\n"
-        f"spec = importlib.util.spec_from_file_location('style', {str(ROOT / 'src/largeprompt/report/figures/style.py')!r})\n"
-        "spec.loader.exec_module(importlib.util.module_from_spec(spec))\n"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_report_and_figures_need_no_torch():
+    """Every module that draws or writes a page, whole: what redraws a saved run needs no PyTorch."""
+    modules = ["largeprompt.report.page", "largeprompt.runs.store", "largeprompt.runs.style", "largeprompt.audit.figures"]
+    modules += [f"largeprompt.studies.{name}.{part}" for name in OURS for part in ("figures", "rules")]
+    assert "torch" not in loaded_by("\n".join(f"import {module}" for module in modules))
+
+
+def test_python_dash_m():
+    result = subprocess.run([sys.executable, "-m", "largeprompt", "--version"], check=True, capture_output=True, text=True)
+    assert result.stdout == f"largeprompt {lp.__version__}\n"
 
 
 def test_library_leaves_global_state_alone():
@@ -85,17 +109,15 @@ def test_library_leaves_global_state_alone():
     for path in (ROOT / "src").rglob("*.py"):
         text = path.read_text()
         for call in ("set_default_dtype", "torch.manual_seed", "set_num_threads", "np.random.seed"):
-            allowed = call == "set_num_threads" and path.name == "registry.py"
+            allowed = call == "set_num_threads" and path.name == "execute.py"
             assert f"{call}(" not in text or allowed, f"{path} calls {call}"
 
 
 def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
-    from largeprompt.studies.registry import one_thread
-
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with contextlib.suppress(RuntimeError), one_thread():
+        with contextlib.suppress(RuntimeError), _one_thread():
             assert torch.get_num_threads() == 1
             raise RuntimeError
         assert torch.get_num_threads() == 2

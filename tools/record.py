@@ -49,10 +49,11 @@ def _numbers(values: Any) -> Any:
 
 def figures_of(run: Path, data: xr.Dataset) -> dict[str, Figure]:
     """Figures of the study that a run belongs to, drawn from its dataset."""
-    from largeprompt.report.catalogue import figures
+    from largeprompt.studies.registry import study
 
     name = json.loads((run / "config.json").read_text())["study"]
-    return {each.name: each.draw(data) for each in figures(name, data)}
+    found = study("largeprompt.audit.study:STUDY" if name == "audit" else name)
+    return {each.name: each.draw(data) for each in found.drawable(data)}
 
 
 def draw(runs: Path) -> None:
@@ -67,7 +68,7 @@ def draw(runs: Path) -> None:
 def compare(old: Path, new: Path) -> list[str]:
     """One line for each difference between two records."""
     names = [{path.parent.name for path in folder.glob("*/config.json")} for folder in (old, new)]
-    trouble = [f"{name}: only in one record" for name in sorted(names[0] ^ names[1])]
+    trouble = [f"{name}: only in the new record" for name in sorted(names[1] - names[0])]
     for name in sorted(names[0] & names[1]):
         a, b = old / name, new / name
         trouble += [f"{name}: {line}" for line in _datasets(a / "dataset.nc", b / "dataset.nc")]

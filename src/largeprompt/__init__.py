@@ -1,203 +1,22 @@
 """largeprompt: what softmax attention does to a prompt, seen as a probability measure.
 
-Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product,
-                 RademacherSum, GeneralisedNormal, SkewNormal, LogNormal; MarkovChain (dependent tokens)
-Of a measure     gauss_rule, product_rule (a law as atoms), cumulant_ladder, ladder_radius
-Operators        SoftmaxAttention (with error_bar for a real prompt), LinearAttention, affine_limit
-Finite prompts   finite_prompt (exact), weight_moment, two_head_moments, regime; certificate, jacobian_certificate (proved bounds);
-                 sample_prompts;
-                 atomic_errors (exact, tokens with finitely many values), effective_length (dependent tokens);
-                 chain_error, chain_expansion (tokens of a Markov chain: exact, first order)
-In-context       LinearRegression, MeasureRegression (inputs from any law),
-                 SingleLocationRegression, MarkedOutliers, Task, GaussianTask (exact risks);
-                 isotropic_optimum, isotropic_outliers, crossing_variance, ShiftedRegression; linear_optimum, block_optimum,
-                 long_prompt_constants, HeadLattice (several heads); gradient_flow, tube, gradient_descent,
-                 stochastic_gradient_descent; descent_gap, stochastic_gap, adam_flow, adam_descent
-Depth            ResidualStack (residual self-attention), deep_limit (the infinite prompt through it), deep_noise (the band of a
-                 finite one), breaking_layer
-Planning         prompt_length (how long is long enough), query_average (mean over random queries)
-To extend        Measure (any law), ScalarLaw (one coordinate), largeprompt.testing (the checks that every law passes)
+Measures         Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT, Sphere, Product;
+                 Measure (any law of one's own); more in lp.scalar (one-coordinate laws) and lp.measures (chains, rules, cumulants)
+Attention        SoftmaxAttention (with error_bar for a real prompt), LinearAttention, affine_limit; Attention, ErrorBar
+Finite prompts   finite_prompt -> FinitePromptLaw, weight_moment (exact); certificate, jacobian_certificate -> Certificate (proved
+                 bounds); sample_prompts -> PromptSamples (drawn); more in lp.law
+Planning         prompt_length -> PromptLength (how long is long enough), query_average -> QueryAverage (mean over random queries)
+In-context       LinearRegression, Task; gradient_flow, gradient_descent, stochastic_gradient_descent -> Trajectory; more tasks,
+                 dynamics, gaps and optima in lp.training
+Layers           lp.depth: residual self-attention, its limit, and the noise of a finite prompt in depth
+Transformers     lp.audit: which heads of a real model read only the moments of their prompt
 Errors           LargePromptError and its kinds: InvalidArgumentError, TiltDomainError, NoMomentError
+
+Names are imported when they are first used, so that ``import largeprompt`` does not wait for PyTorch.
 """
 
-from largeprompt.attention import (
-    Attention,
-    ErrorBar,
-    LinearAttention,
-    SoftmaxAttention,
-    affine_limit,
-)
-from largeprompt.certificates import Certificate, certificate, jacobian_certificate
-from largeprompt.depth import DeepLimit, DeepNoise, ResidualStack, breaking_layer, deep_limit, deep_noise
-from largeprompt.errors import InvalidArgumentError, LargePromptError, NoMomentError, TiltDomainError
-from largeprompt.law import (
-    ChainExpansion,
-    FinitePromptLaw,
-    atomic_errors,
-    chain_error,
-    chain_expansion,
-    effective_length,
-    finite_prompt,
-    regime,
-    two_head_moments,
-    weight_moment,
-    weight_moments,
-)
-from largeprompt.measures import (
-    Discrete,
-    Empirical,
-    Gaussian,
-    GaussianMixture,
-    GeneralisedNormal,
-    GeneralisedNormalLaw,
-    Laplace,
-    LaplaceLaw,
-    LogNormal,
-    LogNormalLaw,
-    MarkovChain,
-    Measure,
-    Product,
-    Rademacher,
-    RademacherLaw,
-    RademacherSum,
-    RademacherSumLaw,
-    RunningTilt,
-    ScalarLaw,
-    SkewNormal,
-    SkewNormalLaw,
-    Sphere,
-    StudentT,
-    StudentTLaw,
-    Uniform,
-    UniformLaw,
-    cumulant_ladder,
-    gauss_rule,
-    ladder_radius,
-    product_rule,
-)
-from largeprompt.planning import PromptLength, QueryAverage, prompt_length, query_average
-from largeprompt.sampling import PromptSamples, sample_prompts
-from largeprompt.training import (
-    Contexts,
-    Factorised,
-    GaussianTask,
-    HeadLattice,
-    LinearRegression,
-    MarkedOutliers,
-    MeasureRegression,
-    ShiftedRegression,
-    SingleLocationRegression,
-    Task,
-    Trajectory,
-    Tube,
-    adam_descent,
-    adam_flow,
-    block_optimum,
-    crossing_variance,
-    descent_gap,
-    gradient_descent,
-    gradient_flow,
-    isotropic_optimum,
-    isotropic_outliers,
-    linear_optimum,
-    long_prompt_constants,
-    stochastic_gap,
-    stochastic_gradient_descent,
-    tube,
-)
+import lazy_loader
 
-__version__ = "0.4.0"
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are listed in __init__.pyi
 
-__all__ = [
-    "Attention",
-    "Certificate",
-    "ChainExpansion",
-    "Contexts",
-    "DeepLimit",
-    "DeepNoise",
-    "Discrete",
-    "Empirical",
-    "ErrorBar",
-    "Factorised",
-    "FinitePromptLaw",
-    "Gaussian",
-    "GaussianMixture",
-    "GaussianTask",
-    "GeneralisedNormal",
-    "GeneralisedNormalLaw",
-    "HeadLattice",
-    "InvalidArgumentError",
-    "Laplace",
-    "LaplaceLaw",
-    "LargePromptError",
-    "LinearAttention",
-    "LinearRegression",
-    "LogNormal",
-    "LogNormalLaw",
-    "MarkedOutliers",
-    "MarkovChain",
-    "Measure",
-    "MeasureRegression",
-    "NoMomentError",
-    "Product",
-    "PromptLength",
-    "PromptSamples",
-    "QueryAverage",
-    "Rademacher",
-    "RademacherLaw",
-    "RademacherSum",
-    "RademacherSumLaw",
-    "ResidualStack",
-    "RunningTilt",
-    "ScalarLaw",
-    "ShiftedRegression",
-    "SingleLocationRegression",
-    "SkewNormal",
-    "SkewNormalLaw",
-    "SoftmaxAttention",
-    "Sphere",
-    "StudentT",
-    "StudentTLaw",
-    "Task",
-    "TiltDomainError",
-    "Trajectory",
-    "Tube",
-    "Uniform",
-    "UniformLaw",
-    "adam_descent",
-    "adam_flow",
-    "affine_limit",
-    "atomic_errors",
-    "block_optimum",
-    "breaking_layer",
-    "certificate",
-    "chain_error",
-    "chain_expansion",
-    "crossing_variance",
-    "cumulant_ladder",
-    "deep_limit",
-    "deep_noise",
-    "descent_gap",
-    "effective_length",
-    "finite_prompt",
-    "gauss_rule",
-    "gradient_descent",
-    "gradient_flow",
-    "isotropic_optimum",
-    "isotropic_outliers",
-    "jacobian_certificate",
-    "ladder_radius",
-    "linear_optimum",
-    "long_prompt_constants",
-    "product_rule",
-    "prompt_length",
-    "query_average",
-    "regime",
-    "sample_prompts",
-    "stochastic_gap",
-    "stochastic_gradient_descent",
-    "tube",
-    "two_head_moments",
-    "weight_moment",
-    "weight_moments",
-]
+__version__ = "0.5.0.dev0"

@@ -1,7 +1,5 @@
 """The errors of largeprompt: each says which argument, what was given, what is allowed, and what to do instead."""
 
-from __future__ import annotations
-
 
 class LargePromptError(ValueError):
     """Base of every error that the library raises on purpose."""

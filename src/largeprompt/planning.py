@@ -1,18 +1,17 @@
 """How long is long enough: the smallest prompt whose error is within a tolerance."""
 
-from __future__ import annotations
-
 import dataclasses
-import functools
+import itertools
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention, affine_limit
+from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import certificate
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import finite_prompt, finite_prompt_errors, regime
@@ -20,6 +19,7 @@ from largeprompt.measures import Gaussian, Measure, sobol_points
 
 SCRAMBLES = 8
 SECTIONS = 16
+SLACK = 1e-5  # relative: an error above the tolerance by less may go unnoticed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class QueryAverage:
 
     mse: Tensor
     standard_error: Tensor
-    length: Any
+    length: validation.Lengths
     method: str
 
     def __repr__(self) -> str:
@@ -39,7 +39,7 @@ def query_average(
     attention: SoftmaxAttention,
     mu: Measure,
     queries: Measure,
-    length: Any,
+    length: validation.Lengths,
     *,
     method: Literal["exact", "certified"] = "exact",
     points: int = 1024,
@@ -60,6 +60,11 @@ def query_average(
     seed
         Of the scramblings.
 
+    Returns
+    -------
+    QueryAverage
+        ``mse`` and its ``standard_error``, one for each length.
+
     Examples
     --------
     >>> attention, mu = lp.SoftmaxAttention([[0.5]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
@@ -68,8 +73,7 @@ def query_average(
     >>> print(f"{float(average.mse):.4f}")
     0.0179
     """
-    if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
+    one_head(attention)
     if not isinstance(queries, Measure):
         raise InvalidArgumentError("queries", type(queries).__name__, "a law of queries, such as Gaussian(mean, covariance)")
     points = validation.integer("points", points)
@@ -78,32 +82,42 @@ def query_average(
     estimate = _measure(method)
     lengths, several = validation.lengths("length", length)
     tokens = [int(one) for one in lengths]
-    groups = [
-        estimate(attention, mu, sobol_points(queries, points // SCRAMBLES, seed + i), tokens).mean(-1) for i in range(SCRAMBLES)
-    ]
+    drawn = (sobol_points(queries, points // SCRAMBLES, seed + i) for i in range(SCRAMBLES))
+    groups = [estimate(attention, mu, z, tokens).mean(-1) for z in drawn]
     stacked = torch.stack(groups)[..., slice(None) if several else 0]
     return QueryAverage(stacked.mean(0), stacked.std(0) / math.sqrt(SCRAMBLES), length, method)
 
 
 def _measure(method: str) -> Callable[..., Tensor]:
+    """Function of (attention, mu, queries, lengths) that gives the mean squared errors, or bounds of them, shape (length, ...)."""
     if method == "exact":
-        return finite_prompt_errors
+        return _exact
     if method == "certified":
         return lambda attention, mu, z, length: certificate(attention, mu, z, length).bound
     raise InvalidArgumentError("method", repr(method), "'exact' or 'certified'")
 
 
-@functools.total_ordering
+def _exact(attention: SoftmaxAttention, mu: Measure, z: Tensor, lengths: list[int]) -> Tensor:
+    try:
+        return finite_prompt_errors(attention, mu, z, lengths)
+    except InvalidArgumentError as error:
+        if error.name != "mu":
+            raise
+        remedy = "Use method='certified', which bounds the error for any law with a limit."
+        raise InvalidArgumentError(error.name, error.given, error.allowed, remedy) from None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class PromptLength:
-    """The answer to 'how many tokens do I need?', usable as a number.
+class PromptLength(float):
+    """The answer to 'how many tokens do I need?': a number, the length, with what stands behind it.
 
     Attributes
     ----------
     length
         Smallest L found within tolerance; ``math.inf`` for 'never'.
     rmse
-        Root mean squared error at that length (certified: the root of its bound).
+        Root mean squared error at that length (certified: the root of its bound), or at 10^15 for 'never': deep in the frozen
+        regime of Gaussian tokens a lower bound of it, as the reason then says.
     tolerance
         What was asked, as an absolute distance.
     method
@@ -124,20 +138,8 @@ class PromptLength:
     effective_tokens: float | None
     reason: str
 
-    def __float__(self) -> float:
-        return float(self.length)
-
-    def __int__(self) -> int:
-        return int(self.length)
-
-    def __eq__(self, other: object) -> bool:
-        return float(self) == float(other) if isinstance(other, int | float | PromptLength) else NotImplemented
-
-    def __lt__(self, other: object) -> bool:
-        return float(self) < float(other) if isinstance(other, int | float | PromptLength) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(float(self))
+    def __new__(cls, length: float, *others: object, **fields: object) -> Self:
+        return super().__new__(cls, length)
 
 
 def prompt_length(
@@ -152,10 +154,12 @@ def prompt_length(
     points: int = 256,
     seed: int = 0,
 ) -> PromptLength:
-    """Smallest prompt length from which on the root mean squared error is at most ``tolerance``.
+    """Smallest prompt length from which on, up to 10^15 tokens, the root mean squared error is at most ``tolerance``.
 
-    The error usually falls with the length, but need not (a rare token that the limit reads is missing from most short prompts), so
-    the search goes over all powers of two up to 10^15, and then between the last one outside the tolerance and the next.
+    The error usually falls with the length, but need not: a rare token that the limit reads is missing from most short prompts.
+    Two lengths bound it at all lengths between them, formulas (cert.14) and (cert.15) of docs/mathematics/certificates.md. Hence
+    the guarantee, up to the rounding of the errors: no length from the answer to 10^15 exceeds the tolerance by more than 1e-5 of
+    it, and the length just below the answer exceeds it (certified: is not proved to be within it).
 
     Parameters
     ----------
@@ -171,9 +175,14 @@ def prompt_length(
         Take the tolerance relative to the norm of the target (for a law of queries: its root mean square).
     target
         'limit': the infinite-prompt output T. 'affine': the affine read-out of mean and covariance, which tokens that are not
-        Gaussian never reach; then the answer may be 'never', with the gap.
+        Gaussian never reach; then the answer may be 'never', with the gap, (tilt.11) of docs/mathematics/tilting.md.
     points, seed
         For a law of queries: Sobol points and their scrambling.
+
+    Returns
+    -------
+    PromptLength
+        Usable as a number; ``math.inf`` for 'never', with the reason.
 
     Examples
     --------
@@ -185,8 +194,7 @@ def prompt_length(
     >>> int(answer), answer.regime
     (53084, 'linear')
     """
-    if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
+    one_head(attention)
     tolerance = validation.positive("tolerance", tolerance)
     if target not in ("limit", "affine"):
         raise InvalidArgumentError("target", repr(target), "'limit' or 'affine'")
@@ -196,12 +204,12 @@ def prompt_length(
     else:
         queries = attention._values(mu, z)[1]
         if queries.dim() != 1:
-            given = f"shape {validation.shape_text(queries.shape)}"
-            raise InvalidArgumentError(
-                "z", given, f"one query, shape ({attention.dim},), or a law of queries", "Loop over the queries."
+            given, allowed = (
+                f"shape {validation.shape_text(queries.shape)}",
+                f"one query, shape ({attention.dim},), or a law of queries",
             )
-    if mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+            raise InvalidArgumentError("z", given, allowed, "Loop over the queries.")
+    one_law(mu)
     limit = attention(mu, queries)
     matrix, offset = affine_limit(attention, mu)
     aim = limit if target == "limit" else queries @ matrix.mT + offset
@@ -209,9 +217,8 @@ def prompt_length(
     if relative:
         size = math.sqrt(float(aim.square().sum(-1).mean()))
         if size == 0:
-            raise InvalidArgumentError(
-                "relative", "True for a target of norm 0", "a target that is not 0", "Use an absolute tolerance."
-            )
+            given, remedy = "True for a target of norm 0", "Use an absolute tolerance."
+            raise InvalidArgumentError("relative", given, "a target that is not 0", remedy)
         tolerance *= size
 
     def errors(lengths: list[int]) -> list[float]:
@@ -223,40 +230,79 @@ def prompt_length(
         mse = estimate(attention, mu, queries, lengths).reshape(len(lengths), -1).mean(-1)
         return (mse.sqrt() + math.sqrt(gap2)).tolist()
 
+    frozen = _frozen_error(attention, mu, queries) if method == "exact" and isinstance(mu, Gaussian) else 0.0
+    if frozen > tolerance:
+        reason = f"not within 10^15 tokens: the weights are frozen even there, and the error is still at least {frozen:.4g}"
+        return PromptLength(math.inf, frozen, tolerance, method, None, None, reason)
     length, rmse, reason = _search(errors, tolerance)
-    if math.isinf(length):
-        if target == "affine" and gap2 > 0 and tolerance <= math.sqrt(gap2) * (1 + 1e-9):
-            reason = (
-                f"never: the tokens are not Gaussian and the limit itself is {math.sqrt(gap2):.4g} away from the affine read-out, "
-                f"more than the tolerance {tolerance:.4g}"
-            )
-        return PromptLength(math.inf, rmse, tolerance, method, None, None, reason)
-    if isinstance(z, Measure):
-        return PromptLength(length, rmse, tolerance, method, None, None, reason)
-    u = attention.tilts(queries)
-    variance = float(u @ mu.covariance @ u)
-    tokens = float(finite_prompt(attention, mu, queries, int(length)).effective_tokens) if method == "exact" else None
-    named = regime(variance, length) if isinstance(mu, Gaussian) or method == "exact" else None
+    if math.isinf(length) and target == "affine" and gap2 > 0 and tolerance <= math.sqrt(gap2) * (1 + 1e-9):
+        reason = (
+            f"never: the tokens are not Gaussian and the limit itself is {math.sqrt(gap2):.4g} away from the affine read-out, "
+            f"more than the tolerance {tolerance:.4g}"
+        )
+    named = tokens = None
+    if not math.isinf(length) and not isinstance(z, Measure):
+        if method == "exact":
+            tokens = float(finite_prompt(attention, mu, queries, int(length)).effective_tokens)
+        if method == "exact" or isinstance(mu, Gaussian):
+            u = attention._tilts(queries)
+            named = regime(float(u @ mu.covariance @ u), length)
     return PromptLength(length, rmse, tolerance, method, named, tokens, reason)
 
 
+def _frozen_error(attention: SoftmaxAttention, mu: Gaussian, queries: Tensor) -> float:
+    """Lower bound of the root mean squared error up to 10^15 Gaussian tokens, 0 unless a score has σ >= 2√(2 ln 10^15) = 16.6.
+
+    Along Γu the output is an average S of L normal variables ξ, so that E S <= E max ξ <= √(2 ln L), and S should be σ. Where it is
+    not 0 it is within a factor 2 of the error, whose exact law takes up to minutes there.
+    """
+    u = attention._tilts(queries)
+    shift, most = mu.shift(u), math.sqrt(2 * math.log(validation.LONGEST))
+    sigma = (u * shift).sum(-1).clamp_min(0.0).sqrt()
+    if float(sigma.max()) < 2 * most:
+        return 0.0
+    read = (shift @ attention.V.mT).norm(dim=-1) / sigma.clamp_min(most)
+    return math.sqrt(float(((sigma - most).clamp_min(0.0) * read).square().mean()))
+
+
 def _search(errors: Callable[[list[int]], list[float]], tolerance: float) -> tuple[float, float, str]:
-    """Length, error there, and why: the last power of two outside the tolerance, then sixteen points at a time up to the next."""
-    grid = [*(2**k for k in range(50)), validation.LONGEST]
-    found = errors(grid)
-    outside = [i for i, error in enumerate(found) if not error <= tolerance]
-    if not outside:
-        return 1, found[0], "one token is enough"
-    if outside[-1] == len(grid) - 1:
-        return math.inf, found[-1], f"not within 10^15 tokens: the error is still {found[-1]:.4g} there"
-    low, high = grid[outside[-1]], grid[outside[-1] + 1]
-    at_low, at_high = found[outside[-1]], found[outside[-1] + 1]
-    while high - low > 1:
-        inner = sorted({low + (high - low) * i // SECTIONS for i in range(1, SECTIONS)} - {low, high})
-        values = errors(inner)
-        last = max((i for i, error in enumerate(values) if not error <= tolerance), default=-1)
-        if last >= 0:
-            low, at_low = inner[last], values[last]
-        if last + 1 < len(inner):
-            high, at_high = inner[last + 1], values[last + 1]
-    return high, at_high, f"error {at_high:.6g} at L = {high}, {at_low:.6g} at L = {low}"
+    """Length, error there, and why, for :func:`prompt_length`.
+
+    Intervals between powers of two are looked at from the longest on. Each is passed where nothing in it can exceed the tolerance,
+    and else cut into sixteen, down to two neighbours.
+    """
+    known: dict[int, float] = {}
+
+    def learn(lengths: list[int]) -> list[int]:
+        known.update(zip(lengths, errors(lengths), strict=True))
+        bad = next((one for one in lengths if math.isnan(known[one])), None)
+        if bad is not None:
+            raise InvalidArgumentError("z", f"an error that is NaN at length {bad}", "scores for which the error is a number")
+        return lengths
+
+    grid = learn([*(2**k for k in range(50)), validation.LONGEST])
+    if known[grid[-1]] > tolerance:
+        return math.inf, known[grid[-1]], f"not within 10^15 tokens: the error is still {known[grid[-1]]:.4g} there"
+    intervals = list(itertools.pairwise(grid))
+    while intervals:
+        low, high = intervals.pop()
+        if known[low] <= tolerance and _largest_between(low, high, known) <= tolerance * (1 + SLACK):
+            continue
+        if high - low == 1:
+            return high, known[high], f"error {known[high]:.6g} at L = {high}, {known[low]:.6g} at L = {low}"
+        inner = learn(sorted({low + (high - low) * i // SECTIONS for i in range(1, SECTIONS)} - {low, high}))
+        intervals += itertools.pairwise([low, *inner, high])
+    return 1, known[1], "one token is enough"
+
+
+def _largest_between(low: int, high: int, known: dict[int, float]) -> float:
+    """Upper bound (cert.15) of the error between two lengths, largest where (2L-1)/(L(L-1)) is the slope of the chord."""
+    if high - low == 1:
+        return known[low]
+    if low == 1:  # L(L-1) = 0
+        return math.inf
+    ends = [2 * math.log(max(known[one], 1e-150)) - math.log(one) - math.log(one - 1) for one in (low, high)]
+    fall = (ends[0] - ends[1]) / (high - low)
+    peak = ((fall + 2) + math.sqrt(fall**2 + 4)) / (2 * fall) if fall > 0 else high
+    peak = min(max(peak, low), high)
+    return math.exp((ends[0] - fall * (peak - low) + math.log(peak) + math.log(peak - 1)) / 2)

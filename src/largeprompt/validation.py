@@ -4,8 +4,6 @@ Each check returns the value in the form in which the library uses it, or raises
 :class:`~largeprompt.errors.InvalidArgumentError`.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Sequence
@@ -18,9 +16,16 @@ from torch import Tensor
 from largeprompt.errors import InvalidArgumentError
 
 LONGEST = 10**15
+Lengths = float | Sequence[float]  # one prompt length, or several
 
 
-def shape_text(shape: Sequence[int]) -> str:
+def store(instance: object, **fields: object) -> None:
+    """Set checked fields of a frozen dataclass."""
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)
+
+
+def shape_text(shape: Sequence[int | str]) -> str:
     """Shape as a person writes it: ``(3, 2)``."""
     return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
 
@@ -45,51 +50,43 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
             if like is not None and (python_numbers or not result.is_floating_point()):
                 result = result.to(dtype=like.dtype, device=like.device)
         except (TypeError, ValueError):
-            raise InvalidArgumentError(
-                name,
-                f"{type(value).__name__} that does not convert to numbers",
-                "a tensor, an array or nested lists of numbers with equal row lengths",
-            ) from None
+            given = f"{type(value).__name__} that does not convert to numbers"
+            allowed = "a tensor, an array or nested lists of numbers with equal row lengths"
+            raise InvalidArgumentError(name, given, allowed) from None
     if result.is_complex():
         raise InvalidArgumentError(name, f"dtype {result.dtype}", "a real dtype", "Take the real part first.")
     if not result.is_floating_point():
         result = result.to(torch.float64 if like is None else like.dtype)
-    if like is not None and result.dtype != like.dtype:
-        raise InvalidArgumentError(
-            name,
-            f"dtype {result.dtype}",
-            f"dtype {like.dtype}, as the other arguments",
-            f"Use {name}.to({like.dtype}).",
-        )
-    if like is not None and result.device != like.device:
-        raise InvalidArgumentError(
-            name,
-            f"device {result.device}",
-            f"device {like.device}, as the other arguments",
-            f"Use {name}.to('{like.device}').",
-        )
+    if like is not None:
+        for kind, found, wanted, argument in (
+            ("dtype", result.dtype, like.dtype, f"{like.dtype}"),
+            ("device", result.device, like.device, f"'{like.device}'"),
+        ):
+            if found != wanted:
+                allowed = f"{kind} {wanted}, as the other arguments"
+                raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
     # a finite sum has finite terms, and needs no second array of the size of the first
     if finite and not math.isfinite(result.detach().sum()) and not bool(torch.isfinite(result).all()):
-        count = int((~torch.isfinite(result)).sum())
-        raise InvalidArgumentError(
-            name,
-            f"{count} NaN or infinite of {result.numel()} entries",
-            "finite numbers",
-            "Look for an overflow upstream.",
-        )
+        given = f"{int((~torch.isfinite(result)).sum())} NaN or infinite of {result.numel()} entries"
+        raise InvalidArgumentError(name, given, "finite numbers", "Look for an overflow upstream.")
     return result
 
 
-def last_dimensions(name: str, value: Tensor, expected: Sequence[int | str], meaning: str = "") -> Tensor:
-    """Check the trailing shape: integers must match, names stand for any size of at least one."""
+def last_dimensions(name: str, value: Tensor, expected: Sequence[int | str], meaning: str = "", *, batch: bool = True) -> Tensor:
+    """Check the trailing shape: integers must match, names stand for any size of at least one; ``batch``: others may lead."""
     tail = value.shape[max(0, value.dim() - len(expected)) :]
-    fits = value.dim() >= len(expected) and all(
-        size == want if isinstance(want, int) else size >= 1 for size, want in zip(tail, expected, strict=True)
-    )
-    if not fits:
-        wanted = ", ".join(map(str, expected))
-        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", f"shape (..., {wanted}){meaning}")
+    fits = len(tail) == len(expected) and (batch or value.dim() == len(expected))
+    if not fits or not all(size == want if isinstance(want, int) else size >= 1 for size, want in zip(tail, expected, strict=True)):
+        wanted = f"(..., {', '.join(map(str, expected))})" if batch else shape_text(expected)
+        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", f"shape {wanted}{meaning}")
     return value
+
+
+def shaped(
+    name: str, value: Any, expected: Sequence[int | str], meaning: str = "", *, like: Tensor | None = None, batch: bool = True
+) -> Tensor:
+    """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor`, then :func:`last_dimensions`."""
+    return last_dimensions(name, tensor(name, value, like=like), expected, meaning, batch=batch)
 
 
 def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
@@ -101,29 +98,30 @@ def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
         raise InvalidArgumentError(names, f"batch shapes {given}", "shapes that broadcast together") from None
 
 
+def square(name: str, value: Tensor) -> Tensor:
+    """Check that matrices are square, shape (..., d, d)."""
+    if value.dim() < 2 or value.shape[-1] != value.shape[-2]:
+        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", "square matrices, shape (..., d, d)")
+    return value
+
+
 def covariance(name: str, value: Tensor) -> Tensor:
     """Check that (..., d, d) matrices are symmetric and positive semidefinite up to rounding."""
-    if value.shape[-1] != value.shape[-2]:
-        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", "square matrices, shape (..., d, d)")
+    square(name, value)
     matrices = value.detach().to(torch.float64)
     scale = matrices.abs().amax(dim=(-2, -1), keepdim=True)
     slack = 64 * value.shape[-1] * torch.finfo(value.dtype).eps
     asymmetry = (matrices - matrices.mT).abs().amax(dim=(-2, -1), keepdim=True)
     if bool((asymmetry > slack * scale).any()):
-        raise InvalidArgumentError(
-            name,
-            f"an asymmetric matrix, |A - A^T| up to {asymmetry.max():.3g}",
-            "symmetric matrices",
-            "Use (A + A.mT) / 2 if the difference is rounding.",
-        )
+        given, remedy = f"an asymmetric matrix, |A - A^T| up to {asymmetry.max():.3g}", "Use (A + A.mT) / 2 if it is rounding."
+        raise InvalidArgumentError(name, given, "symmetric matrices", remedy)
     smallest = torch.linalg.eigvalsh((matrices + matrices.mT) / 2)[..., :1, None]
     if bool((smallest < -slack * scale).any()):
-        raise InvalidArgumentError(
-            name,
+        given, allowed = (
             f"an indefinite matrix, smallest eigenvalue {smallest.min():.3g}",
-            "positive semidefinite matrices (singular ones included)",
-            "Clip the negative eigenvalues, or check the order of the arguments.",
+            "positive semidefinite matrices, singular too",
         )
+        raise InvalidArgumentError(name, given, allowed, "Clip the negative eigenvalues, or check the order of the arguments.")
     return value
 
 
@@ -189,9 +187,7 @@ def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[lis
 
 def number(name: str, value: Any, *, minimum: float = -math.inf) -> float:
     """Return one finite number, of at least ``minimum``, as a float."""
-    allowed = (
-        "one number" if math.isinf(minimum) else "one nonnegative number" if minimum == 0 else f"one number from {minimum:g} on"
-    )
+    allowed = "one nonnegative number" if minimum == 0 else "one number" + ("" if math.isinf(minimum) else f" from {minimum:g} on")
     found = tensor(name, value)
     if found.numel() != 1:
         raise InvalidArgumentError(name, f"shape {shape_text(found.shape)}", allowed)
@@ -217,7 +213,6 @@ def generator(value: Any, device: torch.device) -> torch.Generator:
     if not isinstance(value, torch.Generator):
         raise InvalidArgumentError("generator", type(value).__name__, "a torch.Generator", "Use torch.Generator().manual_seed(0).")
     if value.device.type != device.type:
-        raise InvalidArgumentError(
-            "generator", f"device {value.device}", f"device {device}", f"Use torch.Generator(device='{device}')."
-        )
+        remedy = f"Use torch.Generator(device='{device}')."
+        raise InvalidArgumentError("generator", f"device {value.device}", f"device {device}", remedy)
     return value

@@ -11,8 +11,9 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from largeprompt.cli import app
-from largeprompt.report.catalogue import figures
+from largeprompt.audit.adapters import load
+from largeprompt.audit.study import STUDY
+from largeprompt.cli.app import app
 from largeprompt.runs.store import Run
 
 transformers = pytest.importorskip("transformers")
@@ -72,7 +73,7 @@ def test_table_findings_and_page(audited):
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "largeprompt audit" in page  # the command that makes it again
     assert "Which heads read only the moments" in page
-    assert "not run" not in page  # the paper's claims are no matter of an audit
+    assert "not run" not in page  # an audit's page is not about the paper's claims
     assert page.count("<img") >= 4 or page.count("<figure") >= 4
 
 
@@ -86,7 +87,7 @@ def test_dataset_has_the_names_of_the_design(audited):
     assert data.sizes["text"] == 2
     assert float(data.kl.sel(curve="audit").isel(replaced=-1)) > 0
     whole = Run.open(path.parent).dataset
-    drawn = [each.draw(whole) for each in figures("audit", whole)]
+    drawn = [each.draw(whole) for each in STUDY.drawable(whole)]
     assert len(drawn) == 4
     assert any("KL" in panel.get_ylabel() for figure in drawn for panel in figure.axes)
 
@@ -97,7 +98,7 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     (path,) = out.glob("*/dataset.nc")
     before = path.stat().st_mtime_ns
     again = run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json")
-    rows = json.loads(again.stdout, parse_constant=pytest.fail)  # NaN is no JSON
+    rows = json.loads(again.stdout, parse_constant=pytest.fail)  # JSON has no NaN
     assert [(row["layer"], row["head"]) for row in rows] == [(i, j) for i in range(2) for j in range(3)]
     assert path.stat().st_mtime_ns == before
     assert {"finding", "score_variance", "affine_error", "law_share", "needed_length"} <= set(rows[0])
@@ -106,15 +107,16 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "answer"),
     [
         (("gpt2", "--text", "empty.txt"), "is empty"),
         (("gpt2", "--text", "one.txt"), "at least two tokens"),
-        (("gpt2", "--text", "none.txt"), "could not be read"),
+        (("gpt2", "--text", "none.txt"), "there is no file 'none.txt'"),
         (("gpt2", "--text", "long.txt", "--lengths", "500"), "at most 128"),
         (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
         (("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"), "the shortest text has 90 tokens"),
         (("gpt2", "--text", "long.txt"), "200 tokens, and the model reads at most 128"),
+        (("gpt2", "--text", "long.txt"), "give --lengths 128 on the command line"),
         (("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"), "a device that PyTorch finds here"),
         (("./no-such-folder", "--text", "long.txt"), "there is no folder"),
         (("gpt2", "--text", "long.txt", "--lengths", "ten"), "integers from 2 on"),
@@ -125,12 +127,12 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         ((".", "--text", "long.txt"), "has no config.json"),
     ],
 )
-def test_bad_input_is_one_sentence(place, monkeypatch, words, told):
+def test_bad_input_is_one_sentence(place, monkeypatch, words, answer):
     monkeypatch.chdir(place)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     result = run(*words, "--out", "elsewhere")
     assert result.exit_code != 0
-    assert told in " ".join(result.output.split())
+    assert answer in " ".join(result.output.split())
     assert "Traceback" not in result.output
     assert not Path("elsewhere").exists()
 
@@ -153,7 +155,7 @@ def test_code_of_a_model_is_never_run(place):
     assert "which is never run" in " ".join(result.output.split())
 
 
-def test_a_tokenizer_of_another_model_is_told(place):
+def test_a_tokenizer_of_another_model_is_refused(place):
     folder = _altered(place, "misfit", vocab_size=40)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config.from_pretrained(folder))
     model.save_pretrained(folder)
@@ -179,6 +181,16 @@ def test_missing_extra_is_named(place, monkeypatch):
     result = run(place / "gpt2", "--text", place / "long.txt", "--out", place / "elsewhere")
     assert result.exit_code != 0
     assert "pip install 'largeprompt[models]'" in " ".join(result.output.split())
+
+
+def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(place, monkeypatch):
+    calls = []
+    for name in ("_tokenizer", "_weights"):
+        original = getattr(load, name)
+        monkeypatch.setattr(load, name, lambda *given, name=name, original=original: calls.append(name) or original(*given))
+    result = run(place / "gpt2", "--text", place / "short.txt", *SMALL, "--out", place / "counted")
+    assert result.exit_code == 0, result.output
+    assert calls == ["_tokenizer", *["_tokenizer", "_weights"] * 2]
 
 
 def test_chosen_layers_without_mixtures_or_replacement(place):

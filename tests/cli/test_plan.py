@@ -1,6 +1,7 @@
 """``largeprompt plan`` as its user types it."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 import largeprompt as lp
-from largeprompt.cli import app
+from largeprompt.cli.app import app
 
 
 def run(*words):
@@ -112,6 +113,21 @@ def test_empty_and_oddly_named_files(tmp_path, name):
     assert result.exit_code == 2
     assert "--covariance: got" in result.output
     assert name.split("/")[-1] in result.output
+
+
+def test_both_or_neither_of_dim_and_covariance_get_their_own_advice():
+    both = run("--score-variance", "1", "--dim", "3", "--covariance", "c.npy", "--tolerance", "0.1")
+    assert "Leave one of them out" in both.output
+    assert "--dim 16" not in both.output
+    assert "--dim 16" in run("--score-variance", "1", "--tolerance", "0.1").output
+
+
+def test_huge_score_variances_are_answered_at_once():
+    start = time.perf_counter()
+    result = run("--score-variance", "1e5", "--dim", "3", "--tolerance", "0.01")
+    assert time.perf_counter() - start < 2
+    assert "> 10^15" in result.output
+    assert "frozen" in result.output
 
 
 def test_version():

@@ -7,9 +7,10 @@ import pytest
 from fake_studies import Fakes
 from typer.testing import CliRunner
 
-from largeprompt.cli import app
+from largeprompt.cli.app import app
 from largeprompt.report import page
-from largeprompt.runs.store import Run, RunError
+from largeprompt.runs.files import RunError
+from largeprompt.runs.store import Run
 from largeprompt.studies import registry
 
 
@@ -53,7 +54,7 @@ def test_every_study_and_the_report(tmp_path, fakes, reports):
 
 def test_quick(tmp_path, fakes, reports):
     assert reproduce(tmp_path, "--quick").exit_code == 0
-    assert fakes.calls == ["size = 7", "size = 7"]
+    assert fakes.calls == [7, 7]
     assert reports == [[("first-quick", "complete"), ("second-quick", "complete")]]
 
 
@@ -65,23 +66,23 @@ def test_real_report(tmp_path, fakes):
 
 
 def test_study_that_fails_leaves_the_others(tmp_path, fakes, reports):
-    fakes.raising["size = 2"] = ValueError("no number")
+    fakes.raising[2] = ValueError("no number")
     result = reproduce(tmp_path)
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("error: first: cell 'size = 2' failed (ValueError: no number)")
+    assert result.output.splitlines()[-1].startswith("error: first: cell 'size: 2' failed (ValueError: no number)")
     assert reports == [[("first", "partial"), ("second", "complete")]]
 
 
 def test_study_that_cannot_be_loaded_leaves_the_others(tmp_path, fakes, reports, monkeypatch):
-    monkeypatch.setattr(registry, "NAMES", ("first", "absent", "second"))
+    monkeypatch.setattr(registry, "OURS", ("first", "absent", "second"))
     result = reproduce(tmp_path)
     assert result.exit_code == 1
-    assert "error: absent: cannot be begun (ModuleNotFoundError" in result.output
+    assert "error: absent: cannot be begun (InvalidArgumentError" in result.output
     assert [name for name, _ in reports[0]] == ["first", "second"]
 
 
 def test_stopped_and_resumed(tmp_path, fakes, reports):
-    fakes.raising["size = 4"] = KeyboardInterrupt()
+    fakes.raising[4] = KeyboardInterrupt()
     result = reproduce(tmp_path, "--workers", "1")
     assert result.exit_code == 130
     assert "The same command goes on where this stopped" in result.output
@@ -90,7 +91,7 @@ def test_stopped_and_resumed(tmp_path, fakes, reports):
     fakes.raising.clear()
     fakes.calls.clear()
     assert reproduce(tmp_path).exit_code == 0
-    assert set(fakes.calls) <= {"size = 4", "size = 5"}
+    assert set(fakes.calls) <= {4, 5}
 
 
 def test_full_disk(tmp_path, fakes, reports, monkeypatch):
@@ -115,7 +116,7 @@ def test_report_that_cannot_be_written(tmp_path, fakes, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(page, "write_report", refuse)
-    fakes.raising["size = 2"] = ValueError("no number")
+    fakes.raising[2] = ValueError("no number")
     result = reproduce(tmp_path)
     assert result.exit_code == 1
     assert result.output.count("error:") == 2  # the study's and the report's

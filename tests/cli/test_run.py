@@ -15,7 +15,7 @@ import xarray as xr
 from fake_studies import Fakes, FirstConfig
 from typer.testing import CliRunner
 
-from largeprompt.cli import app
+from largeprompt.cli.app import app
 from largeprompt.runs import store
 from largeprompt.runs.store import Run
 from largeprompt.studies import registry
@@ -116,17 +116,17 @@ def test_what_was_typed_wrongly(tmp_path, fakes, words, told):
 
 
 def test_failing_cell(tmp_path, fakes):
-    fakes.raising["size = 2"] = ZeroDivisionError("by zero")
+    fakes.raising[2] = ZeroDivisionError("by zero")
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 1
-    assert "error: first: cell 'size = 2' failed (ZeroDivisionError: by zero). 2 of 3 cells are stored and kept" in result.output
+    assert "error: first: cell 'size: 2' failed (ZeroDivisionError: by zero). 2 of 3 cells are stored and kept" in result.output
     assert "Traceback" not in result.output
     fakes.raising.clear()
     fakes.calls.clear()
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 0
     assert "2 of 3 cells are stored already" in result.output
-    assert fakes.calls == ["size = 2"]
+    assert fakes.calls == [2]
 
 
 @pytest.mark.parametrize("reason", [errno.EACCES, errno.EROFS, errno.ENOSPC])
@@ -165,7 +165,7 @@ def test_folder_that_cannot_be_made(tmp_path, fakes):
 def test_damaged_cell_is_computed_again(tmp_path, fakes):
     command("run", "first", "--out", tmp_path)
     run = Run.open(tmp_path / "first")
-    run.cell_file("size = 1").write_bytes(b"\x89HDF")
+    run.cell_file("size: 1").write_bytes(b"\x89HDF")
     (run.folder / "provenance.json").unlink()
     assert command("run", "first", "--out", tmp_path).exit_code == 0
     assert len(fakes.calls) == 4
@@ -174,7 +174,7 @@ def test_damaged_cell_is_computed_again(tmp_path, fakes):
 
 
 def test_interrupt_in_a_cell(tmp_path, fakes):
-    fakes.raising["size = 3"] = KeyboardInterrupt()
+    fakes.raising[3] = KeyboardInterrupt()
     result = command("run", "first", "--out", tmp_path, "--workers", "1")
     assert result.exit_code == 130
     assert "interrupted: finished cells are kept. The same command goes on where this stopped." in result.output
@@ -187,7 +187,7 @@ def test_real_interrupt_of_real_processes(tmp_path):
     """Ctrl-C reaches the whole group: one sentence, exit 130, and no process stays."""
     words = ["run", "endpoint", "--out", str(tmp_path), "--workers", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-c", f"{LISTEN}; from largeprompt.cli import app; app()", *words],
+        [sys.executable, "-c", f"{LISTEN}; from largeprompt.cli.app import app; app()", *words],
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -227,7 +227,7 @@ def test_real_study_in_processes(tmp_path):
 def test_list_of_runs(tmp_path, fakes):
     assert "no runs in" in command("runs", "--out", tmp_path / "nothing").output
     command("run", "first", "--out", tmp_path)
-    fakes.raising["size = 5"] = ValueError("no")
+    fakes.raising[5] = ValueError("no")
     command("run", "second", "--out", tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -271,4 +271,4 @@ def test_shell_completes_names_of_studies():
 
 def test_help_names_every_study():
     text = " ".join(CliRunner().invoke(app, ["run", "--help"]).output.split())
-    assert all(name in text for name in registry.NAMES)
+    assert all(name in text for name in registry.names())

@@ -14,7 +14,7 @@ F = torch.float64
 
 
 def chain(alphabet, order, seed=0):
-    return lp.MarkovChain.random(alphabet, order, 1.0, torch.Generator().manual_seed(seed))
+    return lp.measures.MarkovChain.random(alphabet, order, 1.0, torch.Generator().manual_seed(seed))
 
 
 def layer(c, seed=1, out=2):
@@ -51,7 +51,7 @@ def test_exact_error_by_enumeration(alphabet, order, length):
 
 
 def test_exact_error_where_some_steps_are_impossible_and_scores_are_large():
-    c = lp.MarkovChain([[0.0, 1.0], [0.4, 0.6]])
+    c = lp.measures.MarkovChain([[0.0, 1.0], [0.4, 0.6]])
     attention, z = layer(c)
     attention = lp.SoftmaxAttention(4 * attention.U, attention.V)
     limit = attention(c.ngrams(2), z)
@@ -140,7 +140,7 @@ def test_refusals():
         chain_error(attention, chain(2, 2), z, 3)
     with pytest.raises(lp.InvalidArgumentError, match="a multiple of 3"):
         chain_expansion(attention, chain(3, 1), z)
-    never = lp.MarkovChain([[0.5, 0.25, 0.25], [0.0, 0.4, 0.6], [0.0, 0.6, 0.4]])
+    never = lp.measures.MarkovChain([[0.5, 0.25, 0.25], [0.0, 0.4, 0.6], [0.0, 0.6, 0.4]])
     wide, query = layer(never)
     with pytest.raises(lp.InvalidArgumentError, match="positive stationary probability"):
         chain_error(wide, never, query, 3, ending=0)

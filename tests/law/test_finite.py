@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law import finite_prompt, regime
-from largeprompt.law.statistics import jacobian_statistics, output_statistics
+from largeprompt.law.statistics import collision_moments, jacobian_statistics
 
 F = torch.float64
 
@@ -69,8 +69,8 @@ def test_against_sampling(mu, size, length):
         assert bool(((samples.mean(0) - expected).abs() <= 6.5 * samples.std(0) / math.sqrt(n) + 1e-12).all())
 
 
-def test_jacobian_coefficients_of_the_notes():
-    """The five-coefficient form of MATHS section 3, against the conditional decomposition that the library uses."""
+def test_jacobian_error_from_five_coefficients():
+    """The error as five coefficients, against the conditional decomposition that the library uses."""
     mu, attention, z = gaussian(4), layer(4, o=3), draw(4, seed=2)
     G, u, V = mu.covariance, attention.U @ z, attention.V
     B, Gu = V.mT @ V, G @ u
@@ -183,6 +183,32 @@ def test_gradients_reach_the_layer():
     assert torch.autograd.gradcheck(error, arguments, rtol=1e-5)
 
 
+@pytest.mark.parametrize("length", [2, 50, 10**6, math.inf])
+def test_hessian_at_the_origin(length):
+    """At u = 0 the score variance has a second derivative though its root has none; differences of the gradient nearby agree."""
+    eye = torch.eye(2, dtype=F)
+    mu = lp.Gaussian(torch.zeros(2, dtype=F), torch.diag(torch.tensor([1.0, 0.5], dtype=F)))
+    step = 1e-3
+
+    def mse(z):
+        return finite_prompt(lp.SoftmaxAttention(eye, eye), mu, z, length).mse
+
+    found = torch.autograd.functional.hessian(mse, torch.zeros(2, dtype=F))
+    slopes = [torch.autograd.functional.jacobian(mse, step * direction) for direction in (*eye, *-eye)]
+    assert_close(
+        found,
+        torch.stack([(ahead - behind) / (2 * step) for ahead, behind in zip(slopes[:2], slopes[2:], strict=True)]),
+        rtol=1e-4,
+        atol=1e-12,
+    )
+    if length == 2:
+        isotropic = torch.autograd.functional.hessian(
+            lambda z: finite_prompt(lp.SoftmaxAttention(eye, eye), lp.Gaussian(torch.zeros(2, dtype=F), eye), z, 2).mse,
+            torch.zeros(2, dtype=F),
+        )
+        assert_close(isotropic, 2 * eye)
+
+
 def test_first_order_expansion_is_labelled_and_tends_to_the_exact_law():
     attention, z = layer(2, size=0.7), draw(2, seed=1)
     for mu in (gaussian(2), MIXTURE):
@@ -208,14 +234,14 @@ def test_large_length_expansion_of_the_collision(sigma, power):
     """L E Y = x{1 - (2x-1)(x-1)/L + O(1/L²)}."""
     x = math.exp(sigma**2)
     for length in (10**5, 10**7):
-        y = float(output_statistics(length, torch.tensor(sigma, dtype=F)).collision)
+        y = float(collision_moments(length, torch.tensor(sigma, dtype=F)).collision)
         assert length * y / x == pytest.approx(1 - (2 * x - 1) * (x - 1) / length, abs=50 * x**4 / length**2)
 
 
 def test_frozen_phase():
     """E Y -> 1 - 1/α deep in the frozen phase (random energy model), slowly."""
     sigma = 40.0
-    values = [float(output_statistics(10**k, torch.tensor(sigma, dtype=F)).collision) for k in (6, 15)]
+    values = [float(collision_moments(10**k, torch.tensor(sigma, dtype=F)).collision) for k in (6, 15)]
     predicted = [1 - math.sqrt(2 * math.log(10**k)) / sigma for k in (6, 15)]
     np.testing.assert_allclose(values, predicted, atol=0.02)
 

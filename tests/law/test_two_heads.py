@@ -111,6 +111,12 @@ def test_gradients_of_every_moment():
     )
 
 
+def test_wide_scores_return():
+    """Equal heads are one, at the largest scale: Σ w² w' · Σ w w'² = (Σ w³)². Powers of the weights used to overflow here."""
+    both = two_head_moments(2, 12.0, 12.0, [[(2, 1), (1, 2)]])
+    np.testing.assert_allclose(both, weight_moments(2, 12.0, [[(3, 0), (3, 0)]]), rtol=1e-11)
+
+
 def test_shapes_broadcast():
     assert two_head_moments(5, torch.rand(3, 1), [0.1, -0.2], [[(1, 1)]]).shape == (1, 3, 2)
 

@@ -16,14 +16,8 @@ def draw(*shape, seed=0):
 ROOTS = draw(4, 2, 2, seed=1)
 COVARIANCES = ROOTS @ ROOTS.mT
 CASES = {
-    "gaussian": (
-        lp.Gaussian(draw(4, 2), COVARIANCES),
-        lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[i]),
-    ),
-    "gaussian, one covariance": (
-        lp.Gaussian(draw(4, 2), COVARIANCES[0]),
-        lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[0]),
-    ),
+    "gaussian": (lp.Gaussian(draw(4, 2), COVARIANCES), lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[i])),
+    "gaussian, one covariance": (lp.Gaussian(draw(4, 2), COVARIANCES[0]), lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[0])),
     "mixture": (
         lp.GaussianMixture([[0.3, 0.7]] * 4, draw(4, 2, 2, seed=2), COVARIANCES[:2]),
         lambda i: lp.GaussianMixture([0.3, 0.7], draw(4, 2, 2, seed=2)[i], COVARIANCES[:2]),

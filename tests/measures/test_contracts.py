@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 
 import largeprompt as lp
@@ -63,7 +64,7 @@ class TestDiscrete(MeasureContract):
 
 
 class TestNgrams(MeasureContract):
-    measure = lp.MarkovChain.random(3, 2, 1.0, torch.Generator().manual_seed(0)).ngrams(3)
+    measure = lp.measures.MarkovChain.random(3, 2, 1.0, torch.Generator().manual_seed(0)).ngrams(3)
 
 
 class TestRademacher(MeasureContract):
@@ -81,31 +82,31 @@ class TestLaplace(MeasureContract):
 
 
 class TestRademacherSum(MeasureContract):
-    measure = lp.RademacherSum(3, terms=5)
+    measure = lp.scalar.RademacherSum(3, terms=5)
 
 
 class TestGeneralisedNormalHeavy(MeasureContract):
-    measure = lp.GeneralisedNormal(2, shape=1.2)
+    measure = lp.scalar.GeneralisedNormal(2, shape=1.2)
 
 
 class TestGeneralisedNormalLight(MeasureContract):
-    measure = lp.GeneralisedNormal(2, shape=6.0)
+    measure = lp.scalar.GeneralisedNormal(2, shape=6.0)
 
 
 class TestGeneralisedNormalOfShapeOneIsLaplace(MeasureContract):
-    measure = lp.GeneralisedNormal(2, shape=1.0)
+    measure = lp.scalar.GeneralisedNormal(2, shape=1.0)
     far = None
     tilt_size = 0.45
 
 
 class TestSkewNormal(MeasureContract):
-    measure = lp.SkewNormal(3, skew=-0.7)
+    measure = lp.scalar.SkewNormal(3, skew=-0.7)
 
 
 class TestLogNormal(MeasureContract):
     """Its cgf is finite for tilts without a positive entry: those are tried, and images by matrices that keep them so."""
 
-    measure = lp.LogNormal(2, scale=0.4)
+    measure = lp.scalar.LogNormal(2, scale=0.4)
 
     def tilts(self, *shape: int, seed: int = 0) -> torch.Tensor:
         return -super().tilts(*shape, seed=seed).abs()
@@ -123,8 +124,6 @@ class TestLogNormal(MeasureContract):
         self.close(image.norm_moment4(center), lp.Measure.norm_moment4(image, center))
 
     def test_positive_tilts_are_refused(self):
-        import pytest
-
         for function in (self.measure.cgf, self.measure.tilt, self.measure.tilted_mean, self.measure.tilted_covariance):
             with pytest.raises(lp.TiltDomainError, match="no infinite-prompt limit"):
                 function(torch.tensor([-1.0, 1e-6], dtype=F))
@@ -153,7 +152,9 @@ class TestSphereHigh(MeasureContract):
 
 
 class TestProduct(MeasureContract):
-    measure = lp.Product([lp.UniformLaw(), lp.RademacherLaw(), lp.UniformLaw(), lp.StudentTLaw(math.inf, 1.0)])
+    measure = lp.Product(
+        [lp.scalar.UniformLaw(), lp.scalar.RademacherLaw(), lp.scalar.UniformLaw(), lp.scalar.StudentTLaw(math.inf, 1.0)]
+    )
 
 
 class TestTilted(MeasureContract):
@@ -165,7 +166,7 @@ class TestAffineImage(MeasureContract):
     measure = lp.Uniform(3).map(torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -1.0]], dtype=F), [1.0, 2.0])
 
 
-class Exponential(lp.ScalarLaw):
+class Exponential(lp.scalar.ScalarLaw):
     """A user's law: waiting times minus their mean."""
 
     domain = (-math.inf, 1.0)
@@ -179,7 +180,7 @@ class Exponential(lp.ScalarLaw):
 
 
 class TestUsersScalarLaw(MeasureContract):
-    measure = lp.Product([Exponential(), lp.RademacherLaw()])
+    measure = lp.Product([Exponential(), lp.scalar.RademacherLaw()])
     far = None
     tilt_size = 0.3
 
@@ -205,13 +206,37 @@ class TestUsersMeasure(MeasureContract):
 
     def test_float32_agrees(self):
         """A measure of fixed dtype has no other to agree with."""
-        import pytest
-
         with pytest.raises(lp.InvalidArgumentError, match="Build it anew"):
             self.measure.to(dtype=torch.float32)
 
     def test_drawing_from_its_tilt_names_the_method_to_write(self):
-        import pytest
-
         with pytest.raises(lp.InvalidArgumentError, match=r"Implement Checkerboard\.sample_tilted"):
             self.measure.tilt([0.1, 0.2]).sample(3, torch.Generator())
+
+
+class Wrong(lp.Rademacher):
+    """A law with three mistakes: a cgf that is not 0 at 0, a mean that is not its gradient, draws of another law."""
+
+    def cgf(self, u):
+        return super().cgf(u) + 0.1
+
+    def tilted_mean(self, u):
+        return 2 * super().tilted_mean(u)
+
+    def sample(self, n, generator):
+        return super().sample(n, generator) / 2
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("test_cgf_vanishes_at_the_origin", r"cgf\(0\) must be 0"),
+        ("test_tilted_mean_is_the_gradient", r"tilted_mean\(u\) must be the gradient of cgf"),
+        ("test_samples_have_the_moments", r"sample\(\) must have the covariance of the law"),
+    ],
+)
+def test_a_broken_promise_is_named(name, sentence):
+    contract = MeasureContract()
+    contract.measure = Wrong(2)
+    with pytest.raises(AssertionError, match=sentence):
+        getattr(contract, name)()

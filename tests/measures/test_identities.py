@@ -31,7 +31,7 @@ def laws(draw, dim=None):
         make = lp.Empirical if kind == "weighted" else lp.Discrete
         return make(draw(vectors(d, shape=(k,))), draw(probabilities(k)))
     if kind == "product":
-        laws = [lp.RademacherLaw(), lp.UniformLaw(), lp.LaplaceLaw()]
+        laws = [lp.scalar.RademacherLaw(), lp.scalar.UniformLaw(), lp.scalar.LaplaceLaw()]
         return lp.Product([draw(st.sampled_from(laws)) for _ in range(d)])
     if kind == "sphere":
         return lp.Sphere(d, draw(st.floats(0.1, 5.0)))
@@ -152,3 +152,21 @@ def test_float32_against_float64(case):
     for name in ("cgf", "tilted_mean", "tilted_covariance"):
         assert_close(getattr(single, name)(u.float()).double(), getattr(mu, name)(u), rtol=1e-3, atol=1e-3)
     assert_close(single.norm_moment4(v.float()).double(), mu.norm_moment4(v), rtol=1e-3, atol=1e-3)
+
+
+def test_a_pair_of_points_is_a_sign():
+    """Sphere(1) at tilts where 1 - tanh² is lost in rounding: the variance is sech²."""
+    u = torch.tensor([[0.0], [1e-3], [1.0], [5.0], [18.0], [30.0], [300.0], [380.0], [1e4]], dtype=F)
+    assert_close(lp.Sphere(1).tilted_covariance(u), lp.Rademacher(1).tilted_covariance(u), rtol=1e-13, atol=0)
+
+
+def test_variance_along_the_tilt_of_a_sphere_far_out():
+    """Langevin's function in R³: 1/k² - 1/sinh² k with k = r‖u‖, times r²; in other dimensions (d - 1)/(2k²) to first order."""
+    sizes = torch.tensor([0.5, 3.0, 50.0, 1e3, 1e5, 1e8, 1e13, 1e150], dtype=F)
+    along = lp.Sphere(3, 1.0).tilted_covariance(torch.stack([sizes, 0 * sizes, 0 * sizes], -1))[:, 0, 0]
+    assert_close(along, 1 / sizes**2 - torch.where(sizes < 300, 1 / torch.sinh(sizes.clamp_max(300)) ** 2, 0.0), rtol=1e-9, atol=0)
+    for dim in (2, 5, 50):
+        size = 1e12
+        u = torch.zeros(dim, dtype=F)
+        u[0] = size
+        assert_close(float(lp.Sphere(dim, 1.0).tilted_covariance(u)[0, 0]) * size**2, (dim - 1) / 2, rtol=1e-6, atol=0)

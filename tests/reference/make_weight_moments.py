@@ -52,10 +52,7 @@ def tables(sigma, length):
         t = mpmath.exp(tau)
         survival = [mpmath.exp(-t * g) if t * g < 200 else mpf(0) for g in growth]
         rows.append(
-            (
-                mpmath.fdot(survival, density),
-                {(a, b): t**a * mpmath.fdot(survival, kernel) for (a, b), kernel in weighted.items()},
-            )
+            (mpmath.fdot(survival, density), {(a, b): t**a * mpmath.fdot(survival, kernel) for (a, b), kernel in weighted.items()})
         )
     return rows
 

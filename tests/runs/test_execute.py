@@ -1,6 +1,7 @@
 """Cells over executors: nothing is lost, nothing stale is used, and the numbers do not depend on who computed them or when."""
 
 import contextlib
+import dataclasses
 import errno
 import os
 import signal
@@ -12,11 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from toy_studies import STUDY, SmallConfig, calls, task
+from toy_studies import STUDY, SmallConfig, calls
 
 from largeprompt.runs import execute as module
 from largeprompt.runs.execute import Ended, Finished, Job, compute, execute, execute_all, worker_pool
-from largeprompt.runs.store import Run, RunError, StorageError
+from largeprompt.runs.files import RunError, StorageError
+from largeprompt.runs.judging import rule
+from largeprompt.runs.store import Run
+from largeprompt.runs.study import StudyFigure
 
 
 def create(folder, config):
@@ -38,10 +42,10 @@ def threads():
 def test_run_is_what_the_study_computes_by_itself(tmp_path, threads):
     run = create(tmp_path / "small", SmallConfig())
     seen = []
-    verdicts = execute(run, STUDY, SmallConfig(), task, threads, seen.append, workers=2)
+    verdicts = execute(run, STUDY, SmallConfig(), threads, seen.append, workers=2)
     assert run.intact
     assert run.dataset.identical(STUDY.run(SmallConfig()))
-    assert list(verdicts) == run.verdicts == STUDY.verdicts(run.dataset)
+    assert list(verdicts) == run.verdicts == STUDY.judge(run.dataset)
     assert sorted(ended.cell for ended in seen) == sorted(run.cells)
     assert sorted(ended.left for ended in seen) == [0, 1, 2]
     made = run.provenance
@@ -52,35 +56,32 @@ def test_run_is_what_the_study_computes_by_itself(tmp_path, threads):
     assert made["packages"]["numpy"]
 
 
-def test_order_does_not_depend_on_who_is_done_first(tmp_path):
+def test_order_does_not_depend_on_who_is_done_first(tmp_path, scratch):
     """Cells end in reverse order here; the dataset is in the study's order."""
-
-    def backwards(name, config, cell):
-        time.sleep(0.3 / int(cell.split()[-1]))
-        return task(name, config, cell)
-
-    run = create(tmp_path / "small", SmallConfig())
+    (scratch / "backwards").touch()
+    config = SmallConfig(str(scratch))
+    run = create(tmp_path / "small", config)
     ended = []
     with ThreadPoolExecutor(3) as executor:
-        execute(run, STUDY, SmallConfig(), backwards, executor, lambda each: ended.append(each.cell))
+        execute(run, STUDY, config, executor, lambda each: ended.append(each.cell))
     assert ended == list(run.cells)[::-1]
-    assert run.dataset.identical(STUDY.run(SmallConfig()))
+    assert run.dataset.drop_attrs().identical(STUDY.run(SmallConfig()).drop_attrs())
 
 
 def test_failing_cell_is_named_and_loses_no_other(tmp_path, scratch, threads):
     config = SmallConfig(str(scratch))
-    (scratch / "fail size = 2").touch()
+    (scratch / "fail 2").touch()
     run = create(tmp_path / "small", config)
     with pytest.raises(
-        RunError, match=r"small: cell 'size = 2' failed \(InvalidArgumentError: size: got 2.*2 of 3 cells are stored"
+        RunError, match=r"small: cell 'size: 2' failed \(InvalidArgumentError: size: got 2.*2 of 3 cells are stored"
     ):
-        execute(run, STUDY, config, task, threads)
+        execute(run, STUDY, config, threads)
     assert run.state == "partial"
     assert "Traceback" in (run.folder / "log.txt").read_text()
-    (scratch / "fail size = 2").unlink()
+    (scratch / "fail 2").unlink()
     (scratch / "calls").unlink()
-    execute(run, STUDY, config, task, threads)
-    assert calls(scratch) == ["size = 2"]
+    execute(run, STUDY, config, threads)
+    assert calls(scratch) == ["size: 2"]
     assert run.provenance["resumed_cells"] == 2
     assert set(run.provenance["cells"]) == set(run.cells)
     assert run.intact
@@ -89,33 +90,33 @@ def test_failing_cell_is_named_and_loses_no_other(tmp_path, scratch, threads):
 def test_resumed_equals_uninterrupted_bit_for_bit(tmp_path, scratch, threads):
     config = SmallConfig(str(scratch))
     whole, broken = (create(tmp_path / name, config) for name in ("whole", "broken"))
-    execute(whole, STUDY, config, task, threads)
+    execute(whole, STUDY, config, threads)
     (scratch / "calls").unlink()
-    first = compute([Job(broken, STUDY, config, ("size = 2",))], task, threads)
-    assert [ended.cell for ended in first] == ["size = 2"]
-    execute(broken, STUDY, config, task, threads)
-    assert calls(scratch) == ["size = 1", "size = 2", "size = 3"]  # none twice
+    first = compute([Job(broken, STUDY, config, ("size: 2",))], threads)
+    assert [ended.cell for ended in first] == ["size: 2"]
+    execute(broken, STUDY, config, threads)
+    assert calls(scratch) == ["size: 1", "size: 2", "size: 3"]  # none twice
     assert (broken.folder / "dataset.nc").read_bytes() == (whole.folder / "dataset.nc").read_bytes()
 
 
 def test_damaged_cell_is_computed_again(tmp_path, scratch, threads):
     config = SmallConfig(str(scratch))
     run = create(tmp_path / "small", config)
-    execute(run, STUDY, config, task, threads)
+    execute(run, STUDY, config, threads)
     before = (run.folder / "dataset.nc").read_bytes()
     (scratch / "calls").unlink()
-    run.cell_file("size = 3").write_bytes(b"nothing")
-    execute(run, STUDY, config, task, threads)
-    assert calls(scratch) == ["size = 3"]
+    run.cell_file("size: 3").write_bytes(b"nothing")
+    execute(run, STUDY, config, threads)
+    assert calls(scratch) == ["size: 3"]
     assert (run.folder / "dataset.nc").read_bytes() == before
 
 
 def test_changed_config_never_reuses_cells(tmp_path, scratch, threads):
     config, other = SmallConfig(str(scratch)), SmallConfig(str(scratch), scale=2.0)
-    execute(create(tmp_path / "small", config), STUDY, config, task, threads)
+    execute(create(tmp_path / "small", config), STUDY, config, threads)
     (scratch / "calls").unlink()
     run = create(tmp_path / "small", other)
-    execute(run, STUDY, other, task, threads)
+    execute(run, STUDY, other, threads)
     assert len(calls(scratch)) == 3
     assert run.dataset.identical(STUDY.run(other))
 
@@ -133,47 +134,73 @@ def test_full_disk_keeps_what_is_finished(tmp_path, scratch, monkeypatch):
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setattr(os, "replace", full)
         with pytest.raises(StorageError, match=r"no space left for .*small .*finished cells are kept"):
-            execute(run, STUDY, config, task, executor)
+            execute(run, STUDY, config, executor)
     assert run.finished_cells >= 2
-    assert run.missing()[0] == "size = 3"
+    assert run.missing()[0] == "size: 3"
     assert len(calls(scratch)) < 6  # those not begun were cancelled
     assert not list(run.folder.rglob("*.part"))
     with ThreadPoolExecutor(1) as executor:
-        execute(run, STUDY, config, task, executor)
+        execute(run, STUDY, config, executor)
     assert run.intact
 
 
-def test_result_that_cannot_be_made_is_told(tmp_path, threads):
-    def draw(run, data):
+def test_result_that_cannot_be_made_is_reported(tmp_path, threads):
+    """A figure that fails, and a rule with a typo in it: not a verdict, but an error."""
+
+    def draw(data):
         raise ZeroDivisionError("no figure")
 
+    @rule("C9", "?")
+    def typo(data):
+        return "holds", str(data["valeu"])
+
+    for changes, words in (
+        ({"figures": [StudyFigure("one", draw, "")]}, "ZeroDivisionError: no figure"),
+        ({"rules": [typo]}, "KeyError: .*valeu"),
+    ):
+        run = create(tmp_path / "small", SmallConfig())
+        with pytest.raises(RunError, match=rf"all cells are stored, but not the result \({words}"):
+            execute(run, dataclasses.replace(STUDY, **changes), SmallConfig(), threads)
+        assert run.state == "partial"
+        assert run.finished_cells == 3
+
+
+def test_figures_on_a_full_disk_are_a_storage_error(tmp_path, threads, monkeypatch):
+    replace = os.replace
+
+    def full(source, target):
+        if str(target).endswith(".png"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
     run = create(tmp_path / "small", SmallConfig())
-    with pytest.raises(RunError, match=r"all cells are stored, but not the result \(ZeroDivisionError: no figure\)"):
-        execute(run, STUDY, SmallConfig(), task, threads, draw=draw)
-    assert run.state == "partial"
-    assert run.finished_cells == 3
-
-
-def test_figures_on_a_full_disk_are_a_storage_error(tmp_path, threads):
-    def draw(run, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(StorageError, match="no space left"):
-        execute(create(tmp_path / "small", SmallConfig()), STUDY, SmallConfig(), task, threads, draw=draw)
+        execute(run, STUDY, SmallConfig(), threads)
+
+
+def test_a_python_user_gets_the_figures_too(tmp_path, threads):
+    run = create(tmp_path / "small", SmallConfig())
+    execute(run, STUDY, SmallConfig(), threads)
+    assert [(figure.name, figure.caption, figure.whole) for figure in run.figures] == [("one", "A caption with Σ.", True)]
+    without = create(tmp_path / "without", SmallConfig())
+    execute(without, STUDY, SmallConfig(), threads, figures=False)
+    assert without.intact
+    assert without.figures == []
 
 
 def test_several_runs_in_one_pool(tmp_path, scratch, threads):
     """A run that fails is told and leaves the others alone; each is finished as soon as its cells are there."""
-    (scratch / "fail size = 1").touch()
+    (scratch / "fail 1").touch()
     configs = [SmallConfig(), SmallConfig(str(scratch)), SmallConfig(seed=3)]
     jobs = [Job(run := create(tmp_path / str(k), config), STUDY, config, run.missing()) for k, config in enumerate(configs)]
-    execute(jobs[0].run, STUDY, configs[0], task, threads)
+    execute(jobs[0].run, STUDY, configs[0], threads)
     jobs[0] = Job(jobs[0].run, STUDY, configs[0], ())
-    events = list(execute_all(jobs, task, threads, draw=lambda run, data: run.write_captions({})))
+    events = list(execute_all(jobs, threads))
     assert sum(isinstance(event, Ended) for event in events) == 6
     ends = {event.job.run.folder.name: event for event in events if isinstance(event, Finished)}
     assert sorted(ends) == ["0", "1", "2"]
-    assert "size = 1" in str(ends["1"].error)
+    assert "size: 1" in str(ends["1"].error)
     assert ends["0"].error is ends["2"].error is None
     assert [job.run.state for job in jobs] == ["complete", "partial", "complete"]
 
@@ -186,7 +213,7 @@ def test_workers_change_no_bit(tmp_path, monkeypatch):
     for workers in (1, 2):
         run = create(tmp_path / str(workers), SmallConfig())
         with worker_pool(workers) as pool:
-            execute(run, STUDY, SmallConfig(), task, pool, workers=workers)
+            execute(run, STUDY, SmallConfig(), pool, workers=workers)
         files.append((run.folder / "dataset.nc").read_bytes())
         assert set(run.dataset.threads.values) == {"1"}
     assert files[0] == files[1]
@@ -197,21 +224,21 @@ def test_workers_change_no_bit(tmp_path, monkeypatch):
 def test_trouble_in_worker_processes(tmp_path, scratch):
     """An exception that cannot be unpickled is told in words; a worker that dies is told too, and what was stored stays."""
     config = SmallConfig(str(scratch))
-    (scratch / "fail size = 2").touch()
+    (scratch / "fail 2").touch()
     run = create(tmp_path / "small", config)
-    with worker_pool(1) as pool, pytest.raises(RunError, match=r"cell 'size = 2' failed \(InvalidArgumentError: size: got 2"):
-        execute(run, STUDY, config, task, pool)
+    with worker_pool(1) as pool, pytest.raises(RunError, match=r"cell 'size: 2' failed \(InvalidArgumentError: size: got 2"):
+        execute(run, STUDY, config, pool)
     assert run.finished_cells == 2
-    (scratch / "fail size = 2").rename(scratch / "die size = 2")
+    (scratch / "fail 2").rename(scratch / "die 2")
     with worker_pool(1) as pool, pytest.raises(RunError, match="a worker process died"):
-        execute(run, STUDY, config, task, pool)
+        execute(run, STUDY, config, pool)
     assert run.finished_cells == 2
 
 
 SLOW = """
 import signal
 import sys
-from toy_studies import STUDY, SmallConfig, task
+from toy_studies import STUDY, SmallConfig
 from largeprompt.runs.execute import execute, worker_pool
 from largeprompt.runs.store import Run
 if __name__ == "__main__":
@@ -219,7 +246,7 @@ if __name__ == "__main__":
     config = SmallConfig(sys.argv[2])
     run = Run.create(sys.argv[1], STUDY, config, quick=False, rerun="")
     with worker_pool(2) as pool:
-        execute(run, STUDY, config, task, pool)
+        execute(run, STUDY, config, pool)
 """
 
 
@@ -228,7 +255,7 @@ if __name__ == "__main__":
 def test_stopped_run_leaves_no_process_and_resumes(tmp_path, scratch, how, threads):
     """SIGINT goes to the whole group, as from a terminal; SIGKILL to the parent only, whose workers must notice."""
     config = SmallConfig(str(scratch))
-    (scratch / "sleep size = 3").touch()
+    (scratch / "sleep 3").touch()
     (tmp_path / "slow.py").write_text(SLOW.replace("Run.create(sys.argv[1]", "Run.create(__import__('pathlib').Path(sys.argv[1])"))
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, str(tmp_path / "slow.py"), str(tmp_path / "small"), str(scratch)]
@@ -256,10 +283,10 @@ def test_stopped_run_leaves_no_process_and_resumes(tmp_path, scratch, how, threa
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.stderr.close()
-    (scratch / "sleep size = 3").unlink()
+    (scratch / "sleep 3").unlink()
     (scratch / "calls").unlink()
-    execute(run, STUDY, config, task, threads)
-    assert calls(scratch) == ["size = 3"]
+    execute(run, STUDY, config, threads)
+    assert calls(scratch) == ["size: 3"]
     assert run.intact
 
 

@@ -1,6 +1,5 @@
 """Settings as they are typed: read into the declared types, refused with what is allowed, written so that they are read again."""
 
-import dataclasses
 import itertools
 import math
 import shlex
@@ -11,32 +10,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.settings import configured, rerun
-from largeprompt.runs.study import Study, along
+from largeprompt.runs.settings import (
+    Distinct,
+    Increasing,
+    Number,
+    Positive,
+    Some,
+    Whole,
+    config_of,
+    configured,
+    more,
+    rerun,
+    settings,
+)
+from largeprompt.runs.study import Part, Study
 
 
-@dataclasses.dataclass(frozen=True)
+@settings
 class Config:
-    dims: tuple[int, ...] = (2, 5)
-    lengths: tuple[float, ...] = (30, 100)
-    kinds: tuple[str, ...] = ("identity",)
+    dims: Some[Whole] = (2, 5)
+    lengths: Some[float] = (30, 100)
+    kinds: Some[str] = ("identity",)
     pair: tuple[int, float] = (1, 2.0)
     grid: tuple[tuple[int, int], ...] = ((1, 2),)
-    count: int = 3
-    rate: float = 0.5
+    count: Whole = 3
+    rate: Number = 0.5
     name: str = "a"
     flag: bool = False
     limit: int | None = None
     mode: Literal["slow", "fast"] = "slow"
 
 
-@dataclasses.dataclass(frozen=True)
+@settings
 class SeededConfig:
     seed: int = 0
 
 
 def study(config=Config, quick=Config(count=1)):  # noqa: B008
-    return Study("s", "", "", "", config, quick, lambda c: ["a"], lambda c, cell, tell: None, along("cell"), lambda data: [])
+    return Study("s", "", "", "", config, quick, parts=[Part("a", lambda config, progress: None)], rules=[], listed=True)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +68,6 @@ def study(config=Config, quick=Config(count=1)):  # noqa: B008
         ("count=1e6", 1_000_000),
         (f"count={2**62 + 1}", 2**62 + 1),
         ("rate=1", 1.0),
-        ("rate=inf", math.inf),
         ("name=x=y", "x=y"),
         ("name=12", "12"),
         ('name="quoted"', "quoted"),
@@ -93,8 +103,9 @@ def test_values(word, value):
         ("count=inf", "'inf'", "whole number"),
         ("count=[1]", "'[1]'", "whole number"),
         ("rate=nan", "'nan'", "number"),
+        ("rate=inf", "'inf'", "number"),
         ("rate=", "''", "number"),
-        ("flag=1", "'1'", "true or false"),
+        ("flag=yes please", "'yes please'", "true or false"),
         ("mode=medium", "'medium'", "one of slow, fast"),
         ("limit=x", "'x'", "whole number or null"),
     ],
@@ -139,7 +150,7 @@ text = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8)
         dims=st.lists(st.integers(), min_size=1).map(tuple),
         lengths=st.lists(st.floats(allow_nan=False), min_size=1).map(tuple),
         kinds=st.lists(text, min_size=1).map(tuple),
-        rate=st.floats(allow_nan=False),
+        rate=st.floats(allow_nan=False, allow_infinity=False),
         name=text,
         flag=st.booleans(),
         limit=st.none() | st.integers(),
@@ -159,3 +170,45 @@ def test_rerun_reads_well():
         "largeprompt run s --set dims=2,7 --set kinds=identity,toeplitz"
     )
     assert rerun(study(), Config(count=1), True) == "largeprompt run s --quick"
+
+
+@settings
+class RangedConfig:
+    steps: Some[Positive] = (1.0,)
+
+
+def test_ranges_are_checked_where_the_config_is_made():
+    """From the command, from Python and from a stored run alike, before anything is computed."""
+    ranged = study(RangedConfig, RangedConfig())
+    with pytest.raises(InvalidArgumentError, match=r"--set steps: got '1,-2'.*greater than 0, entry 2"):
+        configured(ranged, ["steps=1,-2"])
+    with pytest.raises(InvalidArgumentError, match=r"steps: got \[0\]"):
+        config_of(ranged, {"steps": [0]})
+    with pytest.raises(ValueError, match="greater than 0"):
+        RangedConfig(steps=(-1.0,))
+    with pytest.raises(InvalidArgumentError, match="colour"):
+        config_of(ranged, {"colour": 1})
+
+
+@settings
+class GridConfig:
+    names: Distinct[str] = ("a", "b")
+    lengths: Increasing[Whole] = (1, 2)
+    dim: Whole = 2
+    points: Whole = 3
+
+    enough_points = more("points", than="dim")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"names": ("a", "a")}, "each entry once"),
+        ({"lengths": (2, 1)}, "increasing order"),
+        ({"lengths": ()}, "at least 1 item"),
+        ({"points": 2}, "points 2 must be more than dim 2"),
+    ],
+)
+def test_entries_and_settings_that_do_not_fit_together_are_refused(values, words):
+    with pytest.raises(ValueError, match=words):
+        GridConfig(**values)

@@ -7,12 +7,13 @@ import os
 import numpy as np
 import pytest
 import xarray as xr
-from toy_studies import STUDY, SmallConfig, compute
+from toy_studies import STUDY, SmallConfig
 
 from largeprompt.errors import LargePromptError
 from largeprompt.runs import store
-from largeprompt.runs.store import Run, RunError, StorageError, default_folder, find_runs
-from largeprompt.runs.study import Verdict
+from largeprompt.runs.files import RunError, StorageError
+from largeprompt.runs.judging import Claim, Verdict
+from largeprompt.runs.store import Run, default_folder, find_runs
 
 
 def create(folder, config=SmallConfig()):  # noqa: B008
@@ -21,12 +22,10 @@ def create(folder, config=SmallConfig()):  # noqa: B008
 
 def complete(run, config=SmallConfig()):  # noqa: B008
     for cell in run.cells:
-        run.write_cell(cell, compute(config, cell, print), 0.5)
+        run.write_cell(cell, STUDY.cells(config)[cell].compute(config), 0.5)
     run.write_dataset(STUDY.finish(config, {cell: run.read_cell(cell) for cell in run.cells}))
-    run.write_verdicts(STUDY.verdicts(run.dataset))
-    run.write_captions({"one": "A caption with Σ."})
-    (run.folder / "figures" / "one.png").write_bytes(b"\x89PNG")
-    (run.folder / "figures" / "one.pdf").write_bytes(b"%PDF")
+    run.write_verdicts(STUDY.judge(run.dataset))
+    run.write_figures({"one": {"png": b"\x89PNG", "pdf": b"%PDF"}}, {"one": "A caption with Σ."})
     run.write_provenance({"finished": "now", "figures": ["one"]})
 
 
@@ -42,6 +41,7 @@ def test_what_is_written_is_read_back(tmp_path):
     assert again.finished_cells == 3
     assert (again.study, again.title, again.question, again.method) == ("small", "Small", "Is it small?", "By counting.")
     assert again.config == {"scratch": "", "sizes": [1, 2, 3], "scale": 1.0, "seed": 0}
+    assert again.claims == (Claim("C9", "Ninth", "There are numbers."),)
     assert again.verdicts[0] == Verdict("C9", "Are the numbers there?", "holds", "3 sizes.")
     (figure,) = again.figures
     assert (figure.name, figure.caption, figure.png.name, figure.pdf.name) == ("one", "A caption with Σ.", "one.png", "one.pdf")
@@ -64,14 +64,14 @@ def test_every_kind_of_number_and_text_survives(tmp_path):
         {"name": ["identity", "condition 1e4"], "length": [1.0, 10.0, np.inf]},
         {"title": "t"},
     )
-    run.write_cell("size = 1", data, 1.0)
-    read = run.read_cell("size = 1")
+    run.write_cell("size: 1", data, 1.0)
+    read = run.read_cell("size: 1")
     assert read.identical(data)
     for name in data.variables:
         assert read[name].dtype == data[name].dtype
         assert read[name].values.tobytes() == data[name].values.tobytes()
-    run.write_cell("size = 2", read, 1.0)  # what was read can be written again
-    assert run.read_cell("size = 2").identical(data)
+    run.write_cell("size: 2", read, 1.0)  # what was read can be written again
+    assert run.read_cell("size: 2").identical(data)
 
 
 def test_keys_depend_on_all_that_decides_the_numbers(tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_key_is_the_same_in_whatever_order_the_config_is(tmp_path):
     described = json.loads(path.read_text())
     described["config"] = dict(reversed(described["config"].items()))
     path.write_text(json.dumps(described))
-    assert Run.open(run.folder).key("size = 1") == run.key("size = 1")
+    assert Run.open(run.folder).key("size: 1") == run.key("size: 1")
 
 
 @pytest.mark.parametrize("change", ["config", "version"])
@@ -128,22 +128,22 @@ def test_same_config_keeps_everything(tmp_path):
 def test_damaged_cell_is_moved_aside(tmp_path, damage):
     run = create(tmp_path / "small")
     complete(run)
-    path = run.cell_file("size = 2")
+    path = run.cell_file("size: 2")
     damage(path)
     with pytest.raises(RunError):
-        run.read_cell("size = 2")
-    assert run.missing() == ("size = 2",)
+        run.read_cell("size: 2")
+    assert run.missing() == ("size: 2",)
     assert path.with_name(f"{path.name}.corrupt").exists()
     assert not path.exists()
-    assert "cell 'size = 2' cannot be read" in (run.folder / "log.txt").read_text()
+    assert "cell 'size: 2' cannot be read" in (run.folder / "log.txt").read_text()
     assert run.finished_cells == 2
 
 
 def test_cell_cut_off_before_its_record_is_not_finished(tmp_path):
     run = create(tmp_path / "small")
     complete(run)
-    run.cell_file("size = 3").with_suffix(".json").unlink()
-    assert run.missing() == ("size = 3",)
+    run.cell_file("size: 3").with_suffix(".json").unlink()
+    assert run.missing() == ("size: 3",)
 
 
 @pytest.mark.parametrize("name", ["dataset.nc", "verdicts.json", "provenance.json", "figures/captions.json", "figures/one.png"])
@@ -238,30 +238,82 @@ def test_default_folders(tmp_path):
 
 @pytest.mark.parametrize(("sizes", "words"), [((), "nothing to compute"), ((2, 2), "the same cell twice")])
 def test_settings_without_sensible_cells(tmp_path, sizes, words):
-    with pytest.raises(RunError, match=words):
+    with pytest.raises(LargePromptError, match=words):
         create(tmp_path / "small", SmallConfig(sizes=sizes))
     assert not (tmp_path / "small").exists()
 
 
 def test_changed_code_never_reuses_cells(tmp_path, monkeypatch):
+    """Cells depend on the sources that compute them; the results on those that join and judge, too."""
     run = create(tmp_path / "small")
-    run.write_cell(run.cells[0], compute(SmallConfig(), run.cells[0], print), 1.0)
-    assert create(tmp_path / "small").finished_cells == 1
-    monkeypatch.setattr(store, "code_fingerprint", lambda: "other code")
+    complete(run)
+    computing = store.fingerprint([each.compute for each in STUDY.parts])
+    monkeypatch.setattr(store, "fingerprint", lambda functions: "other" if len(functions) > 3 else computing)
+    other = create(tmp_path / "small")
+    assert other.state == "partial"  # judged anew
+    monkeypatch.setattr(store, "fingerprint", lambda functions: "other code")
     assert create(tmp_path / "small").finished_cells == 0
 
 
-def test_fingerprint_sees_sources_that_decide_numbers(tmp_path):
-    (tmp_path / "law").mkdir()
-    (tmp_path / "cli").mkdir()
-    (tmp_path / "law" / "a.py").write_text("x = 1")
-    before = store.code_fingerprint(tmp_path)
-    store.code_fingerprint.cache_clear()
-    (tmp_path / "cli" / "b.py").write_text("y = 1")
-    assert store.code_fingerprint(tmp_path) == before  # what talks to the user does not
-    store.code_fingerprint.cache_clear()
-    (tmp_path / "law" / "a.py").write_text("x = 2")
-    assert store.code_fingerprint(tmp_path) != before
+@pytest.mark.parametrize("name", ["figures", "cells", "log.txt"])
+def test_links_in_a_run_folder_are_refused(tmp_path, name):
+    """What a link points to belongs to somebody else: nothing there is deleted or written."""
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "one.png").write_bytes(b"a picture")
+    (theirs / "notes.txt").write_text("notes")
+    run = create(tmp_path / "small")
+    complete(run)
+    target = run.folder / name
+    if name == "log.txt":
+        target.unlink()
+        target.symlink_to(theirs / "notes.txt")
+    else:
+        target.rename(tmp_path / "moved")
+        target.symlink_to(theirs)
+    for attempt in (lambda: create(run.folder, SmallConfig(scale=2.0)), run.clear, run.drop_results):
+        with pytest.raises(StorageError, match=f"{name} is a link"):
+            attempt()
+    if name == "log.txt":
+        with pytest.raises(StorageError):
+            run.log("a line")
+    assert (theirs / "one.png").read_bytes() == b"a picture"
+    assert (theirs / "notes.txt").read_text() == "notes"
+
+
+def test_a_run_folder_may_itself_be_reached_by_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    run = create(tmp_path / "link" / "small")
+    complete(run)
+    assert Run.open(tmp_path / "real" / "small").intact
+
+
+def test_only_figures_that_captions_name_are_deleted(tmp_path):
+    run = create(tmp_path / "small")
+    complete(run)
+    (run.folder / "figures" / "mine.png").write_bytes(b"a picture of the user's own")
+    run.clear()
+    assert sorted(path.name for path in (run.folder / "figures").iterdir()) == ["mine.png"]
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a b", "", "one.png"])
+def test_names_of_figures_are_plain_words(tmp_path, name):
+    run = create(tmp_path / "small")
+    complete(run)
+    (run.folder / "figures" / "captions.json").write_text(json.dumps([{"name": name, "caption": ""}]))
+    with pytest.raises(RunError, match="letters, digits and underscores"):
+        _ = run.figures
+
+
+def test_a_figure_that_is_a_link_is_not_whole(tmp_path):
+    run = create(tmp_path / "small")
+    complete(run)
+    path = run.folder / "figures" / "one.png"
+    path.rename(tmp_path / "secret.png")
+    path.symlink_to(tmp_path / "secret.png")
+    assert not run.figures[0].whole
+    assert not run.intact
 
 
 @pytest.mark.parametrize("content", ["5", '["x"]'])

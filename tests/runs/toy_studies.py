@@ -1,20 +1,22 @@
 """A study of a few numbers, whose cells can be counted and made to fail; at top level, so that worker processes can import it."""
 
-import dataclasses
 import os
 import time
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
+from matplotlib.figure import Figure
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.study import Study, Verdict, along
+from largeprompt.runs.judging import Claim, rule
+from largeprompt.runs.settings import settings
+from largeprompt.runs.study import Part, Study, StudyFigure, along
 
 
-@dataclasses.dataclass(frozen=True)
+@settings
 class SmallConfig:
-    """``scratch`` is a folder: calls are counted in it, and a file 'fail NAME' or 'sleep NAME' in it acts on that cell."""
+    """``scratch`` is a folder: calls are counted in it, and a file 'fail 2' or 'sleep 2' in it acts on that size."""
 
     scratch: str = ""
     sizes: tuple[int, ...] = (1, 2, 3)
@@ -22,22 +24,23 @@ class SmallConfig:
     seed: int = 0
 
 
-def cells(config):
-    return [f"size = {size}" for size in config.sizes]
+def sizes(config):
+    return config.sizes
 
 
-def compute(config, cell, progress):
-    size = int(cell.split()[-1])
+def compute(config, size, progress):
     if config.scratch:
         scratch = Path(config.scratch)
         with (scratch / "calls").open("a") as file:
-            file.write(f"{cell}\n")
-        if (scratch / f"fail {cell}").exists():
+            file.write(f"size: {size}\n")
+        if (scratch / f"fail {size}").exists():
             raise InvalidArgumentError("size", str(size), "something else")  # an exception that cannot be unpickled
-        if (scratch / f"die {cell}").exists():
+        if (scratch / f"die {size}").exists():
             os._exit(9)
-        if (scratch / f"sleep {cell}").exists():
+        if (scratch / f"sleep {size}").exists():
             time.sleep(60)
+        if (scratch / "backwards").exists():
+            time.sleep(0.3 / size)
     draws = np.random.default_rng([config.seed, size]).standard_normal(5)
     values = config.scale * np.array([np.inf, np.nan, *np.exp(draws)])
     return xr.Dataset(
@@ -50,21 +53,34 @@ def compute(config, cell, progress):
     )
 
 
-def verdicts(data):
-    return [
-        Verdict("C9", "Are the numbers there?", "holds", f"{data.sizes['size']} sizes."),
-        Verdict("C9", "Not?", "fails", "No.", True),
-    ]
+@rule("C9", "Are the numbers there?")
+def there(data):
+    return "holds", f"{data.sizes['size']} sizes."
+
+
+@rule("C9", "Not?", control=True)
+def absent(data):
+    return "fails", "No."
+
+
+def draw(data):
+    figure = Figure(figsize=(2, 2))
+    figure.subplots().plot(data.value.values[:, 2:].T)
+    return figure
 
 
 STUDY = Study(
-    "small", "Small", "Is it small?", "By counting.", SmallConfig, SmallConfig(sizes=(1,)), cells, compute, along("size"), verdicts
+    "small",
+    "Small",
+    "Is it small?",
+    "By counting.",
+    SmallConfig,
+    SmallConfig(sizes=(1,)),
+    parts=[Part("size", compute, over=sizes, join=along("size"))],
+    rules=[there, absent],
+    figures=[StudyFigure("one", draw, "A caption with Σ.")],
+    claims=[Claim("C9", "Ninth", "There are numbers.")],
 )
-
-
-def task(name, config, cell):
-    assert name == "small"
-    return compute(config, cell, print)
 
 
 def calls(scratch):

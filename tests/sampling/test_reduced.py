@@ -81,7 +81,7 @@ def test_reduced_has_the_law_of_the_full_sampler_across_cells(monkeypatch, case)
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(("length", "sigma", "power"), [(10, 1.0, 0.194687393695), (50, 2.0, 0.182727368013)])
 def test_mean_is_the_shrunken_affine_map(full, length, sigma, power):
-    """E T_L = m + (1 - E Y) Γu, with E Y from quadrature (MATHS, section 3)."""
+    """E T_L = m + (1 - E Y) Γu, with E Y from quadrature."""
     attention, u = lp.SoftmaxAttention(EYE, EYE), scaled(GAUSSIAN, sigma)
     outputs = sample_prompts(attention, GAUSSIAN, u, length, 8000, seeded(), reduced=not full).outputs[0]
     assert_sample_mean(outputs, GAUSSIAN.mean + (1 - power) * COVARIANCE @ u, false_alarm=FALSE_ALARM)

@@ -1,4 +1,4 @@
-"""Law of large numbers at its first-order rate: bias -(ρ/L)(∇Λ(2u) - ∇Λ(u)), covariance (ρ/L)[∇²Λ(2u) + δδ^T] (MATHS section 2)."""
+"""First order in 1/L: bias -(ρ/L)(∇Λ(2u) - ∇Λ(u)), covariance (ρ/L)[∇²Λ(2u) + δδ^T]: formulas first.3-4."""
 
 import math
 

@@ -1,7 +1,5 @@
 """What one prompt says about its own sampling error."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -15,7 +13,7 @@ FEWEST_CARRYING_TOKENS = 20.0  # a variance estimated from n terms is known to a
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ErrorBar:
-    """What one prompt says about its own sampling error, and whether to believe it: see :meth:`SoftmaxAttention.error_bar`.
+    """What one prompt says about its own sampling error, and whether to trust it: see :meth:`SoftmaxAttention.error_bar`.
 
     Attributes
     ----------
@@ -28,7 +26,7 @@ class ErrorBar:
     carrying_tokens
         Y²/Σ w_l⁴, between 1 and ``effective_tokens``, shape (...): how many tokens carry the covariance.
     tail_index
-        Shape k of the largest softmax weights, shape (...); +inf when the prompt is too short to tell, -inf when they are equal.
+        Shape k of the largest softmax weights, shape (...); +inf where the prompt is too short, -inf where all are equal.
     length
         Number of tokens L.
     """
@@ -64,7 +62,7 @@ class ErrorBar:
         heaviest, fewest = float(self.tail_index[outside].max()), float(self.carrying_tokens[outside].min())
         size = f"{self.length} tokens, {fewest:.3g} of which carry the covariance"
         if heaviest == math.inf:
-            reason = f"there are too few tokens to tell the tail of the weights ({size})"
+            reason = f"there are too few tokens to judge the tail of the weights ({size})"
         elif heaviest >= LARGEST_TAIL_INDEX:
             reason = (
                 f"the largest weights have tail index {heaviest:.2g} >= {LARGEST_TAIL_INDEX}: a second moment is missing "

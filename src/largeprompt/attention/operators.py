@@ -1,13 +1,9 @@
 """Attention as an operator on probability measures (claim C1).
 
-A query z gives the tilt u = Uz, where the score of token x is x^T U z, and softmax attention reads the tilted mean:
+    T[μ](z) = V ∫ x e^{u·x} dμ(x) / ∫ e^{u·x} dμ(x) = V ∇Λ(u),   u = Uz,
 
-    T[μ](z) = V ∫ x e^{x·Uz} dμ(x) / ∫ e^{x·Uz} dμ(x) = V ∇Λ(Uz).
-
-The same call serves a finite prompt (μ = Empirical) and an infinite one (μ a law).
+formula (tilt.1) of docs/mathematics/tilting.md, for a finite prompt (μ = Empirical) and an infinite one (μ a law) alike.
 """
-
-from __future__ import annotations
 
 import abc
 import dataclasses
@@ -23,8 +19,11 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical, Measure
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
+WRAP = "Wrap a prompt, a tensor of tokens (L, d), as Empirical(tokens)."
+
 
 def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:
+    """E xx^T of a law with this mean and covariance."""
     return covariance + mean.unsqueeze(-1) * mean.unsqueeze(-2)
 
 
@@ -36,14 +35,11 @@ class Attention(abc.ABC):
     V: Tensor
 
     def __post_init__(self) -> None:
-        U = validation.last_dimensions("U", validation.tensor("U", self.U), ("d", "d"))
-        if U.shape[-1] != U.shape[-2]:
-            raise InvalidArgumentError("U", f"shape {validation.shape_text(U.shape)}", "square matrices, shape (..., d, d)")
-        V = validation.tensor("V", self.V, like=U)
-        validation.last_dimensions("V", V, ("o", U.shape[-1]), f", for U of shape (..., {U.shape[-1]}, {U.shape[-1]})")
+        U = validation.square("U", validation.shaped("U", self.U, ("d", "d")))
+        dim = U.shape[-1]
+        V = validation.shaped("V", self.V, ("o", dim), f", for U of shape (..., {dim}, {dim})", like=U)
         validation.broadcast("U and V", U.shape[:-2], V.shape[:-2])
-        object.__setattr__(self, "U", U)
-        object.__setattr__(self, "V", V)
+        validation.store(self, U=U, V=V)
 
     @classmethod
     def from_projections(cls, K: Tensor, Q: Tensor, V: Tensor, scale: float = 1.0) -> Self:
@@ -58,8 +54,8 @@ class Attention(abc.ABC):
         scale
             Factor on the scores.
         """
-        K = validation.last_dimensions("K", validation.tensor("K", K), ("k", "d"))
-        Q = validation.last_dimensions("Q", validation.tensor("Q", Q, like=K), tuple(K.shape[-2:]), ", as K")
+        K = validation.shaped("K", K, ("k", "d"))
+        Q = validation.shaped("Q", Q, K.shape[-2:], ", as K", like=K)
         validation.broadcast("K and Q", K.shape[:-2], Q.shape[:-2])
         return cls(validation.tensor("scale", scale, like=K) * (K.mT @ Q), V)
 
@@ -87,7 +83,13 @@ class Attention(abc.ABC):
 
     def tilts(self, z: Tensor) -> Tensor:
         """u = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
-        z = validation.last_dimensions("z", validation.tensor("z", z, like=self.U), (self.dim,), ": one query for each row")
+        return self._tilts(self._queries(z))
+
+    def _queries(self, z: Tensor) -> Tensor:
+        """Check queries once, at the door."""
+        return validation.shaped("z", z, (self.dim,), ": one query for each row", like=self.U)
+
+    def _tilts(self, z: Tensor) -> Tensor:
         flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
         return flat.reshape(*self.U.shape[:-2], *z.shape)
 
@@ -98,37 +100,34 @@ class Attention(abc.ABC):
         ``(*heads, *queries)``.
         """
         values, z = self._values(mu, z)
-        output = (values @ self._read(mu, self.tilts(z)).unsqueeze(-1)).squeeze(-1)
+        output = (values @ self._read(mu, self._tilts(z)).unsqueeze(-1)).squeeze(-1)
         if not math.isfinite(output.detach().sum()) and not bool(torch.isfinite(output).all()):
             given = "scores or outputs beyond the range of " + str(output.dtype)
             raise InvalidArgumentError("z", given, "queries and tokens whose scores are finite", "Scale the query or the tokens.")
         return output
 
     def jacobian_u(self, mu: Measure, z: Tensor) -> Tensor:
-        """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``."""
+        """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``: (tilt.4) of docs/mathematics/tilting.md."""
         values, z = self._values(mu, z)
-        return (values @ self._read_jacobian(mu, self.tilts(z))).unsqueeze(-1) * z[..., None, None, :]
+        return (values @ self._read_jacobian(mu, self._tilts(z))).unsqueeze(-1) * z[..., None, None, :]
 
     def jacobian_v(self, mu: Measure, z: Tensor) -> Tensor:
-        """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``."""
+        """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``: (tilt.4) of docs/mathematics/tilting.md."""
         values, z = self._values(mu, z)
-        read = self._read(mu, self.tilts(z))
+        read = self._read(mu, self._tilts(z))
         eye = torch.eye(values.shape[-2], dtype=values.dtype, device=values.device)
         return (eye.unsqueeze(-1) * read[..., None, None, :]).expand(*self._batch(mu, z), *values.shape[-2:-1], *eye.shape[1:], -1)
 
     def _values(self, mu: Measure, z: Tensor) -> tuple[Tensor, Tensor]:
         """Check the pair, and align V's heads with the queries: V as ``(*heads, 1.., o, d)``."""
         if not isinstance(mu, Measure):
-            raise InvalidArgumentError(
-                "mu", type(mu).__name__, "a Measure", "Wrap a prompt, a tensor of tokens (L, d), as Empirical(tokens)."
-            )
+            raise InvalidArgumentError("mu", type(mu).__name__, "a Measure", WRAP)
         if mu.dim != self.dim:
             raise InvalidArgumentError("mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there")
         if mu.dtype != self.U.dtype or mu.device != self.U.device:
             given, wanted = f"{mu.dtype} on {mu.device}", f"{self.U.dtype} on {self.U.device}, as U"
             raise InvalidArgumentError("mu", given, wanted, f"Use mu.to({self.U.dtype}, '{self.U.device}').")
-        z = validation.tensor("z", z, like=self.U)
-        validation.last_dimensions("z", z, (self.dim,), ": one query for each row")
+        z = self._queries(z)
         return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
@@ -172,13 +171,10 @@ class SoftmaxAttention(Attention):
     def error_bar(self, prompt: Empirical, z: Tensor) -> ErrorBar:
         """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens is assumed.
 
-        For independent tokens the sandwich estimate of the covariance of T_L around its infinite-prompt limit, w the softmax:
-
-            Cov ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T = Y V [∇²Λ(2u) + (∇Λ(2u) - ∇Λ(u))(·)^T] V^T,   Y = Σ w_l²,  u = Uz,
-
-        as w_l² ∝ e^{2u·z_l}. It cannot see a missing second moment, nor rare tokens that did not occur: the tail index of the
-        largest weights and the number of tokens that carry the covariance stand beside it, and say for each query whether to
-        trust it. They speak of the weights alone: where these are nearly equal (u near 0) and the tokens themselves have no
+        For independent tokens Cov T_L ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T, w the softmax: formula (first.7) of
+        docs/mathematics/first_order.md. It cannot see a missing second moment, nor rare tokens that did not occur: the tail index
+        of the largest weights and the number of tokens that carry the covariance stand beside it, and say for each query whether
+        to trust it. They speak of the weights alone: where these are nearly equal (u near 0) and the tokens themselves have no
         variance, nothing warns. The tokens are streamed three times, in chunks.
 
         Parameters
@@ -208,7 +204,7 @@ class SoftmaxAttention(Attention):
         """
         self._check_prompt(prompt)
         values, z = self._values(prompt, z)
-        u = self.tilts(z)
+        u = self._tilts(z)
         queries = torch.Size((*self.heads, *z.shape[:-1]))
         batch = validation.broadcast("prompt and (*heads, *queries)", prompt.batch_shape, queries)
         # the prompt's batch is aligned from the right, so that the axis of the two tilts must come before all of it
@@ -217,7 +213,7 @@ class SoftmaxAttention(Attention):
         second = prompt.running(2 * u, covariance=True)
         assert second.covariance is not None  # asked for in the line above
         between = second.mean - powers.mean[0]
-        spread = second.covariance + between.unsqueeze(-1) * between.unsqueeze(-2)
+        spread = _second_moment(between, second.covariance)
         # the clamps matter for scores so large that their differences are lost in rounding
         log_length = math.log(prompt.count)
         log_effective = (2 * powers.log_mass[0] - second.log_mass).clamp(0, log_length)  # -log Y
@@ -235,23 +231,15 @@ class SoftmaxAttention(Attention):
     def _check_prompt(self, prompt: Empirical) -> None:
         """Error bars are for independent tokens of equal weight, in the space that U acts on."""
         if not isinstance(prompt, Empirical):
-            if isinstance(prompt, Measure):
-                remedy = "A law has no sampling error; draw a prompt from it: Empirical(mu.sample(n, generator))."
-            else:
-                remedy = "Wrap a prompt, a tensor of tokens (L, d), as Empirical(tokens)."
+            draw = "A law has no sampling error; draw a prompt from it: Empirical(mu.sample(n, generator))."
+            remedy = draw if isinstance(prompt, Measure) else WRAP
             raise InvalidArgumentError("prompt", type(prompt).__name__, "an Empirical", remedy)
         if prompt.weights is not None:
-            raise InvalidArgumentError(
-                "prompt",
-                "tokens with weights",
-                "tokens of equal weight",
-                "Leave the weights out if the tokens are independent draws.",
-            )
+            remedy = "Leave the weights out if the tokens are independent draws."
+            raise InvalidArgumentError("prompt", "tokens with weights", "tokens of equal weight", remedy)
         if prompt.dim != self.dim:
-            given = f"tokens in R^{prompt.dim}"
-            raise InvalidArgumentError(
-                "prompt", given, f"tokens in R^{self.dim}, as U acts there", "Look at the last axis of tokens."
-            )
+            given, allowed = f"tokens in R^{prompt.dim}", f"tokens in R^{self.dim}, as U acts there"
+            raise InvalidArgumentError("prompt", given, allowed, "Look at the last axis of tokens.")
         validation.tensor("prompt", prompt.tokens, like=self.U, finite=False)
 
 
@@ -278,11 +266,33 @@ class LinearAttention(Attention):
         return matrix, matrix.new_zeros(matrix.shape[:-1])
 
 
+def one_head(attention: Attention) -> None:
+    """Check that there is one head of softmax attention."""
+    if not isinstance(attention, SoftmaxAttention) or attention.heads:
+        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
+
+
+def one_law(mu: Measure) -> None:
+    """Check that a measure has no batch dimensions."""
+    if mu.batch_shape:
+        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+
+
 def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
     """Affine map (matrix, offset) that attention is on an infinite prompt of Gaussian tokens with the moments of ``mu``.
 
-    For softmax attention z -> VΓU z + Vm (claim C2). On tokens that are not Gaussian it is not the limit, but what the limit
-    would be if only the mean and the covariance mattered.
+    For softmax attention z -> VΓU z + Vm (claim C2), formula (tilt.6) of docs/mathematics/tilting.md. On tokens that are not
+    Gaussian it is not the limit, but what the limit would be if only the mean and the covariance mattered.
+
+    Parameters
+    ----------
+    attention, mu
+        The layer and the law of the tokens.
+
+    Returns
+    -------
+    tuple of Tensor
+        matrix of shape (..., o, d) and offset of shape (..., o), heads and the batch of ``mu`` leading.
 
     Examples
     --------

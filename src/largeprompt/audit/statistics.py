@@ -1,6 +1,4 @@
-"""Everything that one pass over the scores of a layer tells about its heads; the attention map itself is never kept."""
-
-from __future__ import annotations
+"""All statistics of the heads of a layer, in one pass over its scores; the attention map itself is never kept."""
 
 import torch
 from torch import Tensor
@@ -31,34 +29,27 @@ def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...]
 
 
 def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
-    number = rows.number()
-    per = number[..., None]
-    shape = rows.scores.shape[:-1]
-    mean_score = rows.only_allowed(rows.scores).sum(-1) / number
-    centred = rows.only_allowed(rows.scores - mean_score[..., None])
+    number, shape = rows.number(), rows.scores.shape[:-1]
+    mean_score, centred = rows.centred()
     weights, normaliser = rows.weights()
-    output = rows.read(weights)
-    everyone = (
-        torch.ones_like(rows.scores) if rows.allowed is None else rows.allowed.to(rows.scores.dtype).expand(rows.scores.shape)
-    )
-    mean = rows.read(everyone[..., :1, :] if rows.allowed is None else everyone) / per
-    square = centred.square()
-    variance = square.sum(-1) / number
-    cube = square * centred
-    third_score = cube.sum(-1) / number
-    fourth_score = square.square().sum(-1) / number - 3 * variance.square()
-    first = rows.read(centred) / per
-    second = rows.read(square) / per - variance[..., None] * mean
-    third = rows.read(cube) / per - third_score[..., None] * mean - 3 * variance[..., None] * first
-    log_mean = normaliser.squeeze(-1) - torch.log(number)
-    squared_norm = rows.value.square().sum(-1, keepdim=True)
-    spread = (rows.read(everyone[..., :1, :] if rows.allowed is None else everyone, squared_norm) / per).squeeze(
-        -1
-    ) - mean.square().sum(-1)
+    everyone = rows.everyone()[..., : 1 if rows.allowed is None else None, :]  # one row where all queries see the same
+
+    def average(weights: Tensor, of: Tensor | None = None) -> Tensor:
+        return rows.read(weights, of) / number[..., None]
 
     def squared(difference: Tensor) -> Tensor:
         return difference.square().sum(-1)
 
+    output, mean = rows.read(weights), average(everyone)
+    square = centred.square()
+    cube = square * centred
+    variance, third_score = square.sum(-1) / number, cube.sum(-1) / number
+    fourth_score = square.square().sum(-1) / number - 3 * variance.square()
+    first = average(centred)
+    second = average(square) - variance[..., None] * mean
+    third = average(cube) - third_score[..., None] * mean - 3 * variance[..., None] * first
+    log_mean = normaliser.squeeze(-1) - torch.log(number)
+    spread = average(everyone, rows.value.square().sum(-1, keepdim=True)).squeeze(-1) - squared(mean)
     affine, gaussian_mass = mean + first, mean_score + variance / 2
     found = {
         "tokens": number.expand(shape),
@@ -66,7 +57,7 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor]) -> dict[str, Tensor]:
         "score_variance": variance,
         "score_skewness": third_score / variance.clamp_min(1e-30).pow(1.5),
         "score_kurtosis": fourth_score / variance.clamp_min(1e-30).square(),
-        "weight_square": weights.square().sum(-1),
+        "collision": weights.square().sum(-1),
         "entropy": (weights * rows.only_allowed(normaliser - rows.scores)).sum(-1),
         "largest_weight": weights.amax(-1),
         "tail_index": _tail_index(rows),
@@ -100,19 +91,14 @@ def _sandwich(rows: Rows, weights: Tensor) -> Tensor:
     value, weights = rows.value.to(wide), weights.to(wide)
     twice, output = weights.square(), rows.read(weights, value)
     read = rows.read(twice, torch.cat([value, value.square().sum(-1, keepdim=True)], -1))
-    found = read[..., -1] - 2 * (read[..., :-1] * output).sum(-1) + twice.sum(-1) * output.square().sum(-1)
-    return found.clamp_min(0.0)
+    return (read[..., -1] - 2 * (read[..., :-1] * output).sum(-1) + twice.sum(-1) * output.square().sum(-1)).clamp_min(0.0)
 
 
 def _tail_index(rows: Rows) -> Tensor:
-    """k-hat of the largest weights of each query; the number of weights in the tail is that of the longest prompt here."""
-    count = tail_count(rows.scores.shape[-1]) + 1
-    largest = rows.only_allowed(rows.scores, -torch.inf).topk(min(count, rows.scores.shape[-1]), dim=-1).values
-    return _by_length(largest, rows.number().expand(rows.scores.shape[:-1]))
-
-
-def _by_length(largest: Tensor, number: Tensor) -> Tensor:
-    """Fit each query with the tail that its own number of keys allows."""
+    """k-hat of the largest weights of each query, fitted to the tail that its own number of keys allows."""
+    count = min(tail_count(rows.scores.shape[-1]) + 1, rows.scores.shape[-1])
+    largest = rows.only_allowed(rows.scores, -torch.inf).topk(count, dim=-1).values
+    number = rows.number().expand(rows.scores.shape[:-1])
     result = torch.full(number.shape, torch.inf, dtype=torch.float64, device=largest.device)
     lengths, which = torch.unique(number, return_inverse=True)
     counts = torch.tensor([tail_count(max(1, int(length))) for length in lengths.tolist()], device=largest.device)

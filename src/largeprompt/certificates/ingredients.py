@@ -1,13 +1,8 @@
 """The finite quantities that a certificate is made of, for every query at once.
 
-With ω = e^{u·x - Λ(u)} (so E ω = 1), T = ∇Λ(u) and ζ = V(x - T) (so E ωζ = 0), attention is T_L - T = N/D with
-N = (1/L) Σ ω_l ζ_l and D = (1/L) Σ ω_l. Moments of ω^j under μ are moments under the tilt by ju:
-E ω^j f = e^{Λ(ju) - jΛ(u)} E_{ju} f.
+With ω = e^{u·x - Λ(u)}, T = ∇Λ(u) and ζ = V(x - T), as in docs/mathematics/certificates.md: E ω^j f = e^{Λ(ju) - jΛ(u)} E_{ju} f.
 """
 
-from __future__ import annotations
-
-import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -16,84 +11,100 @@ from torch import Tensor
 from largeprompt.errors import NoMomentError, TiltDomainError
 from largeprompt.measures import Measure
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Ingredients:
-    """Moments of one head's numerator and denominator, each of shape (query,); infinite where they do not exist."""
-
-    log_rho: Tensor  # Λ(2u) - 2Λ(u)
-    weight: dict[float, Tensor]  # E ω^j
-    numerator: dict[float, Tensor]  # E ω^j ‖ζ‖²
-    pull: Tensor  # ‖E ω² ζ‖²
-    second: Tensor  # E‖ζ‖² under μ
-    fourth: Tensor  # E‖ζ‖⁴ under μ
-    tilted_second: Tensor  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖²
-    tilted_fourth: Tensor  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖⁴
-    reach: Tensor  # a bound of ‖ζ‖ on the support of μ
+COVERED = 128.0  # sums of cgfs up to this size are exact to within half of what outward rounding adds
 
 
-def _trace(matrix: Tensor) -> Tensor:
+def nan_to_inf(values: Tensor) -> Tensor:
+    """Infinity, which bounds everything, in place of the NaN that inf - inf or inf times 0 makes."""
+    return torch.where(torch.isnan(values), torch.inf, values)
+
+
+def usable(moments: Tensor) -> Tensor:
+    """Nonnegative moments as they are; infinity in place of NaN, and of a negative value, of which rounding has left nothing."""
+    return torch.where(moments >= 0, moments, torch.inf)
+
+
+def exponential(first: Tensor, second: Tensor) -> Tensor:
+    """e^{first + second}, rounded up by what a difference of large cgfs may have lost; infinite where nothing is left of it."""
+    lost = 4 * torch.finfo(first.dtype).eps * (first.abs() + second.abs() - COVERED).clamp_min(0.0)
+    return nan_to_inf(torch.exp(first + second + lost))
+
+
+def trace(matrix: Tensor) -> Tensor:
+    """Trace of (..., n, n) matrices."""
     return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
 
-def per_query(function: Callable[[Tensor], Tensor], tilts: Tensor) -> Tensor:
-    """Evaluate at all tilts, and where some lie outside the domain one by one, with infinity for those and for missing moments."""
-    try:
-        return function(tilts)
-    except NoMomentError:
-        return tilts.new_full((len(tilts),), torch.inf)
-    except TiltDomainError:
-        if len(tilts) == 1:
-            return tilts.new_full((1,), torch.inf)
-        return torch.cat([per_query(function, tilt[None]) for tilt in tilts])
+class TiltedMoments:
+    """Moments of a law under the tilts ju, around T = ∇Λ(u), for u of shape (query, d): each of shape (query,)."""
+
+    def __init__(self, mu: Measure, u: Tensor) -> None:
+        centre = mu.mean
+        if bool((centre != 0).any()):  # centred tokens: the same errors, and no digits lost to a large mean
+            mu = mu.map(torch.eye(mu.dim, dtype=u.dtype, device=u.device), -centre)
+        self.mu, self.u, self.cgf, self.limit = mu, u, mu.cgf(u), mu.tilted_mean(u)
+
+    def each(self, function: Callable[[Tensor, Tensor], Tensor], chosen: slice = slice(None)) -> Tensor:
+        """Evaluate at all (u, T), and one by one where some lie outside the domain; infinite for those and for missing moments."""
+        u = self.u[chosen]
+        try:
+            return nan_to_inf(function(u, self.limit[chosen]))
+        except NoMomentError:
+            return u.new_full((len(u),), torch.inf)
+        except TiltDomainError:
+            if len(u) == 1:
+                return u.new_full((1,), torch.inf)
+            return torch.cat([self.each(function, slice(i, i + 1)) for i in range(len(u))])
+
+    def cgf_at(self, j: float) -> Tensor:
+        """Λ(ju)."""
+        return self.each(lambda u, _: self.mu.cgf(j * u))
+
+    def weight(self, j: float) -> Tensor:
+        """E ω^j = e^{Λ(ju) - jΛ(u)}."""
+        return exponential(self.cgf_at(j), -j * self.cgf)
+
+    def spread(self, j: float, V: Tensor | None = None) -> Tensor:
+        """E_{ju}‖V(x - T)‖² = tr V∇²Λ(ju)V^T + ‖V(∇Λ(ju) - T)‖²."""
+
+        def size(u: Tensor, limit: Tensor) -> Tensor:
+            shift, covariance = self.mu.tilted_mean(j * u) - limit, self.mu.tilted_covariance(j * u)
+            if V is not None:
+                shift, covariance = shift @ V.mT, V @ covariance @ V.mT
+            return trace(covariance) + shift.square().sum(-1)
+
+        return self.each(size)
+
+    def numerator(self, j: float, V: Tensor | None = None) -> Tensor:
+        """a_j = E ω^j‖V(x - T)‖², formula (cert.7)."""
+        return usable(self.weight(j) * self.spread(j, V))
+
+    def reach(self) -> Tensor:
+        """A bound of ‖x - T‖ on the support."""
+        sizes: Tensor = self.limit.norm(dim=-1)
+        return self.mu.support_radius + sizes
 
 
-def gather(mu: Measure, u: Tensor, V: Tensor) -> Ingredients:
-    """Collect the moments for tilts u (query, d) and one value matrix V (o, d)."""
-    # centred tokens: the same errors, and no digits lost to a large mean
-    centre = mu.mean
-    if bool((centre != 0).any()):
-        mu = mu.map(torch.eye(mu.dim, dtype=V.dtype, device=V.device), -centre)
-    cgf, limit = mu.cgf(u), mu.tilted_mean(u)
+class Ingredients:
+    """Moments of numerator and denominator for one head with values V (o, d), shape (query,); infinite where they do not exist."""
 
-    def weight(j: float) -> Tensor:
-        return torch.exp(per_query(lambda v: mu.cgf(j * v), u) - j * cgf)
+    def __init__(self, moments: TiltedMoments, V: Tensor) -> None:
+        mu, each = moments.mu, moments.each
+        image, norm = mu.map(V), torch.linalg.matrix_norm(V, 2)
+        both_ways = exponential(moments.cgf, moments.cgf_at(-1.0))  # e^{Λ(u) + Λ(-u)}
 
-    def numerator(j: float) -> Tensor:
-        def size(v: Tensor) -> Tensor:
-            shift = (mu.tilted_mean(j * v) - mu.tilted_mean(v)) @ V.mT
-            return _trace(V @ mu.tilted_covariance(j * v) @ V.mT) + shift.square().sum(-1)
+        def second(u: Tensor, limit: Tensor) -> Tensor:
+            return trace(V @ mu.covariance @ V.mT) + (mu.mean @ V.mT - limit @ V.mT).square().sum(-1)
 
-        return weight(j) * per_query(size, u)
-
-    def pull(v: Tensor) -> Tensor:
-        return ((mu.tilted_mean(2 * v) - mu.tilted_mean(v)) @ V.mT).square().sum(-1)
-
-    both_ways = torch.exp(cgf + per_query(lambda v: mu.cgf(-v), u))
-    image = mu.map(V)
-    norm = torch.linalg.matrix_norm(V, 2)
-    reach = norm * (mu.support_radius + limit.norm(dim=-1)) if float(norm) > 0 else torch.zeros_like(cgf)
-    return Ingredients(
-        log_rho=per_query(lambda v: mu.cgf(2 * v), u) - 2 * cgf,
-        weight={j: weight(j) for j in (2.0,)},
-        numerator={j: numerator(j) for j in (2.0, 3.0, 4.0)},
-        pull=weight(2.0) ** 2 * per_query(pull, u),
-        second=per_query(
-            lambda v: _trace(V @ mu.covariance @ V.mT) + (mu.mean @ V.mT - mu.tilted_mean(v) @ V.mT).square().sum(-1), u
-        ),
-        fourth=per_query(lambda v: image.norm_moment4(mu.tilted_mean(v) @ V.mT), u),
-        tilted_second=both_ways * per_query(lambda v: _trace(V @ mu.tilted_covariance(v) @ V.mT), u),
-        tilted_fourth=both_ways * per_query(lambda v: mu.tilt(v).map(V).norm_moment4(mu.tilted_mean(v) @ V.mT), u),
-        reach=reach,
-    )
-
-
-def fractional(mu: Measure, u: Tensor, V: Tensor, p: float) -> tuple[Tensor, Tensor]:
-    """E ω^p and a bound of E ω^p ‖ζ‖^p, 1 < p <= 2, by Jensen's inequality under the tilt by pu."""
-    weight = torch.exp(per_query(lambda v: mu.cgf(p * v), u) - p * mu.cgf(u))
-
-    def size(v: Tensor) -> Tensor:
-        shift = (mu.tilted_mean(p * v) - mu.tilted_mean(v)) @ V.mT
-        return (_trace(V @ mu.tilted_covariance(p * v) @ V.mT) + shift.square().sum(-1)) ** (p / 2)
-
-    return weight, weight * per_query(size, u)
+        pull = each(lambda u, limit: ((mu.tilted_mean(2 * u) - limit) @ V.mT).square().sum(-1))
+        tilted_second = each(lambda u, _: trace(V @ mu.tilted_covariance(u) @ V.mT))
+        tilted_fourth = each(lambda u, limit: mu.tilt(u).map(V).norm_moment4(limit @ V.mT))
+        self.log_rho = moments.cgf_at(2.0) - 2 * moments.cgf
+        self.rho = moments.weight(2.0)  # E ω²
+        self.numerator = [moments.numerator(j, V) for j in (2.0, 3.0, 4.0)]  # a_j = E ω^j‖ζ‖²
+        self.pull = usable(self.rho**2 * pull)  # ‖E ω²ζ‖²
+        self.second = usable(each(second))  # E‖ζ‖² under μ
+        self.fourth = usable(each(lambda _, limit: image.norm_moment4(limit @ V.mT)))  # E‖ζ‖⁴ under μ
+        self.tilted_second = usable(both_ways * tilted_second)  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖²
+        self.tilted_fourth = usable(both_ways * tilted_fourth)
+        self.reach = norm * moments.reach() if float(norm) > 0 else torch.zeros_like(moments.cgf)  # a bound of ‖ζ‖

@@ -1,13 +1,6 @@
-"""A rigorous upper bound on the error of the derivative in U.
-
-Proof: docs/certificates.md. With ζ = x - T, C = ∇²Λ(u), b = T_L - T, the weighted covariance is C_L - C = Σ w (ζζ^T - C) - bb^T.
-Where the normaliser D is at least θ, both terms are averages of centred quantities; elsewhere ‖C_L‖ <= Σ w‖ζ‖².
-"""
-
-from __future__ import annotations
+"""A rigorous upper bound on the error of the derivative in U; proof: section 5 of docs/mathematics/certificates.md."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,18 +8,16 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.certificates.ingredients import per_query
-from largeprompt.certificates.output import Certificate, outward
+from largeprompt.attention.operators import one_head, one_law
+from largeprompt.certificates.ingredients import TiltedMoments, nan_to_inf, trace
+from largeprompt.certificates.output import Certificate, assemble
 from largeprompt.certificates.split import THETAS
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, GaussianMixture, Measure
+from largeprompt.measures.base import fourth_moment
 
 
 def _norm_moment8(mu: Measure, center: Tensor) -> Tensor:
-    """E‖x - center‖⁸ for Gaussian laws and mixtures, from the cumulants of a quadratic form; infinite where it is not known.
-
-    For x ~ N(δ, Γ) the cumulants of ‖x‖² are κ_r = 2^{r-1} (r-1)! (tr Γ^r + r δ^T Γ^{r-1} δ).
-    """
+    """E‖x - center‖⁸ for Gaussian laws and mixtures, from the cumulants of a quadratic form; infinite where it is not known."""
     if isinstance(mu, GaussianMixture):
         weights, means, covariances = mu.weights, mu.means, mu.covariances
     elif isinstance(mu, Gaussian):
@@ -38,19 +29,26 @@ def _norm_moment8(mu: Measure, center: Tensor) -> Tensor:
     for r in range(1, 5):
         quadratic = (offset * moved).sum(-1)  # δ^T Γ^{r-1} δ
         power = power @ covariances
-        trace = power.diagonal(dim1=-2, dim2=-1).sum(-1)
-        kappa.append(2 ** (r - 1) * math.factorial(r - 1) * (trace + r * quadratic))
+        kappa.append(2 ** (r - 1) * math.factorial(r - 1) * (trace(power) + r * quadratic))
         moved = torch.einsum("kij,...kj->...ki", covariances, moved)
-    k1, k2, k3, k4 = kappa
-    moments: Tensor = weights * (k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4)
-    return moments.sum(-1)
+    return (weights * fourth_moment(*kappa)).sum(-1)
 
 
-def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int | Sequence[int]) -> Certificate:
+def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: validation.Lengths) -> Certificate:
     """Rigorous upper bound of E‖dT_L/dU - dT/dU‖² = ‖z‖² E‖V(C_L - C)‖_F², for laws with a finite cgf at 4u.
 
     For bounded laws, Gaussian laws and mixtures; for others, and where Λ(4u) is infinite, the bound is infinite and says why.
-    One head.
+    Formulas (cert.12) and (cert.13) of docs/mathematics/certificates.md.
+
+    Parameters
+    ----------
+    attention, mu, z, length
+        As for :func:`certificate`; one head.
+
+    Returns
+    -------
+    Certificate
+        Its ``tail`` uses Markov's inequality alone.
 
     Examples
     --------
@@ -59,56 +57,45 @@ def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
     >>> jacobian_certificate(attention, lp.Rademacher(1), [0.5], length=10_000)
     Certificate(length=10000, rmse <= 0.003965, rho=1.214, derivative in U, theta = 0.9369)
     """
-    if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
+    one_head(attention)
     lengths, several = validation.lengths("length", length)
     _, z = attention._values(mu, z)
-    if mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+    one_law(mu)
     V, shape, z = attention.V.detach(), z.shape[:-1], z.detach()
-    u = attention.tilts(z).detach().reshape(-1, mu.dim)
-    if bool((mu.mean != 0).any()):  # centred tokens: the same errors, and no digits lost to a large mean
-        mu = mu.map(torch.eye(mu.dim, dtype=V.dtype, device=V.device), -mu.mean)
-    limit, covariance, cgf = mu.tilted_mean(u), mu.tilted_covariance(u), mu.cgf(u)
-    norm = torch.linalg.matrix_norm(V, 2)
+    moments = TiltedMoments(mu, attention._tilts(z).detach().reshape(-1, mu.dim))
+    mu, covariance, norm = moments.mu, moments.mu.tilted_covariance(moments.u), torch.linalg.matrix_norm(V, 2)
 
-    def weight(j: int) -> Tensor:
-        return torch.exp(per_query(lambda v: mu.cgf(j * v), u) - j * cgf)
-
-    def fluctuation(v: Tensor) -> Tensor:
+    def fluctuation(u: Tensor, limit: Tensor) -> Tensor:
         """E_{2u}‖V(ζζ^T - C)‖², from E‖Vζ‖²‖ζ‖² = (E‖(Vζ, ζ)‖⁴ - E‖Vζ‖⁴ - E‖ζ‖⁴)/2."""
-        tilted, at, inner = mu.tilt(2 * v), mu.tilted_mean(v), mu.tilted_covariance(v)
+        tilted, inner = mu.tilt(2 * u), mu.tilted_covariance(u)
         both = torch.cat([V, torch.eye(mu.dim, dtype=V.dtype, device=V.device)])
-        parts = [tilted.map(A).norm_moment4(at @ A.mT) for A in (both, V)]
-        mixed = (parts[0] - parts[1] - tilted.norm_moment4(at)) / 2
-        offset = tilted.mean - at
+        parts = [tilted.map(A).norm_moment4(limit @ A.mT) for A in (both, V)]
+        mixed = (parts[0] - parts[1] - tilted.norm_moment4(limit)) / 2
+        offset = tilted.mean - limit
         second = tilted.covariance + offset.unsqueeze(-1) * offset.unsqueeze(-2)
         crossed = ((V @ second) * (V @ inner)).sum(dim=(-2, -1))
         return mixed - 2 * crossed + (V @ inner).square().sum(dim=(-2, -1))
 
-    def spread(v: Tensor) -> Tensor:
-        offset = mu.tilted_mean(2 * v) - mu.tilted_mean(v)
-        return mu.tilted_covariance(2 * v).diagonal(dim1=-2, dim2=-1).sum(-1) + offset.square().sum(-1)
-
-    rho = weight(2)
-    squared = rho * per_query(fluctuation, u)  # E ω²‖V(ζζ^T - C)‖²
-    second = rho * per_query(spread, u)  # E ω²‖ζ‖²
-    fourth = weight(4) * per_query(lambda v: mu.tilt(4 * v).norm_moment4(mu.tilted_mean(v)), u)  # E ω⁴‖ζ‖⁴
-    reach4 = (mu.support_radius + limit.norm(dim=-1)) ** 4
-    eighth = _norm_moment8(mu, limit)
+    rho = moments.weight(2)
+    squared = nan_to_inf(rho * moments.each(fluctuation))  # E ω²‖V(ζζ^T - C)‖²
+    second = moments.numerator(2)  # E ω²‖ζ‖²
+    fourth = moments.weight(4) * moments.each(lambda u, limit: mu.tilt(4 * u).norm_moment4(limit))  # E ω⁴‖ζ‖⁴
+    reach4, eighth = moments.reach() ** 4, _norm_moment8(mu, moments.limit)
     size = covariance.square().sum(dim=(-2, -1))
-    theta = THETAS.to(u).unsqueeze(-1)
+    theta = THETAS.to(rho).unsqueeze(-1)
     factor = z.square().sum(-1).reshape(-1)
-    columns, reasons = [], []
+    rows = []
     for one in lengths:
-        small = torch.exp(-one * (1 - theta) ** 2 / (2 * rho))  # P(D < θ)
+        small = torch.exp(-one * (1 - theta) ** 2 / (2 * rho))  # P(D < θ), by (cert.3)
         averages = squared / (one * theta**2)
         products = norm**2 * (fourth / one**3 + 3 * second**2 / one**2) / theta**4
         bounded = torch.where(torch.isinf(reach4), torch.inf, reach4 * small)
         largest = torch.minimum(bounded, torch.sqrt(torch.where(torch.isinf(eighth), torch.inf, small * one * eighth)))
-        tail = torch.zeros_like(small) if float(norm) == 0 else 2 * norm**2 * (largest + size * small)
-        value = (averages.clamp_min(0.0).sqrt() + products.sqrt()) ** 2 + tail
-        best, index = torch.where(torch.isnan(value), torch.inf, value).min(0)
+        tail = 2 * norm**2 * (largest + size * small)
+        value = nan_to_inf((averages.clamp_min(0.0).sqrt() + products.sqrt()) ** 2 + tail)
+        if float(norm) == 0:  # a layer that reads nothing has no error, whatever is infinite
+            tail, value = torch.zeros_like(tail), torch.zeros_like(value)
+        best, index = value.min(0)
         level = theta[index, 0]
         reason = [
             f"derivative in U, theta = {float(t):.4g}"
@@ -117,14 +104,7 @@ def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
             for b, t in zip(best, level, strict=True)
         ]
         rest = factor * torch.gather(tail, 0, index[None])[0]
-        columns.append([outward(factor * best), factor * squared / one, rest, level, rho])
-        reasons.append(reason)
-    bound, leading, remainder, chosen, rate = (
-        torch.stack([column[i] for column in columns]).reshape(len(lengths), *shape)[slice(None) if several else 0]
-        for i in range(5)
-    )
-    words = np.array(reasons, dtype=object).reshape(len(lengths), *shape)
-    words = words if several else np.asarray(words[0], dtype=object)
-    return Certificate(
-        bound, leading, remainder, chosen, rate, tuple(lengths) if several else lengths[0], words if words.ndim else words.item()
-    )
+        total = torch.where(factor == 0, 0.0, factor * best)
+        numbers = (total, factor * squared / one, rest, level, rho)
+        rows.append((*(number.reshape(shape) for number in numbers), np.array(reason, dtype=object).reshape(shape)))
+    return assemble(rows, lengths, several)

@@ -1,9 +1,4 @@
-"""Rigorous upper bounds on E‖T_L - T‖², with every constant given, for any length.
-
-Proofs: docs/certificates.md.
-"""
-
-from __future__ import annotations
+"""Rigorous upper bounds on E‖T_L - T‖², with every constant given, for any length; proofs: docs/mathematics/certificates.md."""
 
 import dataclasses
 import math
@@ -16,8 +11,9 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.attention.operators import one_law
 from largeprompt.certificates import split
-from largeprompt.certificates.ingredients import gather
+from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, nan_to_inf
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, Measure
 
@@ -61,11 +57,7 @@ class Certificate:
     numerator: Tensor | None = None  # E‖N‖², where the error is N/D; None where it is not of that form
 
     def tail(self, distance: Any) -> Tensor:
-        """Upper bound of P(‖T_L - T‖ > distance).
-
-        The smaller of bound/distance² (Markov) and, for the output, P(D < θ) + E‖N‖²/(θ distance)² over θ, with
-        P(D < θ) <= e^{-L(1-θ)²/(2ρ)}.
-        """
+        """Upper bound of P(‖T_L - T‖ > distance), formula (cert.11) of docs/mathematics/certificates.md."""
         t = validation.tensor("distance", distance, like=self.bound)
         if not bool((t > 0).all()):
             raise InvalidArgumentError("distance", f"{float(t.min()):.6g}", "positive numbers")
@@ -83,25 +75,23 @@ class Certificate:
     def __repr__(self) -> str:
         if self.bound.dim():
             return f"Certificate(batch={tuple(self.bound.shape)}, length={self.length})"
-        return (
-            f"Certificate(length={self.length:g}, rmse <= {float(self.bound) ** 0.5:.4g}, rho={float(self.rho):.4g}, {self.reason})"
-        )
+        rmse, rho = math.sqrt(float(self.bound)), float(self.rho)
+        return f"Certificate(length={self.length:g}, rmse <= {rmse:.4g}, rho={rho:.4g}, {self.reason})"
 
 
 def gaussian_collision_bound(score_variance: Tensor, length: float) -> Tensor:
-    """(x/L)(1 - (1 - 1/x)^L), x = e^{σ²}: an upper bound of E Y = E Σ w² for Gaussian scores, with equality at L = 1."""
+    """(x/L)(1 - (1 - 1/x)^L) >= E Y, x = e^{σ²}, for Gaussian scores: formula (cert.1) of docs/mathematics/certificates.md."""
     small = torch.exp(-score_variance)  # 1/x
     log_power = length * torch.log1p(-small)
     ratio = -torch.expm1(log_power) / (length * small)
     return torch.where(length * small < 1e-280, torch.ones_like(small), ratio)
 
 
-def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int | float | Sequence[int | float]) -> Certificate:
+def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: validation.Lengths) -> Certificate:
     """Rigorous upper bound of E‖T_L - T‖² for a prompt of L independent tokens, any law, any L >= 1.
 
-    Gaussian tokens: (x/L)(1 - (1 - 1/x)^L)(tr VΓV^T + ‖VΓu‖²), x = e^{u^TΓu}. Other laws with a finite cgf at 2u: the split bound
-    of docs/certificates.md, optimised over θ; with Λ(pu) finite for some 1 < p < 2 only: a slower one; and never more than what
-    holds because T_L is an average of tokens. Bounds are numbers: no gradient flows through them.
+    Formulas of docs/mathematics/certificates.md: (cert.2) for Gaussian tokens, else the smallest of (cert.4), (cert.6), (cert.8)
+    and (cert.9) that the law allows. Bounds are numbers: no gradient flows through them.
 
     Parameters
     ----------
@@ -113,6 +103,11 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int
         Queries, shape ``(*queries, d)``.
     length
         L >= 1, or several, which then lead the shape of every result.
+
+    Returns
+    -------
+    Certificate
+        With ``bound``, its pieces, ``rho``, the ``reason`` in words, and ``tail(distance)``.
 
     Raises
     ------
@@ -133,28 +128,20 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: int
     lengths, several = validation.lengths("length", length)
     values, z = attention._values(mu, z)
     with torch.no_grad():
-        u = attention.tilts(z)
-        if isinstance(mu, Gaussian):
-            parts = _gaussian(mu, u, values, lengths)
-        else:
-            if mu.batch_shape:
-                raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
-            parts = _general(attention, mu, u, lengths)
-    stacked = [torch.stack(list(column)) for column in zip(*(part[:5] for part in parts), strict=True)]
-    reasons = np.stack([part[5] for part in parts])
-    if not several:
-        stacked, reasons = [column[0] for column in stacked], np.asarray(reasons[0], dtype=object)
-    bound, leading, remainder, theta, rho = stacked
-    return Certificate(
-        outward(bound),
-        leading,
-        remainder,
-        theta,
-        rho,
-        tuple(lengths) if several else lengths[0],
-        reasons.item() if reasons.ndim == 0 else reasons,
-        numerator=leading,
-    )
+        u = attention._tilts(z)
+        parts = _gaussian(mu, u, values, lengths) if isinstance(mu, Gaussian) else _general(attention, mu, u, lengths)
+    found = assemble(parts, lengths, several)
+    return dataclasses.replace(found, numerator=found.leading)
+
+
+def assemble(parts: Sequence[tuple[Any, ...]], lengths: Sequence[float], several: bool) -> Certificate:
+    """Certificate from (bound, leading, remainder, theta, rho, reasons) for each length."""
+    *numbers, reasons = zip(*parts, strict=True)
+    place: Any = slice(None) if several else 0
+    bound, leading, remainder, theta, rho = (torch.stack(list(column))[place] for column in numbers)
+    reason = np.stack(reasons)[place]
+    length = tuple(lengths) if several else lengths[0]
+    return Certificate(outward(bound), leading, remainder, theta, rho, length, reason)
 
 
 def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Any, ...]]:
@@ -166,24 +153,26 @@ def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float])
     one, zero = torch.ones_like(size), torch.zeros_like(size)
     reason = np.full(tuple(size.shape), "closed form for Gaussian tokens", dtype=object)
     return [
-        (gaussian_collision_bound(score_variance, length) * size, rho / length * size, zero, one, rho, reason) for length in lengths
+        (gaussian_collision_bound(score_variance, length) * size, nan_to_inf(rho / length * size), zero, one, rho, reason)
+        for length in lengths
     ]
 
 
 def _general(attention: SoftmaxAttention, mu: Measure, u: Tensor, lengths: Sequence[float]) -> list[tuple[Any, ...]]:
     """Loop over heads (they differ in V), vectorised over the queries of each."""
+    one_law(mu)
     heads = math.prod(attention.heads)
     queries = u.shape[len(attention.U.shape) - 2 : -1]
     tilts = u.expand(*attention.heads, *queries, mu.dim).reshape(heads, -1, mu.dim)
     matrices = attention.V.expand(*attention.heads, *attention.V.shape[-2:]).reshape(heads, *attention.V.shape[-2:])
     per_head = []
     for tilt, V in zip(tilts, matrices, strict=True):
-        ingredients = gather(mu, tilt, V)
-        per_head.append([split.bound(ingredients, mu, tilt, V, one) for one in lengths])
+        moments = TiltedMoments(mu, tilt)
+        parts = Ingredients(moments, V)
+        per_head.append([split.bound(moments, parts, V, one) for one in lengths])
     shape = (*attention.heads, *queries)
     results = []
-    for i in range(len(lengths)):
-        columns = list(zip(*(head[i] for head in per_head), strict=True))
-        numbers = [torch.stack(list(column)).reshape(shape) for column in columns[:5]]
-        results.append((*numbers, np.stack(columns[5]).reshape(shape)))
+    for found in zip(*per_head, strict=True):
+        *numbers, reasons = zip(*found, strict=True)
+        results.append((*(torch.stack(list(column)).reshape(shape) for column in numbers), np.stack(reasons).reshape(shape)))
     return results

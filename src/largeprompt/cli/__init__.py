@@ -1,5 +1,1 @@
 """The command ``largeprompt``: one thin module for each subcommand."""
-
-from largeprompt.cli.app import app
-
-__all__ = ["app"]

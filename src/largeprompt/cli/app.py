@@ -1,7 +1,5 @@
 """The command's root; plotting and the studies are imported when a subcommand needs them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -13,6 +11,7 @@ from largeprompt.cli.report import report
 from largeprompt.cli.reproduce import reproduce
 from largeprompt.cli.run import run
 from largeprompt.cli.runs import runs
+from largeprompt.studies.registry import names
 
 app = typer.Typer(
     name="largeprompt",
@@ -37,8 +36,7 @@ def root(
 
 
 app.command(
-    epilog="Studies: limit, convergence, exponent, phase_diagram, sharpness, trajectory, endpoint, drift, paper, anisotropy, "
-    "shortcontext, nongaussian, discrete, heavytail, softmax_vs_linear, depth, ngram, trained. "
+    epilog=f"Studies: {', '.join(names())}; or one of your own, my.py:STUDY. "
     "Example: largeprompt run endpoint --set dims=2,5 --workers 2"
 )(run)
 app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)

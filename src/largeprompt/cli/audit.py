@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shlex
@@ -12,12 +13,23 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from largeprompt.cli.perform import Fresh, Out, perform, tell, told
+from largeprompt.cli.perform import Fresh, Out, perform, reporting_errors, say
+from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from largeprompt.audit.parts import AuditConfig
+    from largeprompt.runs.study import Study
+
 MOST_ROWS = 150
+COLUMNS = {
+    "σ²": ("score_variance", ".3g"),
+    "reads": ("effective_tokens", ",.0f"),
+    "mean": ("mean_error", ".2f"),
+    "affine": ("affine_error", ".2f"),
+    "law": ("law_share", ".2f"),
+}
 
 
 def audit(
@@ -45,107 +57,81 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Audit a transformer over a text: a table of heads, and a page with maps, regimes and replacement curves."""
-    with told(fresh=fresh):
-        run, errors = _run(
-            model,
-            [str(path) for path in text],
-            {
-                "lengths": _numbers("--lengths", lengths, 2),
-                "layers": _numbers("--layers", layers, 0),
-                "positions": positions,
-                "components": () if components == "none" else _numbers("--components", components, 1),
-                "sinks": sinks,
-                "tolerance": tolerance,
-                "counts": 6 if replace else 0,
-                "device": device,
-                "dtype": dtype,
-            },
-            out,
-            fresh,
-            quiet=as_json,
-        )
-        if errors:
-            raise errors[0]
-        data = run.dataset
-        if as_json:
-            typer.echo(json.dumps(_rows(data), indent=1))
-            return
-        console = Console()
-        _print(console, data, model)
-        for verdict in run.verdicts:
-            tell(console, f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} {verdict.measured}")
-        from largeprompt.report.page import write_report
+    from largeprompt.report.page import write_report
+    from largeprompt.runs.store import Run, default_folder
 
-        page = run.folder / "report.html"
+    with reporting_errors(fresh=fresh):
+        lists = {"lengths": _numbers("--lengths", lengths, 2), "layers": _numbers("--layers", layers, 0)}
+        lists["components"] = () if components == "none" else _numbers("--components", components, 1)
+        numbers = {"positions": positions, "sinks": sinks, "tolerance": tolerance, "counts": 6 if replace else 0}
+        names = {"model": model, "texts": [str(path) for path in text], "device": device, "dtype": dtype}
+        study, config = _checked(names | lists | numbers)
+        run = Run.create(default_folder(out, study, config, False), study, config, quick=False, rerun=_again(config, out))
+        if fresh:
+            run.clear()
+        for error in perform([(study, config, run)], 1, quiet=as_json):
+            raise error
+        rows = _rows(run.dataset)
+        if as_json:
+            typer.echo(json.dumps(rows, indent=1))
+            return
+        console, page = Console(), run.folder / "report.html"
+        console.print(_table(rows[:MOST_ROWS], model))
+        if len(rows) > MOST_ROWS:
+            say(console, f"{len(rows) - MOST_ROWS} more heads are in dataset.nc; --json prints all.")
+        for verdict in run.verdicts:
+            say(console, f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} {verdict.measured}")
         write_report([run], page)
-        tell(console, f"wrote {page}")
+        say(console, f"wrote {page}")
 
 
 def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
-    from largeprompt.errors import InvalidArgumentError
-
-    if not text.strip():
-        return ()
+    """Whole numbers with commas between, in ascending order, each once."""
     try:
-        found = tuple(int(part) for part in text.split(","))
+        found = {int(part) for part in text.split(",")} if text.strip() else set()
     except ValueError:
-        found = (least - 1,)
-    if min(found) < least:
-        raise InvalidArgumentError(
-            name, repr(text), f"integers from {least} on, with commas between", f"Try {name} {least + 2},{least + 6}."
-        )
-    return tuple(sorted(set(found)))
+        found = {least - 1}
+    if min(found, default=least) < least:
+        allowed = f"integers from {least} on, with commas between"
+        raise InvalidArgumentError(name, repr(text), allowed, f"Try {name} {least + 2},{least + 6}.")
+    return tuple(sorted(found))
 
 
-def _run(model: str, texts: list[str], settings: dict[str, Any], out: Path, fresh: bool, *, quiet: bool) -> tuple[Any, list[Any]]:
-    """Check what was typed while no weight is loaded yet, then compute what is missing."""
-    import dataclasses
-
+def _checked(values: dict[str, Any]) -> tuple[Study, AuditConfig]:
+    """The study and its config, after all checks that can be made before the weights are loaded."""
     import torch
 
-    from largeprompt.audit.adapters.load import load_config, most_tokens, read_texts
-    from largeprompt.audit.study import STUDY, AuditConfig, fingerprint
-    from largeprompt.errors import InvalidArgumentError
-    from largeprompt.runs.store import Run, default_folder
+    from largeprompt.audit.adapters.load import fingerprint, load_config, most_tokens, read_texts
+    from largeprompt.runs.find import find_study
+    from largeprompt.runs.settings import config_of
 
-    config = load_config(model)
-    inner = config.get_text_config() if hasattr(config, "get_text_config") else config
-    count = int(getattr(inner, "num_hidden_layers", 0))
-    if settings["layers"] and max(settings["layers"]) >= count:
-        raise InvalidArgumentError("--layers", str(max(settings["layers"])), f"0 to {count - 1}: the model has {count} layers")
-    kinds = ("float32", "float64", "bfloat16", "float16")
-    if settings["dtype"] not in kinds:
-        raise InvalidArgumentError("--dtype", settings["dtype"], ", ".join(kinds))
+    study = find_study("largeprompt.audit.study:STUDY")
+    config: AuditConfig = config_of(study, values)
+    described = load_config(config.model)
+    count = int(getattr(described.get_text_config(), "num_hidden_layers", 0))
+    if config.layers and config.layers[-1] >= count:
+        raise InvalidArgumentError("--layers", str(config.layers[-1]), f"0 to {count - 1}: the model has {count} layers")
     try:
-        torch.ones(1, device=settings["device"]).item()
+        torch.ones(1, device=config.device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise InvalidArgumentError("--device", settings["device"], "a device that PyTorch finds here, such as cpu") from None
-    longest = max(settings["lengths"]) if settings["lengths"] else None
-    tokens = read_texts(model, [Path(text) for text in texts], longest, allowed=most_tokens(config))
-    shortest = int(tokens["attention_mask"].sum(1).min()) if "attention_mask" in tokens else tokens["input_ids"].shape[1]
+        raise InvalidArgumentError("--device", config.device, "a device that PyTorch finds here, such as cpu") from None
+    longest = config.lengths[-1] if config.lengths else None
+    tokens = read_texts(config.model, config.texts, longest, allowed=most_tokens(described))
+    shortest = int(tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1).min())
     if longest is not None and shortest < longest:
-        given = f"{longest}, and {'the shortest' if len(texts) > 1 else 'the'} text has {shortest} tokens"
+        given = f"{longest}, and {'the shortest' if len(config.texts) > 1 else 'the'} text has {shortest} tokens"
         raise InvalidArgumentError("--lengths", given, "lengths up to that of every text", "Give a longer text.")
-    chosen = AuditConfig(model=model, texts=tuple(texts), contents=fingerprint(model, tuple(texts)), **settings)
-    study = dataclasses.replace(STUDY, title=f"{STUDY.title}: {_short(model)}")
-    run = Run.create(default_folder(out, study, chosen, False), study, chosen, quick=False, rerun=_again(chosen, out))
-    if fresh:
-        run.clear()
-    return run, perform([(study, chosen, run)], 1, quiet=quiet)
+    study = dataclasses.replace(study, title=f"{study.title}: {_short(config.model)}")
+    return study, dataclasses.replace(config, contents=fingerprint(config.model, config.texts))
 
 
-def _again(config: Any, out: Path) -> str:
+def _again(config: AuditConfig, out: Path) -> str:
     """The command that makes the run once more."""
-    words = ["largeprompt", "audit", config.model]
-    for text in config.texts:
-        words += ["--text", text]
-    for name in ("lengths", "layers", "components"):
-        values = getattr(config, name)
-        if values != getattr(type(config), name):
-            words += [f"--{name}", ",".join(map(str, values)) or "none"]
-    for name in ("positions", "sinks", "tolerance", "device", "dtype"):
-        if getattr(config, name) != getattr(type(config), name):
-            words += [f"--{name}", f"{getattr(config, name)}"]
+    words = ["largeprompt", "audit", config.model, *(word for text in config.texts for word in ("--text", text))]
+    for name in ("lengths", "layers", "components", "positions", "sinks", "tolerance", "device", "dtype"):
+        value = getattr(config, name)
+        if value != getattr(type(config)(), name):
+            words += [f"--{name}", (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)]
     words += [] if config.counts else ["--no-replace"]
     return shlex.join([*words, *(["--out", str(out)] if out != Path("runs") else [])])
 
@@ -156,52 +142,30 @@ def _short(model: str) -> str:
 
 
 def _rows(data: xr.Dataset) -> list[dict[str, Any]]:
-    """One dictionary for each head, at the longest length; None for what is not known or not finite."""
-    from largeprompt.audit.findings import FINDINGS
+    """One dictionary for each head, at the longest length; None for what is not known or not finite, as JSON has no NaN."""
+    from largeprompt.audit.kinds import FINDINGS, longest
 
-    last = data.isel(length=-1) if "length" in data.dims else data
+    last = longest(data)
+    columns = [str(name) for name in last if str(name).startswith("head_")]
     rows = []
-    for layer in last.layer.values:
-        for head in last["head"].values:
-            at = last.sel(layer=layer, head=head)
-            row: dict[str, Any] = {"layer": int(layer), "head": int(head)}
-            code = int(at.head_finding)
-            row["finding"] = FINDINGS[code] if code >= 0 else "unknown"
-            numbers = {
-                str(name).removeprefix("head_"): float(at[name])
-                for name in at
-                if str(name).startswith("head_") and name != "head_finding"
-            }
-            rows.append(row | {name: value if math.isfinite(value) else None for name, value in numbers.items()})  # JSON has no NaN
+    for (layer, head), row in last[columns].to_dataframe(["layer", "head"])[columns].iterrows():
+        code = int(row.pop("head_finding"))
+        found = {"layer": int(layer), "head": int(head), "finding": FINDINGS[code] if code >= 0 else "unknown"}
+        rows.append(found | {name.removeprefix("head_"): x if math.isfinite(x) else None for name, x in row.items()})
     return rows
 
 
-def _print(console: Console, data: xr.Dataset, model: str) -> None:
-    rows = _rows(data)
-    table = Table(
-        title=f"Heads of {_short(model)}", caption="errors relative to the head's output; law: share that length alone explains"
-    )
-    for name in ("head", "σ²", "reads", "mean", "affine", "law", "needs L"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for row in rows[:MOST_ROWS]:
-        verdict = row["finding"].removeprefix("needs a ")
-        clusters = f" ({row['clusters']:.0f})" if verdict == "few clusters" else ""
-        needed = row["needed_length"]
+def _table(rows: list[dict[str, Any]], model: str) -> Table:
+    caption = "errors relative to the head's output; law: share that length alone explains"
+    table = Table(title=f"Heads of {_short(model)}", caption=caption)
+    for name in ("head", *COLUMNS, "needs L", "verdict"):
+        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    for row in rows:
+        verdict, needed = row["finding"].removeprefix("needs a "), row["needed_length"]
         table.add_row(
             f"{row['layer']}.{row['head']}",
-            _number(row["score_variance"], ".3g"),
-            _number(row["effective_tokens"], ",.0f"),
-            _number(row["mean_error"], ".2f"),
-            _number(row["affine_error"], ".2f"),
-            _number(row["law_share"], ".2f"),
+            *("-" if row[name] is None else format(row[name], form) for name, form in COLUMNS.values()),
             f"{needed:,.0f}" if needed is not None and needed <= 1e6 else "> 10^6",
-            verdict + clusters,
+            verdict + (f" ({row['clusters']:.0f})" if verdict == "few clusters" else ""),
         )
-    console.print(table)
-    if len(rows) > MOST_ROWS:
-        tell(console, f"{len(rows) - MOST_ROWS} more heads are in dataset.nc; --json prints all.")
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    return table

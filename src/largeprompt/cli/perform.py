@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from largeprompt.runs.execute import Job
-    from largeprompt.runs.store import Run, RunError
-    from largeprompt.runs.study import Study, Verdict
+    from largeprompt.runs.files import RunError
+    from largeprompt.runs.judging import Verdict
+    from largeprompt.runs.store import Run
+    from largeprompt.runs.study import Study
 
 Quick = Annotated[bool, typer.Option("--quick", help="Smaller settings: seconds instead of minutes.")]
 Workers = Annotated[
@@ -41,66 +42,53 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
 
 
 def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, quiet: bool = False) -> list[RunError]:
-    """Compute what these runs lack in one pool of processes, tell of each run as it ends, and return what went wrong."""
+    """Compute what these runs lack in one pool of processes, report each run as it ends, and return what went wrong."""
     from largeprompt.runs.execute import Finished, Job, execute_all, worker_pool
-    from largeprompt.studies.registry import compute_cell
 
     console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
         if run.intact:
-            tell(console, f"{run.study}: already complete in {run.folder}: {tally(run.verdicts)}. To compute it again: --fresh")
+            say(console, f"{run.study}: already complete in {run.folder}: {tally(run.verdicts)}. To compute it again: --fresh")
             continue
         jobs.append(Job(run, study, config, run.missing()))
         stored = len(run.cells) - len(jobs[-1].missing)
         if stored:
-            tell(console, f"{run.study}: {stored} of {len(run.cells)} cells are stored already in {run.folder}")
+            say(console, f"{run.study}: {stored} of {len(run.cells)} cells are stored already in {run.folder}")
     if not jobs:
         return []
     count = workers or min(os.cpu_count() or 1, 8)
     errors = []
     with _bar(console, jobs) as (bar, task), worker_pool(count) as pool:
-        for event in execute_all(jobs, compute_cell, pool, draw=draw, workers=count):
+        for event in execute_all(jobs, pool, workers=count):
             if not isinstance(event, Finished):
                 bar.update(task, advance=1, description=f"{event.job.study.name}: {event.cell}")
             elif event.error is None:
-                _tell_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
+                _say_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
             else:
                 errors.append(event.error)
     return errors
 
 
-def draw(run: Run, data: xr.Dataset) -> None:
-    """Figures of the run's study and their captions, into its folder."""
-    from largeprompt.report.catalogue import figures
-    from largeprompt.runs.style import save
-
-    drawn = figures(run.study, data)
-    for each in drawn:
-        save(each.draw(data), run.folder / "figures", each.name)
-    run.write_captions({each.name: each.caption for each in drawn})
-
-
 @contextlib.contextmanager
-def told(*, fresh: bool = False) -> Iterator[None]:
+def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
     """Turn errors into one sentence and an exit code: 2 for what was typed, 1 for what went wrong, 130 for Ctrl-C."""
-    from largeprompt.errors import InvalidArgumentError, LargePromptError
-    from largeprompt.runs.store import RunError
-
     try:
         yield
-    except InvalidArgumentError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except RunError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(1) from None
-    except LargePromptError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
     except KeyboardInterrupt:
+        with contextlib.suppress(ValueError):  # not the main thread
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends here: a second Ctrl-C finds nothing to interrupt
         again = "The same command without --fresh" if fresh else "The same command"
         typer.echo(f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True)
         raise typer.Exit(130) from None
+    except ValueError as error:
+        from largeprompt.errors import LargePromptError
+
+        if not isinstance(error, LargePromptError):
+            raise
+        from largeprompt.runs.files import RunError
+
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(1 if isinstance(error, RunError) else 2) from None
 
 
 def tally(verdicts: Sequence[Verdict]) -> str:
@@ -109,17 +97,17 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()) or "no verdict"
 
 
-def tell(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
     """One plain line, above the bar where there is one."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _tell_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
+def _say_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
     """Where the run was written and what it found; for a person who asked for one study, the numbers too."""
-    tell(console, f"{run.study}: wrote {run.folder}: {tally(verdicts)}")
+    say(console, f"{run.study}: wrote {run.folder}: {tally(verdicts)}")
     if in_full and console.is_terminal:
         for each in verdicts:
-            tell(console, f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. {each.asked} {each.measured}")
+            say(console, f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. {each.asked} {each.measured}")
 
 
 @contextlib.contextmanager

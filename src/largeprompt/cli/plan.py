@@ -31,7 +31,7 @@ def plan(
     relative: Annotated[bool, typer.Option("--relative", help="Take the tolerance relative to the size of the output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Tell how long a prompt of Gaussian tokens must be for softmax attention to be within a tolerance of its limit.
+    """Say how long a prompt of Gaussian tokens must be for softmax attention to be within a tolerance of its limit.
 
     The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score variance.
     """
@@ -50,14 +50,9 @@ def plan(
     for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", "error there"):
         table.add_column(column, justify="left" if column == "regime" else "right")
     for row in rows:
-        table.add_row(
-            f"{row['tolerance']:g}" + (" (relative)" if relative else ""),
-            _count(row["length"], "> 10^15"),
-            _count(row["certified_length"], "> 10^15"),
-            row["regime"] or "-",
-            _count(row["effective_tokens"], "-"),
-            f"{row['rmse']:.4g}",
-        )
+        asked = f"{row['tolerance']:g}" + (" (relative)" if relative else "")
+        needed, proved = (_count(row[name], "> 10^15") for name in ("length", "certified_length"))
+        table.add_row(asked, needed, proved, row["regime"] or "-", _count(row["effective_tokens"], "-"), f"{row['rmse']:.4g}")
     Console().print(table)
     for row in rows:
         if row["length"] is None:
@@ -65,9 +60,7 @@ def plan(
 
 
 def _count(value: float | None, missing: str) -> str:
-    if value is None:
-        return missing
-    return f"{value:,.0f}" if value < 1e9 else f"{value:.4g}"
+    return missing if value is None else f"{value:,.0f}" if value < 1e9 else f"{value:.4g}"
 
 
 def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
@@ -77,8 +70,8 @@ def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
     from largeprompt.errors import InvalidArgumentError
 
     if (dim is None) == (path is None):
-        given = "both" if path else "neither"
-        raise InvalidArgumentError("--dim and --covariance", given, "exactly one of them", "Try --dim 16.")
+        given, remedy = ("both", "Leave one of them out.") if path else ("neither", "Try --dim 16.")
+        raise InvalidArgumentError("--dim and --covariance", given, "exactly one of them", remedy)
     if path is None:
         if dim is None or dim < 1:
             raise InvalidArgumentError("--dim", str(dim), "an integer of at least 1")
@@ -88,7 +81,7 @@ def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
             matrix = np.load(path, allow_pickle=False)
         else:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # an empty file is told below
+                warnings.simplefilter("ignore")  # an empty file is refused below
                 matrix = np.loadtxt(path.read_text().replace(",", " ").splitlines(), ndmin=2)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or matrix.dtype.kind not in "biuf":
             raise ValueError(f"{matrix.dtype} of shape {matrix.shape}")
@@ -116,10 +109,11 @@ def _row(score_variance: float, tolerance: float, matrix: NDArray[np.float64], d
     attention = SoftmaxAttention(eye, eye)
     exact = prompt_length(attention, mu, query, tolerance, relative=relative)
     proved = prompt_length(attention, mu, query, tolerance, "certified", relative=relative)
+    length, certified = (None if math.isinf(found.length) else int(found) for found in (exact, proved))
     return {
         "tolerance": tolerance,
-        "length": None if math.isinf(exact.length) else int(exact),
-        "certified_length": None if math.isinf(proved.length) else int(proved),
+        "length": length,
+        "certified_length": certified,
         "regime": exact.regime,
         "effective_tokens": exact.effective_tokens,
         "rmse": exact.rmse,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from largeprompt.cli.perform import told
+from largeprompt.cli.perform import reporting_errors
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
@@ -24,7 +24,7 @@ def report(
     """Write one self-contained HTML page: a verdict for each claim, then question, method, figures and settings of each run."""
     from largeprompt.report.page import write_report
 
-    with told():
+    with reporting_errors():
         found = {run.folder.resolve(): run for path in runs for run in _runs(path)}
         target = next(iter(found)).parent / "report.html" if out is None else out
         try:
@@ -37,10 +37,11 @@ def report(
 
 
 def _runs(path: Path) -> list[Run]:
-    """The run in this folder, or those below it in the order of the registry; what cannot be read is told and left out."""
+    """The run in this folder, or those below it in the order of the registry; what cannot be read is reported and left out."""
     from largeprompt.errors import InvalidArgumentError
-    from largeprompt.runs.store import Run, RunError, run_folders
-    from largeprompt.studies.registry import NAMES
+    from largeprompt.runs.files import RunError
+    from largeprompt.runs.store import Run, run_folders
+    from largeprompt.studies.registry import names
 
     remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
     if not path.is_dir():
@@ -56,4 +57,5 @@ def _runs(path: Path) -> list[Run]:
             typer.echo(f"left out: {error}", err=True)
     if not below:
         raise InvalidArgumentError("RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy)
-    return sorted(below, key=lambda run: NAMES.index(run.study) if run.study in NAMES else len(NAMES))
+    order = names()
+    return sorted(below, key=lambda run: order.index(run.study) if run.study in order else len(order))

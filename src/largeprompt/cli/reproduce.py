@@ -1,12 +1,10 @@
 """``largeprompt reproduce``: every study, then one report about all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import typer
 
-from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare, told
+from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare, reporting_errors
 
 
 def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("runs"), fresh: Fresh = False) -> None:
@@ -14,13 +12,13 @@ def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("ru
 
     What is stored already is not computed again, so a command that was stopped goes on where it was.
     """
-    from largeprompt.report.page import write_report
-    from largeprompt.runs.store import RunError, StorageError
-    from largeprompt.studies import registry
+    with reporting_errors(fresh=fresh):
+        from largeprompt.report.page import write_report
+        from largeprompt.runs.files import RunError, StorageError
+        from largeprompt.studies import registry
 
-    with told(fresh=fresh):
         wanted, errors = [], []
-        for name in registry.NAMES:
+        for name in registry.OURS:
             try:
                 chosen = registry.study(name)
                 config = chosen.quick if quick else chosen.config()

@@ -1,20 +1,18 @@
 """``largeprompt run``: one study, with settings of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare, told
+from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare, reporting_errors
 
 
 def _names(incomplete: str) -> list[str]:
     """Studies for the shell to complete."""
-    from largeprompt.studies.registry import NAMES
+    from largeprompt.studies.registry import names
 
-    return [name for name in NAMES if name.startswith(incomplete)]
+    return [name for name in names() if name.startswith(incomplete)]
 
 
 def run(
@@ -35,10 +33,10 @@ def run(
 
     A run that was stopped goes on where it was. Other settings are another run, in another folder.
     """
-    from largeprompt.runs.settings import configured
-    from largeprompt.studies.registry import study
+    with reporting_errors(fresh=fresh):
+        from largeprompt.runs.settings import configured
+        from largeprompt.studies.registry import study
 
-    with told(fresh=fresh):
         chosen = study(name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
         for error in perform([(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], workers):

@@ -20,11 +20,11 @@ COLUMNS = ("run", "study", "state", "cells", "finished", "seconds", "verdicts")
 
 
 def runs(
-    out: Out = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    out: Out = Path("runs"), as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
 ) -> None:
     """List the runs in a folder: state, cells done, when finished, seconds, verdicts."""
-    from largeprompt.runs.store import Run, RunError, run_folders
+    from largeprompt.runs.files import RunError
+    from largeprompt.runs.store import Run, run_folders
 
     found = []
     for folder in run_folders(out):

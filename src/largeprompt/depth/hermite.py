@@ -1,7 +1,5 @@
 """Polynomials in several variables by their coefficients on Hermite polynomials, orthonormal under N(0, I)."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -21,10 +19,8 @@ class HermiteBasis:
     @functools.cached_property
     def indices(self) -> Tensor:
         """Multi-indices α, shape (size, dim)."""
-        rows = []
-        for n in range(self.degree + 1):
-            for places in itertools.combinations_with_replacement(range(self.dim), n):
-                rows.append([places.count(i) for i in range(self.dim)])
+        choices = (itertools.combinations_with_replacement(range(self.dim), n) for n in range(self.degree + 1))
+        rows = [[places.count(i) for i in range(self.dim)] for places in itertools.chain.from_iterable(choices)]
         return torch.tensor(rows, dtype=torch.long)
 
     @property

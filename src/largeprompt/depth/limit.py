@@ -1,8 +1,7 @@
 """An infinite Gaussian prompt through residual self-attention: a recursion on mean and covariance."""
 
-from __future__ import annotations
-
 import dataclasses
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -88,11 +87,8 @@ class DeepLimit:
 def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     """Follow an infinite prompt of Gaussian tokens through the layers of a residual stack.
 
-    Without normalisation Gaussian tokens stay Gaussian, exactly: attention is affine on them, and so is each layer,
-
-        z -> M z + Vm,   m' = m + V(m + ΓUm),   Γ' = MΓM^T,   M = I + VΓU.
-
-    With a normalisation n(z) = √d z/‖z‖ they do not, and what follows is a closure: attention reads the exact mean and
+    Without normalisation Gaussian tokens stay Gaussian, exactly: z -> Mz + Vm, M = I + VΓU, formula (depth.1) of
+    docs/mathematics/depth.md. With n(z) = √d z/‖z‖ they do not, and what follows is a closure: attention reads the exact mean and
     covariance of n(z) for Gaussian z as if n(z) were Gaussian, z -> z + V(m̂ + Γ̂U n(z)). 'pre': the next law is the Gaussian
     with the moments of this image. 'sphere': tokens are n(g), g ~ N(μ, Σ) scaled to E‖g‖² = d, and the next g is Mg + Vm̂
     (for mean 0 this is the image itself, since n(M n(g)) = n(Mg)).
@@ -107,7 +103,7 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     Examples
     --------
     >>> eye = torch.eye(1, dtype=torch.float64).expand(4, 1, 1)
-    >>> limit = lp.deep_limit(lp.ResidualStack(0.5 * eye, 0.25 * eye), lp.Gaussian([0.0], [[1.0]]))
+    >>> limit = lp.depth.deep_limit(lp.depth.ResidualStack(0.5 * eye, 0.25 * eye), lp.Gaussian([0.0], [[1.0]]))
     >>> limit
     DeepLimit(exact, layers=4 of 4, score variance 0.25 to 1.56)
     >>> limit.covariance[:, 0, 0]
@@ -127,10 +123,15 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
 
 
 def _scores(U: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Query-averaged score variance tr U^TΓU(Γ + mm^T), and H²."""
+    """Query-averaged score variance tr U^TΓU(Γ + mm^T), and H²: formula (depth.2)."""
     root = square_root(covariance)
     average = (U.mT @ covariance @ U * (covariance + torch.outer(mean, mean))).sum()
     return average, torch.linalg.matrix_norm(root.mT @ U @ root, 2).square()
+
+
+def _stacked(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    first, second = (torch.stack(each) for each in zip(*pairs, strict=True))
+    return first, second
 
 
 def _affine(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
@@ -149,10 +150,8 @@ def _affine(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         maps.append((step @ matrix, step @ offset + shift))
         image = step @ covariance @ step.mT
         states.append((step @ mean + shift, (image + image.mT) / 2))
-    means, covariances = (torch.stack(each) for each in zip(*states, strict=True))
-    matrices, offsets = (torch.stack(each) for each in zip(*maps, strict=True))
-    variances, squares = (torch.stack(each) for each in zip(*scores, strict=True))
-    return DeepLimit(stack, means, covariances, means[:-1], covariances[:-1], matrices, offsets, variances, squares, exact=True)
+    (means, covariances), found, mapped = _stacked(states), _stacked(scores), _stacked(maps)
+    return DeepLimit(stack, means, covariances, means[:-1], covariances[:-1], *mapped, *found, exact=True)
 
 
 def _closed(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
@@ -176,10 +175,7 @@ def _closed(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         law = Gaussian(mean, (covariance + covariance.mT) / 2)
     last = normalised_moments(_rescaled(law)) if sphere else law
     states.append((last.mean, last.covariance))
-    means, covariances = (torch.stack(each) for each in zip(*states, strict=True))
-    read_means, read_covariances = (torch.stack(each) for each in zip(*reads, strict=True))
-    variances, squares = (torch.stack(each) for each in zip(*scores, strict=True))
-    return DeepLimit(stack, means, covariances, read_means, read_covariances, None, None, variances, squares, exact=False)
+    return DeepLimit(stack, *_stacked(states), *_stacked(reads), None, None, *_stacked(scores), exact=False)
 
 
 def _rescaled(law: Gaussian) -> Gaussian:

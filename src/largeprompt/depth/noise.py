@@ -1,15 +1,7 @@
 """Finite prompts in depth: the noise of L tokens, propagated through residual self-attention to first order in 1/L.
 
-Tokens on entry are m_0 + S_0 ξ_l, ξ_l standard normal; in the limit they are m_k + S_k ξ_l after k layers. The query ξ has the tilt
-u = U(m + Sξ), in coordinates of the tokens a = S^T u, and weights ω = e^{a·η - |a|²/2}. Write z_l = m + S ξ_l + δ(ξ_l). To
-first order
-
-    δ' = Mδ + V(F + R[δ]),   F(ξ) = (1/L) Σ_l ω(ξ_l) S(ξ_l - a),   R[δ](ξ) = E ω(η) [I + S(η - a)u^T] δ(η):
-
-a token is moved by its own Jacobian, by the fluctuation of the tokens that it reads, and by their displacement. Since
-ω = Σ_γ a^γ h_γ/√γ!, the empirical Hermite moments ε_γ = (1/L) Σ_l h_γ(ξ_l) drive it; these are uncorrelated with variance 1/L. With
-f̃(a) = E f(a + g), R[δ](ξ) = δ̃(a) + S ∇_a(u·δ̃)(a): the degree of a polynomial does not grow. So ε_γ drives a polynomial of degree
-|γ| - 1 through all layers, and the linear response is solved exactly, mode by mode.
+δ' = Mδ + V(F + R[δ]), formulas (depth.4) to (depth.8) of docs/mathematics/depth.md: each Hermite moment ε_γ of the tokens ξ on
+entry drives a polynomial displacement δ of degree |γ| - 1 through all layers, mode by mode.
 """
 
 from __future__ import annotations
@@ -128,8 +120,9 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     Examples
     --------
     >>> eye = torch.eye(2, dtype=torch.float64)
-    >>> limit = lp.deep_limit(lp.ResidualStack(0.3 * eye.expand(6, 2, 2), 0.2 * eye.expand(6, 2, 2)), lp.Gaussian([0.0, 0.0], eye))
-    >>> noise = lp.deep_noise(limit)
+    >>> stack = lp.depth.ResidualStack(0.3 * eye.expand(6, 2, 2), 0.2 * eye.expand(6, 2, 2))
+    >>> limit = lp.depth.deep_limit(stack, lp.Gaussian([0.0, 0.0], eye))
+    >>> noise = lp.depth.deep_noise(limit)
     >>> noise
     DeepNoise(layers=6 of 6, degree=4)
     >>> [f"{math.sqrt(float(noise.token[k]) / 1000):.4f}" for k in (1, 6)]  # root mean squared displacement at L = 1000
@@ -138,9 +131,8 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     if not isinstance(limit, DeepLimit):
         raise InvalidArgumentError("limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu).")
     if limit.matrix is None:
-        raise InvalidArgumentError(
-            "limit", repr(limit), "a stack without normalisation", "With one, run tokens through stack.states."
-        )
+        remedy = "With one, run tokens through stack.states."
+        raise InvalidArgumentError("limit", repr(limit), "a stack without normalisation", remedy)
     degree = validation.integer("degree", degree)
     beyond = torch.nonzero((limit.h_squared >= LARGEST_H_SQUARED) | (limit.score_variance >= LARGEST_SCORE_VARIANCE))
     layers = int(beyond[0]) if len(beyond) else limit.layers
@@ -162,7 +154,8 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     tail = (total - squares).clamp_min(0.0)
     step_tail = (steps - unfed.diff(dim=0).square().sum((1, 2, 3))).clamp_min(0.0)
     roots = limit.matrix[: layers + 1] @ square_root(limit.covariance[0])
-    mean_response = _mean_response(coefficients, roots)
+    mean_response = coefficients[:, 0].clone()  # δm = Sξ̄ + E δ, the mean of a polynomial being its first coefficient
+    mean_response[:, :, : basis.dim] += roots
     covariance_response = _covariance_response(coefficients, roots, modes)
     return DeepNoise(
         limit=limit,
@@ -183,14 +176,14 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
 def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "frozen"] = "heavy") -> int | None:
     """First layer, counted from 1, that a prompt of this length reads in the 'heavy' regime or beyond; None if none.
 
-    By the query-averaged score variance σ_k² of the recursion alone, L <= e^{2σ_k²}; ``reaches='frozen'`` asks for
-    L <= e^{σ_k²/2}. Between the two the closure is expected to break. A recursion that runs away counts as frozen where it does.
+    By the query-averaged score variance of the recursion alone, formula (depth.9) of docs/mathematics/depth.md. Between 'heavy' and
+    'frozen' the closure is expected to break. A recursion that runs away counts as frozen where it does.
 
     Examples
     --------
     >>> eye = torch.eye(1, dtype=torch.float64).expand(8, 1, 1)
-    >>> limit = lp.deep_limit(lp.ResidualStack(0.5 * eye, 0.5 * eye), lp.Gaussian([0.0], [[1.0]]))
-    >>> [lp.breaking_layer(limit, length) for length in (10, 1000, 10**6)]
+    >>> limit = lp.depth.deep_limit(lp.depth.ResidualStack(0.5 * eye, 0.5 * eye), lp.Gaussian([0.0], [[1.0]]))
+    >>> [lp.depth.breaking_layer(limit, length) for length in (10, 1000, 10**6)]
     [3, 4, 4]
     """
     if reaches not in ("heavy", "frozen"):
@@ -228,7 +221,7 @@ class _Layer:
         return torch.einsum("ij,pjg->pig", self.jacobian, field) + torch.einsum("ij,pjg->pig", self.V, noise)
 
     def source(self, smoothed: Tensor, basis: HermiteBasis, modes: HermiteBasis) -> Tensor:
-        """F by mode: S ∇_a a^γ/√γ!."""
+        """F by mode: S ∇_a a^γ/√γ!, formula (depth.5)."""
         _, down, _, lowered = modes._neighbours
         found = smoothed.new_zeros(basis.size, basis.dim, modes.size - 1)
         padded = torch.cat([smoothed, smoothed.new_zeros(basis.size, modes.size + 1 - basis.size)], 1)
@@ -238,7 +231,7 @@ class _Layer:
         return found
 
     def feedback(self, field: Tensor, smoothed: Tensor, basis: HermiteBasis) -> Tensor:
-        """R[δ] = δ̃(a) + S ∇_a(u·δ̃)(a)."""
+        """R[δ] = δ̃(a) + S ∇_a(u·δ̃)(a), formula (depth.6)."""
         found = torch.einsum("pq,qcg->pcg", smoothed, field)
         gradients = torch.stack([basis.derivative(i, field) for i in range(basis.dim)], 1)  # (p, i, c, g)
         moved = torch.einsum("pq,qicg->picg", smoothed, torch.einsum("ki,picg->pkcg", self.root, gradients))
@@ -249,10 +242,7 @@ class _Layer:
 
 
 def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, Tensor, Tensor]:
-    """L E‖δ‖² without feedback, all degrees, in closed form; of tokens, of steps, and of tokens with independent layers.
-
-    Layers i and j read the same tokens: E_η ω_i ω_j (η - a_i)(η - a_j)^T = e^{a_i·a_j}(I + a_j a_i^T), averaged over the query.
-    """
+    """L E‖δ‖² without feedback, all degrees, by (depth.8); of tokens, of steps, and of tokens with independent layers."""
     eye = torch.eye(limit.stack.dim).to(limit.mean)
     zero = limit.mean.new_zeros(())
     if not states:
@@ -282,13 +272,6 @@ def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, T
         independent.append(size(moved, alone))
         maps = moved
     return torch.stack(total), torch.stack(steps), torch.stack(independent)
-
-
-def _mean_response(coefficients: Tensor, roots: Tensor) -> Tensor:
-    """δm = Sξ̄ + E δ, the mean of a polynomial being its first coefficient."""
-    response = coefficients[:, 0].clone()  # (layer, c, mode)
-    response[:, :, : roots.shape[-1]] += roots
-    return response
 
 
 def _covariance_response(coefficients: Tensor, roots: Tensor, modes: HermiteBasis) -> Tensor:

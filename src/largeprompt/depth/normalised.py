@@ -1,7 +1,5 @@
 """Moments of Gaussian tokens put on the sphere: what RMSNorm leaves of mean and covariance."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np
@@ -24,11 +22,7 @@ class NormalisedMoments:
 
 
 def normalised_moments(mu: Gaussian) -> NormalisedMoments:
-    """Mean and covariance of n(z) = √d z/‖z‖ and Cov(z, n(z)), z ~ N(m, Γ), by one-dimensional quadrature.
-
-    With ‖z‖^{-2a} = ∫ t^{a-1} e^{-t‖z‖²} dt/Γ(a), and E[· e^{-t‖z‖²}] a Gaussian integral for every t: in the eigenbasis of Γ,
-    c_i = 1/(1 + 2tλ_i), it has mass Π c_i^{1/2} e^{-t Σ m_i² c_i}, mean c_i m_i and variance c_i λ_i.
-    """
+    """Mean and covariance of n(z) = √d z/‖z‖ and Cov(z, n(z)), z ~ N(m, Γ): formula (depth.3) of docs/mathematics/depth.md."""
     values, vectors = torch.linalg.eigh(mu.covariance)
     lam, m = values.clamp_min(0.0).detach().numpy(), (vectors.mT @ mu.mean).detach().numpy()
     scale = float(lam.sum() + m @ m)  # E‖z‖²
@@ -52,7 +46,5 @@ def normalised_moments(mu: Gaussian) -> NormalisedMoments:
         return turned
 
     return NormalisedMoments(
-        vectors @ torch.from_numpy(mean).to(vectors),
-        back(square - np.outer(mean, mean)),
-        back(cross - np.outer(m, mean)),
+        vectors @ torch.from_numpy(mean).to(vectors), back(square - np.outer(mean, mean)), back(cross - np.outer(m, mean))
     )

@@ -1,7 +1,5 @@
 """Residual self-attention in depth: every token is query and token, and moves by what it reads."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from typing import Literal, get_args
@@ -38,7 +36,7 @@ class ResidualStack:
     Examples
     --------
     >>> eye = torch.eye(2, dtype=torch.float64).expand(3, 2, 2)
-    >>> stack = lp.ResidualStack(0.5 * eye, 0.1 * eye)
+    >>> stack = lp.depth.ResidualStack(0.5 * eye, 0.1 * eye)
     >>> stack
     ResidualStack(layers=3, dim=2, normalisation='none')
     >>> tokens = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)
@@ -53,19 +51,12 @@ class ResidualStack:
     def __post_init__(self) -> None:
         U = validation.tensor("U", self.U)
         if U.dim() != 3 or U.shape[0] < 1 or U.shape[1] != U.shape[2]:
-            raise InvalidArgumentError(
-                "U",
-                f"shape {validation.shape_text(U.shape)}",
-                "shape (layers, d, d), at least one layer",
-                "Repeat shared weights: U.expand(layers, d, d).",
-            )
+            given, remedy = f"shape {validation.shape_text(U.shape)}", "Repeat shared weights: U.expand(layers, d, d)."
+            raise InvalidArgumentError("U", given, "shape (layers, d, d), at least one layer", remedy)
         V = validation.tensor("V", self.V, like=U)
         if V.shape != U.shape:
-            raise InvalidArgumentError(
-                "V",
-                f"shape {validation.shape_text(V.shape)}",
-                f"shape {validation.shape_text(U.shape)}, as U: what a token reads is added to it",
-            )
+            given, wanted = validation.shape_text(V.shape), validation.shape_text(U.shape)
+            raise InvalidArgumentError("V", f"shape {given}", f"shape {wanted}, as U: what a token reads is added to it")
         if self.normalisation not in get_args(Normalisation):
             raise InvalidArgumentError("normalisation", repr(self.normalisation), "'none', 'pre' or 'sphere'")
         object.__setattr__(self, "U", U)

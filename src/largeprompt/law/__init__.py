@@ -1,30 +1,47 @@
-"""The exact law of attention over a finite prompt, for Gaussian tokens and Gaussian mixtures."""
+"""What attention over a finite prompt is, exactly, at a cost that does not depend on its length.
 
-from largeprompt.law.atomic import atomic_errors, read_out_moments, scalar_error_moments
+The door is :func:`finite_prompt`: the law of the output over L independent tokens. Behind it, and for other questions:
+
+- moments of softmax weights over Gaussian scores: :func:`weight_moment`, :func:`weight_moments`, and :func:`collision_moments` for
+  Y = Σ w² and Σ w³; with one token whose score is shifted: :func:`planted_moments`; of two heads over the same tokens:
+  :func:`two_head_moments`, :func:`two_head_overlap`;
+- tokens with finitely many values: :func:`discrete_prompt_errors`, :func:`discrete_error_moments`, and :func:`feature_moments` for
+  any features of them;
+- scalar tokens with heavy tails: :func:`scalar_prompt`;
+- dependent tokens: :func:`effective_length` (Gaussian, first order), :func:`chain_error`, :func:`chain_expansion` (Markov chains);
+- :func:`regime`, whether many tokens are read or few.
+
+All integrals over independent tokens are those of :mod:`largeprompt.law.quadrature`.
+"""
+
+from largeprompt.law.atomic import discrete_error_moments, discrete_prompt_errors, feature_moments
 from largeprompt.law.chain import ChainExpansion, chain_error, chain_expansion
 from largeprompt.law.dependent import effective_length
 from largeprompt.law.finite import FinitePromptLaw, finite_prompt, finite_prompt_errors
+from largeprompt.law.heavy_tails import ScalarPrompt, scalar_prompt
 from largeprompt.law.moment import weight_moment, weight_moments
 from largeprompt.law.planted import PlantedMoments, planted_moments
 from largeprompt.law.regime import regime
-from largeprompt.law.scalar_weights import ScalarPrompt, scalar_prompt
+from largeprompt.law.statistics import CollisionMoments, collision_moments
 from largeprompt.law.two_heads import two_head_moments, two_head_overlap
 
 __all__ = [
     "ChainExpansion",
+    "CollisionMoments",
     "FinitePromptLaw",
     "PlantedMoments",
     "ScalarPrompt",
-    "atomic_errors",
     "chain_error",
     "chain_expansion",
+    "collision_moments",
+    "discrete_error_moments",
+    "discrete_prompt_errors",
     "effective_length",
+    "feature_moments",
     "finite_prompt",
     "finite_prompt_errors",
     "planted_moments",
-    "read_out_moments",
     "regime",
-    "scalar_error_moments",
     "scalar_prompt",
     "two_head_moments",
     "two_head_overlap",

@@ -1,18 +1,7 @@
-"""The exact law of attention over L tokens with finitely many values; by Gauss rules, of any law that has one.
+"""The exact law of attention over L tokens with finitely many values, and by Gauss rules of any law that has one.
 
-A token takes the value a_j with probability p_j and has the score s_j, normalised so that Σ p_j e^{s_j} = 1. With t = e^τ,
-
-    φ = Σ_j p_j e^{-t e^{s_j}},   F = Σ_j p_j c_j t e^{s_j - t e^{s_j}},   G = Σ_j p_j g_j t² e^{2s_j - t e^{s_j}},
-
-    E Σ_l w_l c_l = L ∫ φ^{L-1} F dτ,
-    E ‖Σ_l w_l c_l‖² + E Σ_l w_l² e_l = ∫ L φ^{L-1} G + L(L-1) φ^{L-2} ‖F‖² dτ   with g = ‖c‖² + e,
-
-for any features c and e of the tokens, w the softmax of the scores: 1/Z and 1/Z² are integrals of e^{-tZ}, and the tokens are
-independent. In τ every integrand is a mixture of shifted e^{nτ - e^τ}, so that the trapezoidal rule with step h is wrong
-by about e^{-π²/h}.
+Formula (quad.10) of docs/mathematics/quadrature.md with sums over atoms; scores are normalised, Σ p_j e^{s_j} = 1.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -24,16 +13,19 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.quadrature import drawn, log_survival
 from largeprompt.measures import Discrete
 
-STEP = 0.25  # e^{-π²/h} = 7e-18
+STEP = 0.25  # of τ: integrands are mixtures of shifted e^{nτ - e^τ}, and the trapezoid rule errs by e^{-π²/h} = 7e-18
+LOPSIDED = 1e3  # beyond, one form of F is surely the worse
+RARE = 12.0  # log E e^{2s} from which the range is widened: e^{12 - 42} of E Σ w² is the most that is left out
 NEGLIGIBLE = 42.0  # -log of what counts as nothing
-MARGIN = 21.0  # the integrands vanish like t² below
 
 
 def _grid(scores: Tensor, log_mass: Tensor, length: float) -> Tensor:
-    """τ from where t² is nothing to where every token of some probability has e^{-t e^s} of nothing, or φ^{L-2} is."""
-    low, high = -math.log(length) - MARGIN, 4.0 - float(scores.min())
+    """τ from where L t² E e^{2s}, of E Σ w² >= 1/L, is nothing to where every token has e^{-t e^s} of nothing, or φ^{L-2} is."""
+    rare = max(0.0, float(torch.logsumexp(log_mass + 2 * scores, -1).max()) - RARE)  # large where rare tokens have large scores
+    low, high = -math.log(length) - (NEGLIGIBLE + rare) / 2, 4.0 - float(scores.min())
     tau = torch.arange(low, max(high, low) + 1.0, 0.5, dtype=torch.float64)
     grown = tau + scores.amin(0).unsqueeze(-1)  # (j, τ), the slowest to vanish of the batch
     alive = log_mass.unsqueeze(-1) + 2 * grown - torch.exp(grown.clamp_max(300.0))
@@ -43,39 +35,37 @@ def _grid(scores: Tensor, log_mass: Tensor, length: float) -> Tensor:
     return torch.arange(low, float(tau[last]) + 1.0, STEP, dtype=torch.float64)
 
 
-def _normalised(scores: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores less Λ, and the logarithms of the probabilities."""
+def _integrands(scores: Tensor, probabilities: Tensor, length: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Normalised scores, and on the grid t e^s, e^{-t e^s}, that or e^{-t e^s} - 1 (..., τ, j), and log φ (..., τ).
+
+    As Σ p e^s (c - T) = 0, e^{-t e^s} and e^{-t e^s} - 1 give the same F for centred features; the latter keeps its digits where
+    t e^s is small (before τ = 0, as Σ p e^s = 1, unless a rare large score makes up that sum), the former where it is large.
+    """
     log_mass = torch.where(probabilities > 0, torch.log(probabilities.clamp_min(1e-300)), -math.inf)
-    return scores - torch.logsumexp(scores + log_mass, -1, keepdim=True), log_mass
-
-
-def _integrands(scores: Tensor, probabilities: Tensor, length: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Normalised scores, τ, and on the grid t e^s, e^{-t e^s} and one minus that (..., τ, j), and log φ (..., τ)."""
-    scores, log_mass = _normalised(scores, probabilities)
+    scores = scores - torch.logsumexp(scores + log_mass, -1, keepdim=True)
     tau = _grid(scores.detach().reshape(-1, scores.shape[-1]), log_mass.detach(), length)
     grown = torch.exp((tau.unsqueeze(-1) + scores.unsqueeze(-2)).clamp_max(300.0))
     survival, died = torch.exp(-grown), -torch.expm1(-grown)
     lost, kept = died @ probabilities, survival @ probabilities
-    log_phi = torch.where(lost < 0.5, torch.log1p(-lost.clamp_max(0.75)), torch.log(kept.clamp_min(1e-300)))
-    return scores, tau, grown, survival, died, log_phi
+    with torch.no_grad():
+        sizes = ((probabilities * grown * each).sum(-1, keepdim=True) for each in (died, survival))
+        early = (tau.unsqueeze(-1) < 0) & (next(sizes) < LOPSIDED * next(sizes))
+    return scores, grown, survival, torch.where(early, -died, survival), log_survival(lost, kept)
 
 
 def _centred(
     scores: Tensor, probabilities: Tensor, features: Tensor, length: float, extra: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Limit T = Σ p e^s c of the features, E Σ w c - T, E‖Σ w c - T‖² + E Σ w² e, and E Σ w²."""
-    scores, tau, grown, survival, died, log_phi = _integrands(scores, probabilities, length)
+    scores, grown, survival, factor, log_phi = _integrands(scores, probabilities, length)
     mass = probabilities * grown
     squared = mass * survival * grown
     limit = (probabilities * torch.exp(scores)).unsqueeze(-2) @ features  # (..., 1, o)
     centred = features - limit
-    # Σ p e^s (c - T) = 0, so that both forms are F; the first keeps its digits where t e^s is small, the second where it is large
-    early = tau.unsqueeze(-1) < 0  # as Σ p e^s = 1
-    first = torch.where(early, -died, survival) * mass @ centred
+    first = factor * mass @ centred
     sizes = centred.square().sum(-1) if extra is None else centred.square().sum(-1) + extra
     second = (squared @ sizes.unsqueeze(-1)).squeeze(-1)
-    once = length * torch.exp((length - 1) * log_phi) * STEP
-    twice = length * (length - 1) * torch.exp(max(length - 2, 0) * log_phi) * STEP
+    once, twice = (drawn(length, k, log_phi, STEP) for k in (1, 2))
     bias = (once.unsqueeze(-1) * first).sum(-2)
     square = (once * second + twice * first.square().sum(-1)).sum(-1)
     return limit.squeeze(-2), bias, square, (once * squared.sum(-1)).sum(-1)
@@ -96,10 +86,10 @@ def _several(value: Any) -> list[Any]:
     return list(value)
 
 
-def read_out_moments(
+def feature_moments(
     scores: Tensor, probabilities: Tensor, features: Tensor, length: float, *, extra: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """E Σ w_l c_l, shape (..., o), and E‖Σ w_l c_l‖² + E Σ w_l² e_l, shape (...), over L independent tokens; differentiable.
+    """E Σ w_l c_l, shape (..., o), and E‖Σ w_l c_l‖² + E Σ w_l² e_l, shape (...), of any features c, e of L tokens; differentiable.
 
     Parameters
     ----------
@@ -114,13 +104,18 @@ def read_out_moments(
     extra
         e_j, shape (..., j); nothing when left out.
 
+    Returns
+    -------
+    tuple of Tensor
+        The mean and the mean square.
+
     Examples
     --------
     Two fair signs with tilt ½ are read as 1, as -1, or as tanh ½ when they differ:
 
-    >>> from largeprompt.law.atomic import read_out_moments
+    >>> from largeprompt.law.atomic import feature_moments
     >>> signs, half = torch.tensor([1.0, -1.0], dtype=torch.float64), torch.tensor([0.5, 0.5], dtype=torch.float64)
-    >>> mean, square = read_out_moments(signs / 2, half, signs.unsqueeze(-1), 2)
+    >>> mean, square = feature_moments(signs / 2, half, signs.unsqueeze(-1), 2)
     >>> print(f"{float(mean):.12f} {math.tanh(0.5) / 2:.12f}")
     0.231058578630 0.231058578630
     """
@@ -141,38 +136,50 @@ def read_out_moments(
     return limit + bias, square + (limit * (2 * bias + limit)).sum(-1)
 
 
-def atomic_errors(mu: Discrete, u: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
-    """E T_L - T (length, ..., d), E‖T_L - T‖² (length, ...) and E Σ w² (length, ...) at V = I, for tilts u of shape (..., d).
+def discrete_prompt_errors(mu: Discrete, u: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
+    """Bias and mean squared error of T_L, and E Σ w², for tokens with finitely many values; V = I, differentiable in u.
+
+    Parameters
+    ----------
+    mu
+        Law of the tokens; of any law with a Gauss rule, that rule.
+    u
+        Tilts, shape (..., d).
+    lengths
+        At least one L, from 1 to 10^15; they need not be whole.
+
+    Returns
+    -------
+    tuple of Tensor
+        E T_L - T, shape (length, ..., d), E‖T_L - T‖² and E Σ w², shape (length, ...).
 
     Examples
     --------
-    >>> from largeprompt.law.atomic import atomic_errors
+    >>> from largeprompt.law.atomic import discrete_prompt_errors
     >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
-    >>> bias, mse, collision = atomic_errors(coin, torch.tensor([0.5], dtype=torch.float64), [1, 1_000_000])
+    >>> bias, mse, collision = discrete_prompt_errors(coin, torch.tensor([0.5], dtype=torch.float64), [1, 1_000_000])
     >>> print(f"{float(mse[0]):.6f} {1e6 * float(mse[1]):.6f}")  # E (z - tanh ½)² for one token
     1.213552 0.618501
     """
     if not isinstance(mu, Discrete) or mu.batch_shape:
         raise InvalidArgumentError("mu", repr(mu), "one Discrete law", "Give a law its Gauss rule: gauss_rule(mu, nodes).")
     u = mu._tilts(u)
-    found = []
-    for length in _several(lengths):
-        found.append(_centred(u @ mu.atoms.mT, mu.weights, mu.atoms, _real_length("lengths", length))[1:])
-    bias, mse, collision = (torch.stack([one[i] for one in found]) for i in range(3))
+    tokens = [_real_length("lengths", each) for each in _several(lengths)]
+    found = [_centred(u @ mu.atoms.mT, mu.weights, mu.atoms, length)[1:] for length in tokens]
+    bias, mse, collision = (torch.stack(each) for each in zip(*found, strict=True))
     return bias, mse, collision
 
 
-def scalar_error_moments(mu: Discrete, u: Tensor, lengths: Sequence[int]) -> Tensor:
+def discrete_error_moments(mu: Discrete, u: Tensor, lengths: Sequence[int]) -> Tensor:
     """E (T_L - T)^n, n = 1 to 4, for scalar tokens: shape (length, ..., 4) for tilts u of shape (..., 1).
 
-    E (Σ w c)^n = ∫ Σ over partitions of n: L(L-1)...(L-k+1) φ^{L-k} Π B_b dτ/(n-1)!,
-    B_b = Σ_j p_j c_j^b t^b e^{b s_j - t e^{s_j}}.
+    Formula (quad.4) of docs/mathematics/quadrature.md. Arguments as for :func:`discrete_prompt_errors`, lengths whole.
 
     Examples
     --------
-    >>> from largeprompt.law.atomic import scalar_error_moments
+    >>> from largeprompt.law.atomic import discrete_error_moments
     >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
-    >>> scalar_error_moments(coin, torch.zeros(1, dtype=torch.float64), [2])  # the mean of two signs: -1, 0, 0 or 1
+    >>> discrete_error_moments(coin, torch.zeros(1, dtype=torch.float64), [2])  # the mean of two signs: -1, 0, 0 or 1
     tensor([[0.0000, 0.5000, 0.0000, 0.5000]], dtype=torch.float64)
     """
     if not isinstance(mu, Discrete) or mu.batch_shape or mu.dim != 1:
@@ -180,19 +187,18 @@ def scalar_error_moments(mu: Discrete, u: Tensor, lengths: Sequence[int]) -> Ten
     u = mu._tilts(u)
     found = []
     for length in (int(validation.length("lengths", each)) for each in _several(lengths)):
-        scores, tau, grown, survival, died, log_phi = _integrands(u @ mu.atoms.mT, mu.weights, length)
+        scores, grown, survival, factor, log_phi = _integrands(u @ mu.atoms.mT, mu.weights, length)
         centre = (mu.weights * torch.exp(scores)) @ mu.atoms  # (..., 1)
         c = (mu.atoms[:, 0] - centre).unsqueeze(-2)  # (..., 1, j)
-        early = tau.unsqueeze(-1) < 0
-        b1 = (torch.where(early, -died, survival) * mu.weights * grown * c).sum(-1)
+        b1 = (factor * mu.weights * grown * c).sum(-1)
         bounded = grown.clamp_max(1e4)  # nothing survives beyond
         b2, b3, b4 = ((mu.weights * survival * (bounded * c) ** n).sum(-1) for n in (2, 3, 4))
-        drawn = [float(math.perm(length, k)) * torch.exp(max(length - k, 0) * log_phi) * STEP for k in range(1, 5)]
+        one, two, three, four = (drawn(length, k, log_phi, STEP) for k in range(1, 5))
         integrands = [
-            drawn[0] * b1,
-            drawn[0] * b2 + drawn[1] * b1**2,
-            (drawn[0] * b3 + 3 * drawn[1] * b2 * b1 + drawn[2] * b1**3) / 2,
-            (drawn[0] * b4 + drawn[1] * (4 * b3 * b1 + 3 * b2**2) + 6 * drawn[2] * b2 * b1**2 + drawn[3] * b1**4) / 6,
+            one * b1,
+            one * b2 + two * b1**2,
+            (one * b3 + 3 * two * b2 * b1 + three * b1**3) / 2,
+            (one * b4 + two * (4 * b3 * b1 + 3 * b2**2) + 6 * three * b2 * b1**2 + four * b1**4) / 6,
         ]
         found.append(torch.stack([value.sum(-1) for value in integrands], -1))
     return torch.stack(found)

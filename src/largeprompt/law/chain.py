@@ -1,19 +1,7 @@
-"""Attention over a path of a Markov chain: dependent tokens, exactly and to first order in 1/L.
-
-The tokens are windows of symbols, one-hot. With b = e^{u·x} and a = b(Vx - c) summed over the path to B and A,
-
-    E‖T_L - c‖² = E‖A‖²/B² = ∫ t E[‖A‖² e^{-tB}] dt,
-
-and E[‖A‖² e^{-tB}] is a second derivative of π M^L 1, M(t) the transition matrix with each step weighted by e^{-tb}: a transfer
-matrix, raised to the power L by squaring, together with its derivatives. All terms are positive; t = e^τ and the trapezoid rule do
-the integral, as for independent tokens (:mod:`largeprompt.law.weights`).
-"""
-
-from __future__ import annotations
+"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly, and to first order in 1/L."""
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,6 +11,7 @@ from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Discrete, MarkovChain
+from largeprompt.validation import Lengths
 
 STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
@@ -35,11 +24,7 @@ LARGEST_EXPONENT = 300.0  # nothing is left of a step whose tb is above e^300
 class ChainExpansion:
     """Attention over a long path of a chain: T_L ≈ T + drift/L, with covariance/L around it.
 
-    With w = e^{s-Λ}, g = w(Vx - T) and h = w - 1 as functionals of one window,
-
-        drift = -Σ_k Cov(g_0, h_k),    covariance = Σ_k Cov(g_0, g_k),
-
-    sums over all lags; given that the path ends in context q, the drift has Σ_{k>=1} Cov(g_0, 1[q at k])/π(q) besides.
+    drift = -Σ_k Cov(g_0, h_k), covariance = Σ_k Cov(g_0, g_k): formula (ngram.4) of docs/mathematics/ngram.md.
 
     Attributes
     ----------
@@ -98,7 +83,7 @@ def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, 
 
     >>> from largeprompt.law.chain import chain_expansion
     >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    >>> found = chain_expansion(attention, lp.MarkovChain([[0.9, 0.1], [0.3, 0.7]]), [2.0, 0.0, 0.0, 0.0])
+    >>> found = chain_expansion(attention, lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]]), [2.0, 0.0, 0.0, 0.0])
     >>> found.limit, found.constant
     (tensor([0.8741, 0.1259], dtype=torch.float64), tensor(0.3749, dtype=torch.float64))
     """
@@ -112,24 +97,19 @@ def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, 
     if ending is not None:
         context = _ending(chain, ending, z)
         hot = torch.nn.functional.one_hot(context, chain.contexts).to(g.dtype)
-        drift = drift + chain.lagged_covariance(g, hot.unsqueeze(-2)).squeeze(-1) / chain.stationary.flatten()[context].unsqueeze(
-            -1
-        )
+        lagged = chain.lagged_covariance(g, hot.unsqueeze(-2)).squeeze(-1)
+        drift = drift + lagged / chain.stationary.flatten()[context].unsqueeze(-1)
     return ChainExpansion(
         limit, drift, chain.long_run_covariance(g), (g * law.weights) @ g.mT, (weight.square() * law.weights).sum(-1)
     )
 
 
 def chain_error(
-    attention: SoftmaxAttention,
-    chain: MarkovChain,
-    z: Tensor,
-    length: int | Sequence[int],
-    *,
-    center: Any = None,
-    ending: Any = None,
+    attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, length: Lengths, *, center: Any = None, ending: Any = None
 ) -> Tensor:
     """Exact E‖T_L - c‖² of attention over L windows of a stationary path, at a cost that grows like log L.
+
+    ∫ t E[‖A‖² e^{-tB}] dt, A = Σ e^s (Vx - c), B = Σ e^s: formula (ngram.6) of docs/mathematics/ngram.md, by a transfer matrix.
 
     Parameters
     ----------
@@ -149,7 +129,7 @@ def chain_error(
     --------
     >>> from largeprompt.law.chain import chain_error
     >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    >>> chain = lp.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
+    >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
     >>> error = chain_error(attention, chain, [2.0, 0.0, 0.0, 0.0], [1000, 10**6])
     >>> error * torch.tensor([1000, 10**6])  # tends to C
     tensor([0.3778, 0.3749], dtype=torch.float64)
@@ -157,11 +137,8 @@ def chain_error(
     law, z = _tokens(attention, chain, z, exact=True)
     lengths, several = validation.lengths("length", length)
     u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    if center is None:
-        center = attention(law, z)
-    center = validation.last_dimensions(
-        "center", validation.tensor("center", center, like=attention.V), (attention.V.shape[-2],), ": one entry for each output"
-    )
+    center = validation.tensor("center", attention(law, z) if center is None else center, like=attention.V)
+    validation.last_dimensions("center", center, (attention.V.shape[-2],), ": one entry for each output")
     center = center.expand(*queries, -1).reshape(len(u), -1)
     if ending is None:
         last = u.new_ones(len(u), chain.contexts)

@@ -1,19 +1,18 @@
 """Scalar laws seen through their densities: what the quadrature of heavy-tailed prompts needs to know of a law."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.quadrature import Array
 from largeprompt.measures import LaplaceLaw, LogNormalLaw, ScalarLaw, StudentTLaw
 
-Array = NDArray[np.float64]
+Function = Callable[[Array], Array]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,16 +33,21 @@ class ScalarDensity:
         Moments exist below this order.
     """
 
-    density: Callable[[Array], Array]
-    upper: Callable[[Array], Array]
-    lower: Callable[[Array], Array]
-    upper_quantile: Callable[[Array], Array]
-    lower_quantile: Callable[[Array], Array]
+    density: Function
+    upper: Function
+    lower: Function
+    upper_quantile: Function
+    lower_quantile: Function
     kinks: tuple[float, ...]
     width: float
     moments: float = math.inf
 
-    def mirrored(self) -> ScalarDensity:
+    @classmethod
+    def symmetric(cls, density: Function, upper: Function, quantile: Function, width: float, moments: float = math.inf) -> Self:
+        """A law that is its own mirror image, varying fastest around 0."""
+        return cls(density, upper, lambda x: upper(-x), quantile, lambda p: -quantile(p), (0.0,), width, moments)
+
+    def mirrored(self) -> Self:
         """The law of -z."""
         return dataclasses.replace(
             self,
@@ -69,33 +73,25 @@ def _student(law: StudentTLaw) -> ScalarDensity:
     df, scale = law.df, law.scale
     if math.isinf(df):
         constant = 1 / (scale * math.sqrt(2 * math.pi))
-        return ScalarDensity(
+        return ScalarDensity.symmetric(
             lambda x: constant * np.exp(-((x / scale) ** 2) / 2),
             lambda x: special.ndtr(-x / scale),
-            lambda x: special.ndtr(x / scale),
             lambda p: -scale * special.ndtri(p),
-            lambda p: scale * special.ndtri(p),
-            (0.0,),
             scale,
         )
-    log_constant = -float(special.betaln(0.5, df / 2)) - math.log(df) / 2 - math.log(scale)  # bears any df
+    log_constant = -float(special.betaln(0.5, df / 2)) - math.log(df) / 2 - math.log(scale)  # finite for any df
 
     def beyond(x: Array) -> Array:
         """P(z > x) by the incomplete beta function, which keeps its digits however far x lies."""
         ratio = np.asarray(x / scale, dtype=np.float64) ** 2 / df
-        half = (
-            np.where(ratio > 1, special.betainc(df / 2, 0.5, 1 / (1 + ratio)), special.betaincc(0.5, df / 2, ratio / (1 + ratio)))
-            / 2
-        )
+        near, far = special.betaincc(0.5, df / 2, ratio / (1 + ratio)), special.betainc(df / 2, 0.5, 1 / (1 + ratio))
+        half = np.where(ratio > 1, far, near) / 2
         return np.where(x > 0, half, 1 - half)
 
-    return ScalarDensity(
+    return ScalarDensity.symmetric(
         lambda x: np.exp(log_constant - (df + 1) / 2 * np.log1p((x / scale) ** 2 / df)),
         beyond,
-        lambda x: beyond(-x),
         lambda p: np.asarray(-scale * special.stdtrit(df, p), dtype=np.float64),
-        lambda p: np.asarray(scale * special.stdtrit(df, p), dtype=np.float64),
-        (0.0,),
         scale * min(1.0, math.sqrt(df)),
         df,
     )
@@ -112,15 +108,7 @@ def _laplace(law: LaplaceLaw) -> ScalarDensity:
     def beyond_quantile(p: Array) -> Array:
         return np.asarray(np.where(p < 0.5, -np.log(2 * np.minimum(p, 0.5)), np.log(2 * np.maximum(1 - p, 1e-300))) / rate)
 
-    return ScalarDensity(
-        lambda x: np.exp(-rate * np.abs(x)) / rate,
-        beyond,
-        lambda x: beyond(-x),
-        beyond_quantile,
-        lambda p: -beyond_quantile(p),
-        (0.0,),
-        1 / rate,
-    )
+    return ScalarDensity.symmetric(lambda x: np.exp(-rate * np.abs(x)) / rate, beyond, beyond_quantile, 1 / rate)
 
 
 @scalar_density.register

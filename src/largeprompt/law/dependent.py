@@ -1,14 +1,4 @@
-"""Effective length of a prompt whose tokens depend on each other.
-
-Stationary Gaussian tokens with Cov(z_0, z_k) = c_k Γ. To first order T_L - T is the mean of g_l = e^{s_l - Λ}(z_l - T), s = u·z. A
-tilt by u at both times moves both tokens by (1 + c_k)Γu and leaves their covariance c_kΓ, hence, with q = u^TΓu,
-
-    E g_0 g_k^T = e^{q c_k} (c_k Γ + c_k² Γu u^TΓ),   L Cov(T_L) → Σ_{k ∈ Z} of it,   L (E T_L - T) → -Σ_{k ∈ Z} e^{q c_k} c_k Γu.
-
-Independent tokens keep k = 0 alone. The ratio of the two traces says how many independent tokens are worth as much.
-"""
-
-from __future__ import annotations
+"""Effective length of a prompt whose tokens depend on each other."""
 
 import math
 from collections.abc import Sequence
@@ -21,20 +11,20 @@ from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian
+from largeprompt.validation import Lengths
 
 SMALLEST = 1e-17  # autocorrelations below this are left out
 MOST_LAGS = 1 << 24  # 128 MiB
 
 
 def effective_length(
-    attention: SoftmaxAttention, mu: Gaussian, z: Tensor, length: Any, correlation: float | Sequence[float]
+    attention: SoftmaxAttention, mu: Gaussian, z: Tensor, length: Lengths, correlation: float | Sequence[float]
 ) -> Tensor:
     """Number of independent tokens that are worth as much, to first order, as L dependent ones: stationary Gaussian tokens.
 
-        L_eff = e^q (tr VΓV^T + ‖VΓu‖²) / Σ_{abs(k) < L} (1/L)(1 - abs(k)/L) e^{q c_k} (c_k tr VΓV^T + c_k² ‖VΓu‖²),
+        L_eff = e^q (tr VΓV^T + ‖VΓu‖²) / Σ_{abs(k) < L} (1/L)(1 - abs(k)/L) e^{q c_k} (c_k tr VΓV^T + c_k² ‖VΓu‖²)
 
-    L (1-φ)/(1+φ) for c_k = φ^k, a long prompt and q → 0; at a larger score variance q the tokens count as less dependent, because
-    the weights e^s forget faster than the tokens.
+    for tokens with Cov(z_0, z_k) = c_k Γ and scores of variance q, formula (first.9) of docs/mathematics/first_order.md.
 
     Parameters
     ----------
@@ -44,6 +34,11 @@ def effective_length(
         L, from 1 on, or several, which then lead the shape of the result.
     correlation
         φ in (-1, 1), for c_k = φ^k (an AR(1) process), or the autocorrelations c_1, c_2, ..., zero beyond the last.
+
+    Returns
+    -------
+    Tensor
+        Shape (...), led by the lengths where there are several.
 
     Examples
     --------
@@ -60,30 +55,25 @@ def effective_length(
         raise InvalidArgumentError("mu", repr(mu), "one Gaussian, the law of each token")
     lengths, several = validation.lengths("length", length)
     values, z = attention._values(mu, z)
-    u = attention.tilts(z)
+    u = attention._tilts(z)
     shift = mu.shift(u)
     q = (u * shift).sum(-1)
     total = torch.trace(attention.V @ mu.covariance @ attention.V.mT)
     size = (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
     c = _autocorrelations(correlation, int(max(lengths))).to(u)
     lag = torch.arange(1, len(c) + 1, dtype=u.dtype, device=u.device)
-
-    def one(long: float) -> Tensor:
+    found = []
+    for long in lengths:
         share = 2 * (1 - lag / long).clamp_min(0.0)
         grown = torch.exp(q.unsqueeze(-1) * (c - 1))  # e^{q c_k} over e^q
         lagged = share * grown * (c * total + c.square() * size.unsqueeze(-1))
         variance = total + size + lagged.sum(-1)
         if bool(((variance <= 0) & (total + size > 0)).any()):
             least = float((variance / (total + size)).min())
-            raise InvalidArgumentError(
-                "correlation",
-                f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the variance of independent ones",
-                "autocorrelations of a stationary process, which are positive definite",
-                "A single c_1, say, is at most 1/2 in size.",
-            )
-        return long * (total + size) / variance
-
-    found = [one(long) for long in lengths]
+            given = f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the variance of independent ones"
+            allowed = "autocorrelations of a stationary process, which are positive definite"
+            raise InvalidArgumentError("correlation", given, allowed, "A single c_1, say, is at most 1/2 in size.")
+        found.append(long * (total + size) / variance)
     return torch.stack(found) if several else found[0]
 
 
@@ -94,15 +84,11 @@ def _autocorrelations(correlation: Any, length: int) -> Tensor:
         given = f"{float(c):g}" if c.dim() == 0 else f"shape {validation.shape_text(c.shape)}"
         raise InvalidArgumentError("correlation", given, "a number between -1 and 1, or a sequence of autocorrelations")
     if c.dim() == 0:
-        count = min(length - 1, 1 + _memory(float(c)))
+        memory = math.ceil(math.log(SMALLEST) / math.log(abs(float(c)))) if c else 0  # φ^k is nothing beyond this lag
+        count = min(length - 1, 1 + memory)
         if count > MOST_LAGS:
             raise InvalidArgumentError("correlation", f"{float(c)!r}, which {count} lags matter for", f"at most {MOST_LAGS} lags")
         return c ** torch.arange(1, count + 1, dtype=torch.float64)
     if bool((c.abs() > 1).any()):
         raise InvalidArgumentError("correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1")
     return c[: length - 1]
-
-
-def _memory(phi: float) -> int:
-    """Lag after which φ^k is nothing."""
-    return 0 if phi == 0 else math.ceil(math.log(SMALLEST) / math.log(abs(phi)))

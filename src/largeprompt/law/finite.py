@@ -1,7 +1,5 @@
 """The law of attention over a finite prompt, as an object with its numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -17,6 +15,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import gaussian, mixture
 from largeprompt.law.regime import regime
 from largeprompt.measures import Gaussian, GaussianMixture, Measure
+from largeprompt.validation import Lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -83,18 +82,13 @@ class FinitePromptLaw:
 
 
 def finite_prompt(
-    attention: SoftmaxAttention,
-    mu: Measure,
-    z: Tensor,
-    length: int | float | Sequence[int | float],
-    *,
-    expansion: bool = False,
+    attention: SoftmaxAttention, mu: Measure, z: Tensor, length: Lengths, *, expansion: bool = False
 ) -> FinitePromptLaw:
     """Law of softmax attention over a prompt of L independent tokens from ``mu``.
 
     Exact for :class:`Gaussian` (differentiable in the layer, the query and the law) and :class:`GaussianMixture` (numbers without a
-    gradient), at a cost that does not depend on the length: for Gaussian tokens
-    E T_L = V(m + (1 - E Y)ΓUz) and E‖T_L - T‖² = E[Y] tr VΓV^T + E[Y - 6 W3 + 6 Y²] ‖VΓUz‖².
+    gradient), at a cost that does not depend on the length: formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md and
+    (quad.10) of docs/mathematics/quadrature.md.
 
     Parameters
     ----------
@@ -107,8 +101,13 @@ def finite_prompt(
     length
         L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of every result.
     expansion
-        Use the first order in 1/L, for any law with a finite cgf at 2u: bias -(ρ/L)(∇Λ(2u) - ∇Λ(u)), covariance
-        (ρ/L)[∇²Λ(2u) + (∇Λ(2u) - ∇Λ(u))(·)^T]. It is an approximation, labelled 'first order', never a bound.
+        Use the first order in 1/L, for any law with a finite cgf at 2u. It is an approximation, labelled 'first order', never a
+        bound: formulas (first.3) and (first.4) of docs/mathematics/first_order.md.
+
+    Returns
+    -------
+    FinitePromptLaw
+        Limit, mean, bias, covariance and mean squared errors of the output and its Jacobians.
 
     Examples
     --------
@@ -123,7 +122,7 @@ def finite_prompt(
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
     values, z = attention._values(mu, z)
-    u = attention.tilts(z)
+    u = attention._tilts(z)
     if expansion:
         parts = [_first_order(mu, u, values, one) for one in lengths]
         method: Literal["exact", "first order"] = "first order"
@@ -132,22 +131,15 @@ def finite_prompt(
     elif isinstance(mu, GaussianMixture):
         parts, method = mixture.output_laws(mu, u, values, lengths), "exact"
     else:
-        raise InvalidArgumentError(
-            "mu",
-            repr(mu),
-            "Gaussian or GaussianMixture, whose finite-prompt law is known exactly",
-            "Use expansion=True for the first order in 1/L, certificate(...) for a bound, or sample_prompts(...).",
-        )
+        remedy = "Use expansion=True for the first order in 1/L, certificate(...) for a bound, or sample_prompts(...)."
+        allowed = "Gaussian or GaussianMixture, whose finite-prompt law is known exactly"
+        raise InvalidArgumentError("mu", repr(mu), allowed, remedy)
     size = z.square().sum(-1)
 
     def jacobian_u() -> Tensor:
         if not isinstance(mu, Gaussian) or expansion:
-            raise InvalidArgumentError(
-                "jacobian_u_mse",
-                f"{mu!r}, {method}",
-                "Gaussian tokens, exact",
-                "Use sample_prompts(..., jacobian=True), or jacobian_certificate(...) for a bound.",
-            )
+            remedy = "Use sample_prompts(..., jacobian=True), or jacobian_certificate(...) for a bound."
+            raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, {method}", "Gaussian tokens, exact", remedy)
         return pack([size * gaussian.jacobian_error(mu, u, values, one) for one in lengths])
 
     def pack(results: Sequence[Tensor]) -> Tensor:
@@ -179,12 +171,12 @@ def finite_prompt_errors(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
     """E‖T_L - T‖² alone for several lengths, shape (length, ...): what a search over lengths needs of :func:`finite_prompt`."""
     if isinstance(attention, SoftmaxAttention) and isinstance(mu, Gaussian):
         values, z = attention._values(mu, z)
-        return gaussian.output_errors(mu, attention.tilts(z), values, validation.lengths("length", lengths)[0])
+        return gaussian.output_errors(mu, attention._tilts(z), values, validation.lengths("length", lengths)[0])
     return finite_prompt(attention, mu, z, lengths).mse
 
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
-    """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y."""
+    """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and (first.4)."""
     rate = torch.exp(mu.cgf(2 * u) - 2 * mu.cgf(u)) / length
     delta = mu.tilted_mean(2 * u) - mu.tilted_mean(u)
     spread = mu.tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)

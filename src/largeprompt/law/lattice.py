@@ -1,15 +1,9 @@
 """Block expectations over Gaussian scores that may be shifted, as tensors that can be differentiated twice.
 
-The integrals of :mod:`largeprompt.law.weights` with tokens of several kinds: a token of a kind has score ℓ + σξ, and with t = e^τ
-
-    G_a(τ) = E e^{as - e^s},  s = τ + ℓ + σξ,  φ = G_0.
-
-One lattice serves τ and s: with F_a(s) = e^{as - e^s} fixed once, G_a is a product of a window matrix with the normal kernel, in
-which alone the level ℓ and the variance q = σ² stand, so that autograd goes through a small array. Narrow score laws (σ below the
-lattice step) take a Gauss-Hermite rule instead.
+G_a(τ) = E e^{as - e^s}, s = τ + ℓ + σξ, formula (quad.5) of docs/mathematics/quadrature.md with a level ℓ. One lattice serves τ and
+s: G_a is a product of a window matrix with the normal kernel, in which alone ℓ and the variance stand, so that autograd goes
+through a small array. Narrow score laws (σ below the lattice step) take a Gauss-Hermite rule instead.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -21,7 +15,8 @@ import torch
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.weights import EDGE, LARGEST_EXPONENT, REACH, STEP, WIDE
+from largeprompt.law.quadrature import LARGEST_EXPONENT, REACH, STEP, Array, Range, log_survival, relative_ends, widen
+from largeprompt.law.weights import WIDE
 
 NARROW_NODES = 24  # of the Gauss-Hermite rule: rounding alone is left for σ < WIDE
 SMALLEST_VARIANCE = 1e-14  # added to q: at q = 0 the square root has no derivative
@@ -38,17 +33,6 @@ class Kind:
     kept: Tensor
     lost: Tensor
     G: tuple[Tensor, ...]  # G[a - 1] is G_a
-
-
-def log_survival(lost: Tensor, kept: Tensor) -> Tensor:
-    """log φ from 1 - φ where φ is near one, and from φ itself where little is left of it; both differentiable."""
-    near = lost < 0.5
-    return torch.where(near, torch.log1p(-torch.where(near, lost, 0.0)), torch.log(torch.where(near, 1.0, kept).clamp_min(1e-300)))
-
-
-def power(log_phi: Tensor, count: float) -> Tensor:
-    """φ^count, and one for no token at all."""
-    return torch.exp(count * log_phi) if count > 0 else torch.ones_like(log_phi)
 
 
 @functools.cache
@@ -126,12 +110,10 @@ def check_scores(level: Tensor, variance: Tensor) -> None:
 
 def integrate(integrands: Callable[[float, int], Sequence[Tensor]], below: float, above: float) -> list[Tensor]:
     """∫ dτ of functions given on the lattice, each (n, τ), from -below to above, widened until nothing is lost at the ends."""
-    while True:
-        values = integrands(-below, math.ceil((below + above) / STEP) + 1)
-        ends = []
-        for end in (0, -1):
-            sizes = [value.detach().abs().amax(-1) + 1e-300 for value in values]
-            ends.append(max(float((value.detach()[:, end].abs() / size).max()) for value, size in zip(values, sizes, strict=True)))
-        if max(ends) <= EDGE:
-            return [STEP * value.sum(-1) for value in values]
-        below, above = below + (14.0 if ends[0] > EDGE else 0.0), above + (7.0 if ends[1] > EDGE else 0.0)
+
+    def evaluate(ranges: Sequence[Range]) -> tuple[list[Tensor], Array]:
+        values = integrands(-ranges[0][0], math.ceil(sum(ranges[0]) / STEP) + 1)
+        ends = np.max([relative_ends(value.detach().numpy().T) for value in values], axis=0)
+        return [STEP * value.sum(-1) for value in values], ends
+
+    return widen(evaluate, [(below, above)])

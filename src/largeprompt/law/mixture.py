@@ -1,15 +1,8 @@
-"""The exact law of attention over L tokens from a Gaussian mixture.
+"""The exact law of attention over L tokens from a Gaussian mixture: formula (quad.10) of docs/mathematics/quadrature.md.
 
 Given its component k a token splits as z = m_k + e_k ξ + r, e_k = Γ_k u/σ_k, with score u·m_k + σ_k ξ and r ~ N(0, Γ_k - e_k e_k^T)
-independent of it. The integrals of :mod:`largeprompt.law.weights` then carry a vector: with g = u·z - Λ(u), s = τ + g, ζ = z - T,
-
-    E T_L - T = L ∫ φ^{L-1} H dτ,   H = E[ζ e^{s - e^s}],   φ = E e^{-e^s},
-    E (T_L - T)(T_L - T)^T = L ∫ φ^{L-1} E[ζζ^T e^{2s - e^s}] dτ + L(L-1) ∫ φ^{L-2} H H^T dτ.
-
-E[ζ e^s] = 0 because T is the tilted mean, so H is also E[ζ e^s (e^{-e^s} - 1)], which keeps its digits where e^s is small.
+independent of it.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -17,16 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.weights import EDGE, LARGEST_EXPONENT, NARROW_STEP, REACH, STEP, log_survival
+from largeprompt.law.quadrature import LARGEST_EXPONENT, REACH, STEP, Array, Range, drawn, log_survival, relative_ends, widen
+from largeprompt.law.weights import NARROW_STEP
 from largeprompt.measures import GaussianMixture
 
-Array = NDArray[np.float64]
 MOST_NODES = 60_000  # of τ
 ROWS = 256
+
+Moments = tuple[Array, Array, Array]  # E(T_L - T), E(T_L - T)(T_L - T)^T and E Σ w²
 
 
 def _array(tensor: Tensor) -> Array:
@@ -34,56 +28,51 @@ def _array(tensor: Tensor) -> Array:
     return result
 
 
-class _Moments:
-    """φ, H and E[ζζ^T e^{2s - e^s}] on a grid of τ, for one tilt."""
-
-    def __init__(self, mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, below: float, above: float) -> None:
-        weights, means, covariances = (_array(t) for t in (mu.weights, mu.means, mu.covariances))
-        tilt, centre = _array(u), _array(limit)
-        self.tau = np.arange(-below, above + STEP, STEP)
-        rows, dim = len(self.tau), len(tilt)
-        lost, kept, pairs = np.zeros(rows), np.zeros(rows), np.zeros(rows)
-        near, far = np.zeros((rows, dim)), np.zeros((rows, dim))
-        near_size, far_size = np.zeros(rows), np.zeros(rows)
-        self.second = np.zeros((rows, dim, dim))
-        for weight, mean, covariance in zip(weights, means, covariances, strict=True):
-            if weight == 0:
-                continue
-            shift = covariance @ tilt
-            sigma = math.sqrt(max(float(tilt @ shift), 0.0))
-            e = shift / sigma if sigma > 0 else np.zeros_like(shift)
-            offset, level = mean - centre, float(tilt @ mean) - cgf
-            for start in range(0, rows, ROWS):
-                part = slice(start, start + ROWS)
-                integrals = _component(self.tau[part] + level, sigma)
-                lost[part] += weight * integrals["lost"]
-                kept[part] += weight * integrals["kept"]
-                for size, total, name in ((near_size, near, "near"), (far_size, far, "far")):
-                    size[part] += weight * np.abs(integrals[name][0])
-                    total[part] += weight * (np.outer(integrals[name][0], offset) + np.outer(integrals[name][1], e))
-                j0, j1, j2 = (weight * value[:, None, None] for value in integrals["pairs"])
-                pairs[part] += j0[:, 0, 0]
-                cross = np.outer(offset, e)
-                rest = covariance - np.outer(e, e) + np.outer(offset, offset)
-                self.second[part] += j0 * rest + j1 * (cross + cross.T) + j2 * np.outer(e, e)
-        self.log_phi = log_survival(lost, kept)
-        self.first = np.where((near_size < far_size)[:, None], near, far)
-        self.pairs = pairs
-
-    def integrate(self, length: float) -> tuple[Array, Array, float, tuple[float, float]]:
-        """First and second moment of T_L - T, E Y, and what the integrands still are at the two ends, relative to the largest."""
-        once = length * np.exp((length - 1) * self.log_phi)[:, None, None] * STEP
-        others = np.exp((length - 2) * self.log_phi) if length > 2 else np.ones_like(self.log_phi)
-        twice = length * (length - 1) * others[:, None, None] * STEP
-        outer = self.first[:, :, None] * self.first[:, None, :]
-        integrands = [once[..., 0] * self.first, once * self.second + twice * outer, once[:, 0, 0] * self.pairs]
-        ends = [max(float(np.abs(x[end]).max() / (np.abs(x).max() + 1e-300)) for x in integrands) for end in (0, -1)]
-        bias, second, collision = (x.sum(axis=0) for x in integrands)
-        return bias, second, float(collision), (ends[0], ends[1])
+def _blocks(mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, below: float, above: float) -> tuple[Array, ...]:
+    """Log φ, H = E[ζ e^{s - e^s}], E[ζζ^T e^{2s - e^s}] and E e^{2s - e^s} on a grid of τ, for one tilt; ζ = z - T."""
+    tilt, centre = _array(u), _array(limit)
+    tau = np.arange(-below, above + STEP, STEP)
+    rows, dim = len(tau), len(tilt)
+    lost, kept, pairs, near_size, far_size = np.zeros((5, rows))
+    near, far = np.zeros((2, rows, dim))
+    second = np.zeros((rows, dim, dim))
+    for weight, mean, covariance in zip(*map(_array, (mu.weights, mu.means, mu.covariances)), strict=True):
+        if weight == 0:
+            continue
+        shift = covariance @ tilt
+        sigma = math.sqrt(max(float(tilt @ shift), 0.0))
+        e = shift / sigma if sigma > 0 else np.zeros_like(shift)
+        offset, level = mean - centre, float(tilt @ mean) - cgf
+        cross, rest = np.outer(offset, e), covariance - np.outer(e, e) + np.outer(offset, offset)
+        for start in range(0, rows, ROWS):
+            part = slice(start, start + ROWS)
+            died, survived, small, read, squared = _component(tau[part] + level, sigma)
+            lost[part] += weight * died
+            kept[part] += weight * survived
+            for size, total, (plain, along) in ((near_size, near, small), (far_size, far, read)):
+                size[part] += weight * np.abs(plain)
+                total[part] += weight * (np.outer(plain, offset) + np.outer(along, e))
+            j0, j1, j2 = (weight * value[:, None, None] for value in squared)
+            pairs[part] += j0[:, 0, 0]
+            second[part] += j0 * rest + j1 * (cross + cross.T) + j2 * np.outer(e, e)
+    return log_survival(lost, kept), np.where((near_size < far_size)[:, None], near, far), second, pairs
 
 
-def _component(level: Array, sigma: float) -> dict[str, Any]:
-    """Expectations over ξ for one component, at s = level + σξ."""
+def _integrate(length: float, log_phi: Array, first: Array, second: Array, pairs: Array) -> tuple[Moments, Array]:
+    """First and second moment of T_L - T and E Y, and what the integrands still are at the two ends."""
+    once, twice = (drawn(length, k, log_phi)[:, None, None] * STEP for k in (1, 2))
+    outer = first[:, :, None] * first[:, None, :]
+    integrands = [once[..., 0] * first, once * second + twice * outer, once[:, 0, 0] * pairs]
+    ends = [relative_ends(np.abs(x).reshape(len(x), -1).max(axis=1)) for x in integrands]
+    bias, square, collision = (x.sum(axis=0) for x in integrands)
+    return (bias, square, np.asarray(collision)), np.max(ends, axis=0)
+
+
+def _component(level: Array, sigma: float) -> tuple[Any, ...]:
+    """Expectations over ξ at s = level + σξ: 1 - φ, φ, and with 1, ξ, .. the two forms of e^{s - e^s} (see H), and e^{2s - e^s}.
+
+    As E[ζ e^s] = 0, e^s (e^{-e^s} - 1) serves for e^{s - e^s}, and keeps its digits where e^s is small.
+    """
     if sigma > 0:
         step = min(NARROW_STEP, STEP / sigma)
         # the form for small e^s does not die out beyond the largest exponent, so it needs the whole law tilted once
@@ -92,20 +81,12 @@ def _component(level: Array, sigma: float) -> dict[str, Any]:
         weight = np.exp(-(xi**2) / 2) * (step / math.sqrt(2 * math.pi))
     else:
         xi, weight = np.zeros(1), np.ones(1)
-    s = level[:, None] + sigma * xi
-    grown = np.exp(np.minimum(s, 300.0))
-    survival = np.exp(-grown)
-    died = -np.expm1(-grown)
-    read = grown * survival
-    squared = grown * read
-    small = -np.minimum(grown, 1e100) * died
-    return {
-        "lost": died @ weight,
-        "kept": survival @ weight,
-        "near": [small @ weight, small @ (weight * xi)],
-        "far": [read @ weight, read @ (weight * xi)],
-        "pairs": [squared @ weight, squared @ (weight * xi), squared @ (weight * xi**2)],
-    }
+    grown = np.exp(np.minimum(level[:, None] + sigma * xi, 300.0))
+    survival, died = np.exp(-grown), -np.expm1(-grown)
+    read, small = grown * survival, -np.minimum(grown, 1e100) * died
+    powers = weight, weight * xi, weight * xi**2
+    first = ([values @ power for power in powers[:2]] for values in (small, read))
+    return died @ weight, survival @ weight, *first, [(grown * read) @ power for power in powers]
 
 
 def output_laws(mu: GaussianMixture, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Tensor, ...]]:
@@ -131,16 +112,13 @@ def output_laws(mu: GaussianMixture, u: Tensor, values: Tensor, lengths: Sequenc
     return results
 
 
-def _one_token(mu: GaussianMixture, limit: Tensor) -> tuple[Array, Array, Array]:
-    """A prompt of one token is read whole: T_1 = z."""
-    offset = _array(mu.mean - limit)
-    return offset, _array(mu.covariance) + np.outer(offset, offset), np.ones(())
-
-
-def _solve(mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, lengths: Sequence[float]) -> list[tuple[Array, Array, Array]]:
+def _solve(mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, lengths: Sequence[float]) -> list[Moments]:
     finite = [length for length in lengths if 1 < length < math.inf]
-    solved: dict[float, tuple[Array, Array, Array]]
-    solved = {1.0: _one_token(mu, limit), math.inf: (np.zeros(mu.dim), np.zeros((mu.dim, mu.dim)), np.zeros(()))}
+    offset = _array(mu.mean - limit)
+    solved: dict[float, Moments] = {
+        1.0: (offset, _array(mu.covariance) + np.outer(offset, offset), np.ones(())),  # the token itself is read: T_1 = z
+        math.inf: (np.zeros(mu.dim), np.zeros((mu.dim, mu.dim)), np.zeros(())),
+    }
     if not finite:
         return [solved[length] for length in lengths]
     used = mu.weights > 0
@@ -148,18 +126,11 @@ def _solve(mu: GaussianMixture, u: Tensor, limit: Tensor, cgf: float, lengths: S
     sigma = float(torch.einsum("i,kij,j->k", u, mu.covariances, u)[used].clamp_min(0).max().sqrt())
     below = 28 + math.log(max(finite)) + min(1.5 * sigma**2, 10 * sigma) + max(0.0, float(levels.max()))
     above = 5 + 10.5 * sigma - min(0.0, float(levels.min()))
-    while True:
-        if (below + above) / STEP > MOST_NODES:
-            raise InvalidArgumentError(
-                "mu",
-                f"scores that spread over {below + above:.3g} units",
-                f"at most {MOST_NODES * STEP:.0f}",
-                "The components' scores are too far apart for this quadrature; use sample_prompts(...).",
-            )
-        table = _Moments(mu, u, limit, cgf, below, above)
-        found = {length: table.integrate(length) for length in finite}
-        start, end = (max(one[3][i] for one in found.values()) for i in (0, 1))
-        if start <= EDGE and end <= EDGE:
-            solved |= {length: (one[0], one[1], np.asarray(one[2])) for length, one in found.items()}
-            return [solved[length] for length in lengths]
-        below, above = below + (14.0 if start > EDGE else 0.0), above + (7.0 + sigma if end > EDGE else 0.0)
+
+    def evaluate(ranges: Sequence[Range]) -> tuple[dict[float, Moments], Array]:
+        blocks = _blocks(mu, u, limit, cgf, *ranges[0])
+        found = {length: _integrate(length, *blocks) for length in finite}
+        return {length: one[0] for length, one in found.items()}, np.max([one[1] for one in found.values()], axis=0)
+
+    solved |= widen(evaluate, [(below, above)], further=7.0 + sigma, nodes=MOST_NODES)
+    return [solved[length] for length in lengths]

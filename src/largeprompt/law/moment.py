@@ -1,8 +1,6 @@
 """Moments of softmax weights as tensors: checked, batched over the scale, and differentiable in it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,32 +10,38 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import weights
-from largeprompt.law.partitions import Term
+from largeprompt.law.quadrature import Array, Product
 
 MOST_TERMS = 8
 LARGEST_POWER = 40
 LARGEST_SCALE = 500.0  # checked up to 300; beyond, the lattice takes seconds and more
 
+Combination = list[tuple[Any, Product]]  # Σ factor · E product
+Evaluate = Callable[[Array, Sequence[Product]], Array]  # moments (product, row) at scales (row, head)
+Derivative = Callable[[Product, int, tuple[Tensor, ...]], Combination]  # of a moment in the scale of one head
 
-def _terms(powers: Any) -> tuple[Term, ...]:
+
+def integer_pairs(powers: Any) -> Product:
+    """Pairs of integers as they are; nothing where they are not."""
     try:
         terms = tuple((int(a), int(b)) for a, b in powers)
-        integral = all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True))
+        return terms if all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True)) else ()
     except (TypeError, ValueError):
-        terms, integral = (), False
+        return ()
+
+
+def _terms(powers: Any) -> Product:
+    terms = integer_pairs(powers)
     large = sum(a + b for a, b in terms) > LARGEST_POWER
-    if not integral or not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms) or large:
+    if not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms) or large:
         allowed = f"one to {MOST_TERMS} pairs of integers (a, b) with a >= 1, b >= 0, {LARGEST_POWER} at most in all"
         raise InvalidArgumentError("powers", repr(powers), allowed, "E Y is powers=[(2, 0)], E S² is [(1, 1), (1, 1)].")
     return terms
 
 
-def _derivative(terms: tuple[Term, ...]) -> list[tuple[float, tuple[Term, ...]]]:
-    """Derivative in σ as a combination of moments, from dw_l/dσ = w_l (ξ_l - S).
-
-    d/dσ Σ w^a(ξ-c)^b = a [Σ w^a (ξ-c)^{b+1} - Σ w^a (ξ-c)^b · Σ w (ξ-c)], the same for every centre c.
-    """
-    combination: list[tuple[float, tuple[Term, ...]]] = []
+def _derivative(terms: Product, *_: Any) -> Combination:
+    """Derivative in σ as a combination of moments: formula (quad.9) of docs/mathematics/quadrature.md."""
+    combination: Combination = []
     for j, (a, b) in enumerate(terms):
         if (a, b) == (1, 0):
             continue  # the weights sum to one
@@ -46,51 +50,74 @@ def _derivative(terms: tuple[Term, ...]) -> list[tuple[float, tuple[Term, ...]]]
     return combination
 
 
-class _WeightMoments(torch.autograd.Function):
+class _Moments(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scale: Tensor, length: float, center: float, products: tuple[tuple[Term, ...], ...]) -> Tensor:
-        ctx.save_for_backward(scale)
-        ctx.length, ctx.center, ctx.products = length, center, products
-        flat = scale.detach().cpu().to(torch.float64).numpy().reshape(-1)
-        unique, back = np.unique(flat, return_inverse=True)
-        values = weights.moments(length, unique, np.full_like(unique, center), products)[:, back]
-        return torch.from_numpy(values.reshape(len(products), *scale.shape)).to(scale)
+    def forward(ctx: Any, evaluate: Evaluate, derivative: Derivative, products: tuple[Product, ...], *scales: Tensor) -> Tensor:
+        ctx.save_for_backward(*scales)
+        ctx.arguments = evaluate, derivative, products
+        rows = torch.stack(scales, -1).detach().cpu().to(torch.float64).numpy().reshape(-1, len(scales))
+        unique, back = np.unique(rows, axis=0, return_inverse=True)
+        values = evaluate(unique, products)[:, back.reshape(-1)]
+        return torch.from_numpy(values.reshape(len(products), *scales[0].shape)).to(scales[0])
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        (scale,) = ctx.saved_tensors
-        combinations = [_derivative(terms) for terms in ctx.products]
-        wanted = sorted({terms for combination in combinations for _, terms in combination})
-        total = torch.zeros_like(scale)
-        if wanted:
-            known = dict(zip(wanted, _moments(scale, ctx.length, ctx.center, tuple(wanted)), strict=True))
-            for gradient, combination in zip(gradients[0], combinations, strict=True):
-                total = total + gradient * sum(factor * known[terms] for factor, terms in combination)
-        return total, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scales = ctx.saved_tensors
+        evaluate, derivative, products = ctx.arguments
+        results: list[Tensor | None] = [None, None, None]
+        for head in range(len(scales)):
+            if not ctx.needs_input_grad[head + 3]:
+                results.append(None)
+                continue
+            combinations = [derivative(product, head, scales) for product in products]
+            wanted = tuple(sorted({terms for combination in combinations for _, terms in combination}))
+            total = torch.zeros_like(scales[head])
+            if wanted:
+                known = dict(zip(wanted, moments(evaluate, derivative, wanted, *scales), strict=True))
+                for gradient, combination in zip(gradients[0], combinations, strict=True):
+                    total = total + gradient * sum(factor * known[terms] for factor, terms in combination)
+            results.append(total)
+        return tuple(results)
 
 
-def _moments(scale: Tensor, length: float, center: float, products: tuple[tuple[Term, ...], ...]) -> Tensor:
-    return _WeightMoments.apply(scale, length, center, products)  # type: ignore[no-any-return, no-untyped-call]
+def moments(evaluate: Evaluate, derivative: Derivative, products: tuple[Product, ...], *scales: Tensor) -> Tensor:
+    """Moments as functions of scales, all of one shape, whose derivatives are combinations of moments of the same kind."""
+    return _Moments.apply(evaluate, derivative, products, *scales)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def slopes_at_zero(length: float, products: Sequence[Product]) -> list[float]:
+    """Derivatives in q = σ² at σ = 0 of moments that are even in σ: half the second derivative in σ."""
+    twice = [[(f * g, deeper) for f, terms in _derivative(product) for g, deeper in _derivative(terms)] for product in products]
+    wanted = sorted({terms for combination in twice for _, terms in combination})
+    known = dict(zip(wanted, weights.moments(length, np.zeros(1), np.zeros(1), wanted)[:, 0], strict=True))
+    return [sum(factor * float(known[terms]) for factor, terms in combination) / 2 for combination in twice]
 
 
 def weight_moments(length: float, scale: Any, products: Sequence[Any], center: float = 0.0) -> Tensor:
-    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``. See :func:`weight_moment`."""
+    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``. See :func:`weight_moment`.
+
+    >>> from largeprompt.law import weight_moments
+    >>> weight_moments(4, 0.0, [[(2, 0)], [(3, 0)]])  # without scores every weight is 1/L
+    tensor([0.2500, 0.0625], dtype=torch.float64)
+    """
     value = validation.tensor("scale", scale)
     if bool((value < 0).any()):
         raise InvalidArgumentError("scale", f"{float(value.min()):.6g}", "nonnegative numbers", "The law is even in the scale.")
     if bool((value > LARGEST_SCALE).any()):
-        given = f"{float(value.max()):.6g}"
+        given, allowed = f"{float(value.max()):.6g}", f"numbers from 0 to {LARGEST_SCALE:g}"
         remedy = "Scores spread so far are argmax: only the largest token is read."
-        raise InvalidArgumentError(
-            "scale (standard deviation of the scores)", given, f"numbers from 0 to {LARGEST_SCALE:g}", remedy
-        )
+        raise InvalidArgumentError("scale (standard deviation of the scores)", given, allowed, remedy)
     centre = validation.tensor("center", center)
     if centre.dim():
         raise InvalidArgumentError("center", f"shape {validation.shape_text(centre.shape)}", "one number")
     if not len(products):
         raise InvalidArgumentError("products", "none", "at least one list of powers")
     tokens = validation.length("length", length, allow_infinity=True)
-    return _moments(value, tokens, float(centre), tuple(_terms(powers) for powers in products))
+
+    def evaluate(scales: Array, products: Sequence[Product]) -> Array:
+        return weights.moments(tokens, scales[:, 0], np.full(len(scales), float(centre)), products)
+
+    return moments(evaluate, _derivative, tuple(_terms(powers) for powers in products), value)
 
 
 def weight_moment(length: float, scale: Any, powers: Any, center: float = 0.0) -> Tensor:

@@ -1,7 +1,5 @@
 """Which regime a prompt is in: α = σ/√(2 ln L) against 1/2 and 1."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
@@ -14,9 +12,20 @@ Regime = Literal["linear", "heavy", "frozen"]
 def regime(score_variance: float, length: float) -> Regime:
     """Name the regime of softmax attention with Gaussian scores of this variance over this many tokens.
 
-    With α = σ/√(2 ln L): 'linear' for α < 1/2 (L > e^{2σ²}; Gaussian fluctuations, error ~ e^{σ²}/L), 'heavy' for 1/2 <= α < 1
-    (rare large tokens set the error), 'frozen' for α >= 1 (L <= e^{σ²/2}; few tokens carry the weight, as in the random energy
-    model below its freezing temperature).
+    With α = σ/√(2 ln L): 'linear' for α < 1/2 (L > e^{2σ²}), 'heavy' for 1/2 <= α < 1 (rare large tokens set the error), 'frozen'
+    for α >= 1 (L <= e^{σ²/2}; few tokens carry the weight): formula (reg.1) of docs/mathematics/regimes.md.
+
+    Parameters
+    ----------
+    score_variance
+        σ² = u^TΓu.
+    length
+        L, an integer from 1 to 10^15, or ``math.inf``.
+
+    Returns
+    -------
+    str
+        'linear', 'heavy' or 'frozen'.
 
     Examples
     --------

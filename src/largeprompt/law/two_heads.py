@@ -1,39 +1,32 @@
 """Moments that mix the weights of two softmaxes over the same tokens: two heads whose tilts point along one line.
 
-With ξ_1..ξ_L standard normal, w = softmax(σξ) and w' = softmax(σ'ξ), σ' of either sign, both normalisations become integrals,
-
-    1/(Z^n Z'^m) = ∫∫ t^{n-1} t'^{m-1} e^{-tZ - t'Z'} dt dt' / ((n-1)!(m-1)!),
-
-after which the tokens are independent. For blocks (a_i, b_i), i = 1..k, with n = Σ a_i, m = Σ b_i, t = e^τ and t' = e^τ',
-
-    E Σ_{distinct l_1..l_k} Π w_{l_i}^{a_i} w'_{l_i}^{b_i} = L(L-1)...(L-k+1)/((n-1)!(m-1)!) ∫∫ φ^{L-k} Π_i G_{a_i b_i} dτ dτ',
-    G_{ab}(τ, τ') = E[g_a(τ + σξ) g_b(τ' + σ'ξ)],   g_a(s) = e^{as - e^s},   φ = G_00.
-
-Collinear tilts share ξ, so each G is one matrix product over the nodes of ξ, and the cost does not depend on L. log φ comes from
-1 - φ = E[(1 - g_0) + g_0 (1 - g'_0)], a sum of positive terms, so that L = 10^15 is as accurate as 10.
+Formula (quad.13) of docs/mathematics/quadrature.md, at a cost that does not depend on L.
 """
-
-from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.moment import weight_moments
-from largeprompt.law.partitions import Term, block_counts
-from largeprompt.law.weights import LARGEST_EXPONENT, REACH, log_survival
-
-Array = NDArray[np.float64]
-Product = tuple[Term, ...]  # Π_j Σ_l w_l^{a_j} w'_l^{b_j}
+from largeprompt.law.moment import Combination, integer_pairs, moments, weight_moments
+from largeprompt.law.quadrature import (
+    LARGEST_EXPONENT,
+    REACH,
+    Array,
+    Product,
+    Range,
+    Term,
+    blocks_of,
+    largest_tau,
+    log_survival,
+    partition_integrals,
+)
 
 STEP = 0.25  # of τ, τ' and of the scores: integrands are analytic for |Im τ| < π/2, so the trapezoid rule errs by e^{-π²/STEP}
 EDGE = 1e-16  # what the integrand may still be at the ends of the range, relative to its largest value
@@ -43,61 +36,39 @@ MOST_FACTORS = 4
 LARGEST_POWER = 8
 
 
-def _axis(length: float, scale: float, order: int) -> tuple[float, float]:
+def _axis(length: float, scale: float, order: int) -> Range:
     """Range of τ for one head whose exponents add up to ``order``, before anything is known of the integrand."""
     below = math.log(length) + min(scale**2, 6 * scale) + 40.0 / order
-    above = 5 + (1 + math.sqrt(80 / length)) * scale
-    if length >= 200:  # φ^{L-k} < e^{-45} once P(s > 0) exceeds 80/L; see largeprompt.law.weights
-        above = min(above, 1 + NormalDist().inv_cdf(80 / length) * scale)
-    return below, above
+    return below, min(5 + (1 + math.sqrt(80 / length)) * scale, largest_tau(length, scale, scale))
 
 
 def _integrate(length: float, scales: tuple[float, float], products: Sequence[Product]) -> Array:
     """Quadrature in the plane for 1 < L < ∞ and products in which both heads appear."""
-    partitions = [block_counts(product) for product in products]
-    needed = sorted({block for partition in partitions for blocks, _ in partition for block in blocks})
+    needed = blocks_of(products)
     tilts = [a * scales[0] + b * scales[1] for a, b in needed] + [0.0]
     size = max(abs(scale) for scale in scales)
     step = min(LARGEST_STEP, STEP / size) if size > 0 else LARGEST_STEP
     xi = step * np.arange(math.floor((min(tilts) - REACH) / step), math.ceil((max(tilts) + REACH) / step) + 1)
+    xi = xi[np.abs(xi) < 39.0]  # beyond, the density underflows
     density = np.exp(-(xi**2) / 2) * (step / math.sqrt(2 * math.pi))
     orders = [min(sum(term[i] for term in product) for product in products) for i in (0, 1)]
-    ranges = [_axis(length, abs(scale), order) for scale, order in zip(scales, orders, strict=True)]
-    while True:
+
+    def blocks(*ranges: Range) -> tuple[Array, dict[Term, Array]]:
         heads = []
         for scale, (below, above) in zip(scales, ranges, strict=True):
             tau = STEP * np.arange(math.floor(-below / STEP), math.ceil(above / STEP) + 1)
-            heads.append(tau[:, None] + scale * xi)  # scores, (τ, ξ)
-        grown = [np.exp(np.minimum(s, LARGEST_EXPONENT + 1)) for s in heads]
+            heads.append(np.minimum(tau[:, None] + scale * xi, LARGEST_EXPONENT + 1))  # scores, (τ, ξ); beyond, all is 0 or 1
+        grown = [np.exp(s) for s in heads]
         kept, lost = [np.exp(-g) for g in grown], [-np.expm1(-g) for g in grown]
         powers = [
             {n: np.exp(n * s - g) if n else k for n in {block[i] for block in needed}}
             for i, (s, g, k) in enumerate(zip(heads, grown, kept, strict=True))
         ]
         log_phi = log_survival((lost[0] @ density)[:, None] + (kept[0] * density) @ lost[1].T, (kept[0] * density) @ kept[1].T)
-        blocks = {(a, b): (powers[0][a] * density) @ powers[1][b].T for a, b in needed}
-        counts = {len(parts) for partition in partitions for parts, _ in partition if len(parts) <= length}
-        survival = {k: np.exp((length - k) * log_phi) if length > k else np.ones_like(log_phi) for k in counts}
-        results, ends = [], np.zeros((2, 2))
-        for product, partition in zip(products, partitions, strict=True):
-            order = [sum(term[i] for term in product) for i in (0, 1)]
-            value = 0.0
-            for parts, ways in partition:
-                if len(parts) > length:
-                    continue
-                integrand = survival[len(parts)] * math.prod(blocks[part] for part in parts)
-                largest = float(integrand.max()) + 1e-300
-                edges = [[integrand[0].max(), integrand[-1].max()], [integrand[:, 0].max(), integrand[:, -1].max()]]
-                ends = np.maximum(ends, np.array(edges) / largest)
-                chosen = math.prod(length - i for i in range(len(parts)))
-                value += ways * chosen * STEP**2 * float(integrand.sum()) / math.prod(math.factorial(n - 1) for n in order)
-            results.append(value)
-        if (ends <= EDGE).all():
-            return np.array(results)
-        ranges = [
-            (below + (14.0 if low > EDGE else 0.0), above + (7.0 + size if high > EDGE else 0.0))
-            for (below, above), (low, high) in zip(ranges, ends, strict=True)
-        ]
+        return log_phi, {(a, b): (powers[0][a] * density) @ powers[1][b].T for a, b in needed}
+
+    ranges = [_axis(length, abs(scale), order) for scale, order in zip(scales, orders, strict=True)]
+    return partition_integrals(length, products, blocks, *ranges, step=STEP, further=7.0 + size, edge=EDGE)
 
 
 def _values(length: float, scales: tuple[float, float], products: Sequence[Product]) -> Array:
@@ -128,21 +99,17 @@ def _simplified(product: Sequence[Term]) -> Product:
 def _moved(head: int, local: Term, product: Product) -> list[tuple[float, Term, Product]]:
     """Derivative of w_l^a w'_l^b Π P in the score of token l of one head, from dw_k = w_k (1[k = l] - w_l)."""
     unit = (1, 0) if head == 0 else (0, 1)
-
-    def plus(one: Term, other: Term) -> Term:
-        return one[0] + other[0], one[1] + other[1]
-
-    found: list[tuple[float, Term, Product]] = []
-    if local[head]:
-        found += [(float(local[head]), local, product), (-float(local[head]), plus(local, unit), product)]
+    a, b = local
+    raised = a + unit[0], b + unit[1]
+    found = [(float(local[head]), local, product), (-float(local[head]), raised, product)] if local[head] else []
     for j, term in enumerate(product):
         if term[head] and term != unit:
             others = product[:j] + product[j + 1 :]
-            found += [(float(term[head]), plus(local, term), others), (-float(term[head]), plus(local, unit), product)]
+            found += [(float(term[head]), (a + term[0], b + term[1]), others), (-float(term[head]), raised, product)]
     return found
 
 
-def _derivative(product: Product, head: int, scales: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Product]]:
+def _derivative(product: Product, head: int, scales: tuple[Tensor, ...]) -> Combination:
     """Derivative of E Π P in the scale of one head, as a combination of moments of the same kind.
 
     d/dσ E F = E Σ_l ξ_l ∂F/∂s_l = σ E Σ_l ∂²F/∂s_l² + σ' E Σ_l ∂²F/∂s_l∂s'_l with s = σξ, s' = σ'ξ: Stein's identity once.
@@ -155,64 +122,29 @@ def _derivative(product: Product, head: int, scales: tuple[Tensor, Tensor]) -> l
     return [(factor * scales[other], terms) for (other, terms), factor in total.items() if factor]
 
 
-class _TwoHeadMoments(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scale: Tensor, other: Tensor, length: float, products: tuple[Product, ...]) -> Tensor:
-        ctx.save_for_backward(scale, other)
-        ctx.length, ctx.products = length, products
-        pairs = torch.stack([scale, other], -1).detach().reshape(-1, 2).numpy()
-        unique, back = np.unique(pairs, axis=0, return_inverse=True)
-        values = np.stack([_values(length, (float(s), float(t)), products) for s, t in unique], axis=-1)
-        return torch.from_numpy(values[:, back.reshape(-1)].reshape(len(products), *scale.shape))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
-        scales = ctx.saved_tensors
-        results: list[Tensor | None] = []
-        for head in (0, 1):
-            if not ctx.needs_input_grad[head]:
-                results.append(None)
-                continue
-            combinations = [_derivative(product, head, scales) for product in ctx.products]
-            wanted = sorted({terms for combination in combinations for _, terms in combination})
-            total = torch.zeros_like(scales[head])
-            if wanted:
-                known = dict(zip(wanted, _moments(scales[0], scales[1], ctx.length, tuple(wanted)), strict=True))
-                for gradient, combination in zip(gradients[0], combinations, strict=True):
-                    for factor, terms in combination:
-                        total = total + gradient * factor * known[terms]
-            results.append(total)
-        return results[0], results[1], None, None
-
-
-def _moments(scale: Tensor, other: Tensor, length: float, products: tuple[Product, ...]) -> Tensor:
-    return _TwoHeadMoments.apply(scale, other, length, products)  # type: ignore[no-any-return, no-untyped-call]
-
-
 def _products(products: Any) -> tuple[Product, ...]:
-    try:
-        found = tuple(tuple((int(a), int(b)) for a, b in powers) for powers in products)
-        integral = all(
-            tuple(term) == tuple(given)
-            for powers, origin in zip(found, products, strict=True)
-            for term, given in zip(powers, origin, strict=True)
-        )
-    except (TypeError, ValueError):
-        found, integral = (), False
-    good = (
-        integral
-        and len(found) > 0
-        and all(
-            1 <= len(powers) <= MOST_FACTORS
-            and all(a >= 0 and b >= 0 and a + b >= 1 for a, b in powers)
-            and sum(map(sum, powers)) <= LARGEST_POWER
-            for powers in found
-        )
-    )
-    if not good:
+    found = tuple(map(integer_pairs, products)) if isinstance(products, Sequence | np.ndarray) else ()
+    good = [
+        1 <= len(powers) <= MOST_FACTORS
+        and all(a >= 0 and b >= 0 and a + b >= 1 for a, b in powers)
+        and sum(map(sum, powers)) <= LARGEST_POWER
+        for powers in found
+    ]
+    if not good or not all(good):
         allowed = f"lists of one to {MOST_FACTORS} pairs of integers (a, b), a, b >= 0, not both 0, {LARGEST_POWER} at most in all"
         raise InvalidArgumentError("products", repr(products), allowed, "E Σ w w' is products=[[(1, 1)]].")
     return found
+
+
+def _scales(scale: Any, other: Any) -> tuple[Tensor, Tensor]:
+    found = []
+    for name, given in (("scale", scale), ("other", other)):
+        value = validation.tensor(name, given)
+        if value.numel() and (size := float(value.detach().abs().max())) > LARGEST_SCALE:
+            raise InvalidArgumentError(name, f"{size:.6g} in size", f"numbers from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+        found.append(value.to(torch.float64))
+    first, second = torch.broadcast_tensors(*found)
+    return first, second
 
 
 def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[Any]) -> Tensor:
@@ -237,29 +169,20 @@ def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[A
 
     Examples
     --------
-    >>> overlap, = lp.two_head_moments(10**9, 1.0, -1.0, [[(1, 1)]])
+    >>> overlap, = lp.law.two_head_moments(10**9, 1.0, -1.0, [[(1, 1)]])
     >>> print(f"{1e9 * overlap:.6f} {math.exp(-1):.6f}")  # e^{σσ'} / L for long prompts
     0.367879 0.367879
     """
-    tensors = [validation.tensor(name, value) for name, value in (("scale", scale), ("other", other))]
-    for name, value in zip(("scale", "other"), tensors, strict=True):
-        if value.numel() and float(value.detach().abs().max()) > LARGEST_SCALE:
-            given = f"{float(value.detach().abs().max()):.6g} in size"
-            raise InvalidArgumentError(name, given, f"numbers from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+    first, second = _scales(scale, other)
     tokens = validation.length("length", length, allow_infinity=True)
-    first, second = torch.broadcast_tensors(*(value.to(torch.float64) for value in tensors))
-    return _moments(first, second, tokens, _products(products))
+
+    def evaluate(scales: Array, wanted: Sequence[Product]) -> Array:
+        return np.stack([_values(tokens, (float(s), float(t)), wanted) for s, t in scales], axis=-1)
+
+    return moments(evaluate, _derivative, _products(products), first, second)
 
 
-OVERLAP: tuple[Product, ...] = (
-    ((1, 1),),
-    ((2, 1),),
-    ((1, 2),),
-    ((1, 1), (1, 1)),
-    ((2, 0), (0, 2)),
-    ((1, 1), (2, 0)),
-    ((1, 1), (0, 2)),
-)
+OVERLAP = (((1, 1),), ((2, 1),), ((1, 2),), ((1, 1), (1, 1)), ((2, 0), (0, 2)), ((1, 1), (2, 0)), ((1, 1), (0, 2)))
 
 
 def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Tensor]:
@@ -269,11 +192,16 @@ def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Ten
 
         E S S' = E X + σσ' E[(1-Y)(1-Y') + X + X² - P_21 - P_12] - 2σ² E[P_21 - XY] - 2σ'² E[P_12 - XY'],
 
-    which is E S² = E Y + σ² E[1 - Y - 6 W3 + 6 Y²] where the two heads are one.
+    which is E S² = E Y + σ² E[1 - Y - 6 W3 + 6 Y²] where the two heads are one. Arguments as for :func:`two_head_moments`.
+
+    Examples
+    --------
+    >>> from largeprompt.law import two_head_overlap
+    >>> overlap, rest = two_head_overlap(math.inf, 0.5, -0.7)  # long prompts share no token, and S = σ, S' = σ'
+    >>> print(f"{overlap:.2f} {rest:.2f}")
+    0.00 -0.35
     """
-    s, t = torch.broadcast_tensors(
-        *(validation.tensor(name, value).to(torch.float64) for name, value in (("scale", scale), ("other", other)))
-    )
+    s, t = _scales(scale, other)
     x, p21, p12, xx, yy, xy, xz = two_head_moments(length, s, t, OVERLAP)
     y, z = (weight_moments(length, each.abs(), [[(2, 0)]])[0] for each in (s, t))  # all scales in one call
     along = s * t * (1 - y - z + yy + x + xx - p21 - p12) - 2 * s**2 * (p21 - xy) - 2 * t**2 * (p12 - xz)

@@ -1,8 +1,8 @@
 """The abstract probability measure: everything follows from its cumulant generating function.
 
-    Λ(u) = log ∫ e^{u·x} dμ(x),   ∇Λ(u) = mean of the tilt,   ∇²Λ(u) = covariance of the tilt,
+    Λ(u) = log ∫ e^{u·x} dμ(x),   ∇Λ(u) = mean of the tilt e^{u·x - Λ(u)} dμ(x),   ∇²Λ(u) = its covariance,
 
-where the tilt of μ by u is the law dμ_u(x) = e^{u·x - Λ(u)} dμ(x). Softmax attention is this tilt: T[μ](z) = V ∇Λ(Uz).
+formulas (tilt.2) and (tilt.3) of docs/mathematics/tilting.md.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ else:
 
         def __get__(self, instance: Any, owner: type) -> Any:
             return self if instance is None else self.function(instance)
+
+
+Cumulants = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Measure(abc.ABC):
@@ -90,12 +93,8 @@ class Measure(abc.ABC):
 
     def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
         """Draw n independent tokens from the tilt by each u, shape ``(*broadcast(u, batch_shape), n, d)``."""
-        raise InvalidArgumentError(
-            "sample",
-            f"a tilt of {self!r}",
-            "laws that can draw from their own tilts",
-            f"Implement {type(self).__name__}.sample_tilted(u, n, generator).",
-        )
+        given, remedy = f"a tilt of {self!r}", f"Implement {type(self).__name__}.sample_tilted(u, n, generator)."
+        raise InvalidArgumentError("sample", given, "laws that can draw from their own tilts", remedy)
 
     @attribute
     def batch_shape(self) -> torch.Size:
@@ -139,21 +138,19 @@ class Measure(abc.ABC):
         point, keep_graph = self._differentiable(self._tilts(u))
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(self.cgf(point).sum(), point, create_graph=True)
-            rows = [
-                torch.autograd.grad(gradient[..., i].sum(), point, create_graph=keep_graph, retain_graph=True)[0]
-                for i in range(self.dim)
-            ]
+            entries = [entry.sum() for entry in gradient.unbind(-1)]
+            rows = [torch.autograd.grad(entry, point, create_graph=keep_graph, retain_graph=True)[0] for entry in entries]
         return torch.stack(rows, dim=-2)
 
     def tilt(self, u: Tensor) -> Measure:
         """Tilted measure e^{u·x - Λ(u)} μ(dx); a batch of tilts gives a batch of measures."""
-        from largeprompt.measures.tilted import Tilted
+        from largeprompt.measures.wrapped import Tilted
 
         return Tilted(self, self._tilts(u))
 
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
         """Image of the measure under x -> matrix x + offset; matrix (o, d), offset (o,)."""
-        from largeprompt.measures.affine import AffineImage
+        from largeprompt.measures.wrapped import AffineImage
 
         return AffineImage(self, *self._affine(matrix, offset))
 
@@ -172,12 +169,12 @@ class Measure(abc.ABC):
         directions = torch.cat([eye, eye[i] + eye[j], eye[i] - eye[j]])
         k1, k2, k3, k4 = self.directional_cumulants(directions, u)
         k1 = k1 - torch.einsum("...d,nd->n...", center, directions)
-        fourth = k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4  # E (a·y)⁴ for each direction a
+        fourth = fourth_moment(k1, k2, k3, k4)  # E (a·y)⁴ for each direction a
         single, pairs = fourth[: self.dim].sum(0), fourth[self.dim :].sum(0)
         # Σ_i E y_i⁴ + 2 Σ_{i<j} E y_i²y_j², and every i stands in d - 1 pairs
         return single + (pairs - 2 * (self.dim - 1) * single) / 6
 
-    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
         """First four cumulants of a·x under the tilt by u: derivatives of t -> Λ(u + t a) at 0.
 
         Parameters
@@ -195,17 +192,9 @@ class Measure(abc.ABC):
         u = self._tilts(self._origin() if u is None else u)
         steps = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
         shape = (steps.shape[0], *torch.broadcast_shapes(u.shape[:-1], self.batch_shape))
-        keep_graph = self.cgf(u).requires_grad
-        with torch.enable_grad():
-            t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
-            value, cumulants = self.cgf(u + t.unsqueeze(-1) * steps), []
-            for order in range(1, 5):
-                (value,) = torch.autograd.grad(value.sum(), t, create_graph=keep_graph or order < 4, materialize_grads=True)
-                if not value.requires_grad:  # a polynomial cgf has run out of derivatives
-                    value = value + 0 * t
-                cumulants.append(value if keep_graph else value.detach())
-        k1, k2, k3, k4 = cumulants
-        return k1, k2, k3, k4
+        keep_graph = self._finite_cgf(u).requires_grad
+        t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
+        return four_derivatives(lambda t: self.cgf(u + t.unsqueeze(-1) * steps), t, keep_graph)
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
         """Return the same measure with its parameters in another dtype or on another device."""
@@ -242,16 +231,14 @@ class Measure(abc.ABC):
 
     def _tilts(self, u: Tensor) -> Tensor:
         """Check tilts once, at the door."""
-        u = validation.tensor("u", u, like=self._like)
-        validation.last_dimensions("u", u, (self.dim,), f": one tilt in R^{self.dim} for each batch member")
+        u = validation.shaped("u", u, (self.dim,), f": one tilt in R^{self.dim} for each batch member", like=self._like)
         if self.batch_shape:
             validation.broadcast("u and the measure's batch", u.shape[:-1], self.batch_shape)
         return u
 
     def _center(self, center: Tensor) -> Tensor:
         """Check the point that distances are taken from."""
-        center = validation.tensor("center", center, like=self._like)
-        return validation.last_dimensions("center", center, (self.dim,))
+        return validation.shaped("center", center, (self.dim,), like=self._like)
 
     def _directions(self, directions: Tensor) -> Tensor:
         """Check directions, shape (n, d)."""
@@ -263,17 +250,12 @@ class Measure(abc.ABC):
 
     def _affine(self, matrix: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
         """Check an affine map, and give the missing offset as zero."""
-        matrix = validation.tensor("matrix", matrix, like=self._like)
-        if matrix.dim() != 2 or matrix.shape[-1] != self.dim or matrix.shape[0] < 1:
-            given = f"shape {validation.shape_text(matrix.shape)}"
-            raise InvalidArgumentError("matrix", given, f"shape (o, {self.dim}): one row for each output coordinate")
+        row = ": one row for each output coordinate"
+        matrix = validation.shaped("matrix", matrix, ("o", self.dim), row, like=self._like, batch=False)
         if offset is None:
             return matrix, matrix.new_zeros(matrix.shape[0])
-        offset = validation.tensor("offset", offset, like=self._like)
-        if offset.shape != matrix.shape[:1]:
-            given = f"shape {validation.shape_text(offset.shape)}"
-            raise InvalidArgumentError("offset", given, f"shape ({matrix.shape[0]},), one entry for each row of matrix")
-        return matrix, offset
+        entry = ", one entry for each row of matrix"
+        return matrix, validation.shaped("offset", offset, matrix.shape[:1], entry, like=matrix, batch=False)
 
     def _size(self, n: int, generator: torch.Generator) -> int:
         """Check the arguments that every sampler has."""
@@ -283,13 +265,79 @@ class Measure(abc.ABC):
     def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
         """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""
         u = u.expand(*torch.broadcast_shapes(u.shape[:-1], self.batch_shape), self.dim)
+        wanted = self._finite_cgf(u).requires_grad
+        return (u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()), wanted
+
+    def _finite_cgf(self, u: Tensor) -> Tensor:
+        """Λ(u), or an error where a law of one's own says that it is infinite, or NaN: derivatives there may look like numbers."""
         value = self.cgf(u)
         if not bool(torch.isfinite(value).all()):
-            raise TiltDomainError(
-                "u",
-                f"a tilt at which the cgf of {self!r} is not finite",
-                "tilts inside the domain of the cgf",
-                "Attention has no infinite-prompt limit there: shrink the scores, or ask about a finite prompt.",
-            )
-        wanted = value.requires_grad
-        return (u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()), wanted
+            given, allowed = f"a tilt at which the cgf of {self!r} is not finite", "tilts inside the domain of the cgf"
+            remedy = "Attention has no infinite-prompt limit there: shrink the scores, or ask about a finite prompt."
+            raise TiltDomainError("u", given, allowed, remedy)
+        return value
+
+
+class TensorMeasure(Measure):
+    """A measure whose dtype and device are those of a tensor that it holds, ``_like``, and whose tilts it can draw from."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._like.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._like.device
+
+    @property
+    @abc.abstractmethod
+    def _like(self) -> Tensor: ...
+
+    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        return self.tilt(u).sample(n, generator)
+
+    @classmethod
+    def _trusted(cls, *values: Tensor | None) -> Self:
+        """Measure with these values of its fields, without the checks: for parameters that come from a checked measure."""
+        result = object.__new__(cls)
+        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        validation.store(result, **dict(zip(names, values, strict=True)))
+        return result
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class PlacedMeasure(Measure):
+    """A measure that need not hold a tensor, and is given its dtype and device."""
+
+    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
+    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
+
+    def __post_init__(self) -> None:
+        validation.store(self, device=torch.device(self.device))
+        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
+            raise InvalidArgumentError("dtype", repr(self.dtype), "a floating torch dtype, such as torch.float64")
+
+
+def random_index(weights: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Draw k with probability ``weights[..., k]``, shape ``(*batch, n)``."""
+    cumulative = weights.detach().cumsum(-1).expand(*shape[:-1], -1).contiguous()
+    uniform = torch.rand(shape, generator=generator, dtype=weights.dtype, device=weights.device)
+    return torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True).clamp_max(weights.shape[-1] - 1)
+
+
+def fourth_moment(k1: Tensor, k2: Tensor, k3: Tensor, k4: Tensor) -> Tensor:
+    """E x⁴ from the first four cumulants of x."""
+    return k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4
+
+
+def four_derivatives(function: Callable[[Tensor], Tensor], point: Tensor, keep_graph: bool) -> Cumulants:
+    """First four derivatives, elementwise, of an elementwise function at a point that requires a gradient."""
+    with torch.enable_grad():
+        value, found = function(point), []
+        for _ in range(4):
+            if not value.requires_grad:  # a polynomial has run out of derivatives
+                value = value + 0 * point
+            (value,) = torch.autograd.grad(value.sum(), point, create_graph=True, materialize_grads=True)
+            found.append(value if keep_graph else value.detach())
+    first, second, third, fourth = found
+    return first, second, third, fourth

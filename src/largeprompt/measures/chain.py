@@ -13,7 +13,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.finite.discrete import Discrete
+from largeprompt.measures.finite.laws import Discrete
 from largeprompt.measures.numerics.recurrence import recurrent_contexts
 
 MOST_CONTEXTS = 4096  # matrices of this size are held in memory
@@ -25,12 +25,10 @@ BLOCK = 256  # steps for which uniform numbers are drawn at once
 class MarkovChain:
     """A stationary Markov chain of any order: x_t depends on the ``order`` symbols before it.
 
-    The windows (x_t, ..., x_{t+k-1}), one-hot, are tokens of a prompt. They are dependent, and their empirical measure tends to
-    the law of one window, :meth:`ngrams`: what attention reads from an infinite prompt. The fluctuations around it are those of
-    additive functionals, :meth:`long_run_covariance`.
-
-    Contexts, that is runs of ``order`` symbols, make a chain of order one (the lifted chain). It must have one closed class,
-    without period; contexts outside it may exist and have stationary probability 0.
+    The windows (x_t, ..., x_{t+k-1}), one-hot, are tokens of a prompt, whose empirical measure tends to the law of one window,
+    :meth:`ngrams`; :meth:`long_run_covariance` gives the fluctuations around it. Contexts, that is runs of ``order`` symbols, make
+    a chain of order one (the lifted chain). It must have one closed class, without period; contexts outside it may exist and have
+    stationary probability 0.
 
     Parameters
     ----------
@@ -39,7 +37,7 @@ class MarkovChain:
 
     Examples
     --------
-    >>> chain = lp.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
+    >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
     >>> chain
     MarkovChain(alphabet=2, order=1, relaxation_time=2.5)
     >>> chain.stationary
@@ -57,27 +55,23 @@ class MarkovChain:
         transition = validation.tensor("transition", self.transition)
         shape = transition.shape
         if len(shape) < 2 or shape[-1] < 2 or len(set(shape)) != 1:
-            raise InvalidArgumentError(
-                "transition", f"shape {validation.shape_text(shape)}", "shape (m, ..., m, m), one axis more than the order, m >= 2"
-            )
+            allowed = "shape (m, ..., m, m), one axis more than the order, m >= 2"
+            raise InvalidArgumentError("transition", f"shape {validation.shape_text(shape)}", allowed)
         _check_contexts("transition", shape[-1], len(shape) - 1)
         if transition.device.type != "cpu":
             raise InvalidArgumentError("transition", f"device {transition.device}", "a tensor on the CPU", "Use transition.cpu().")
-        object.__setattr__(self, "transition", validation.weights("transition", transition))
-        object.__setattr__(self, "_recurrent", recurrent_contexts(self.rows, self._successors))
+        validation.store(self, transition=validation.weights("transition", transition))
+        validation.store(self, _recurrent=recurrent_contexts(self.rows, self._successors))
 
     @classmethod
     def random(cls, alphabet: int, order: int, concentration: float, generator: torch.Generator) -> Self:
-        """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on the simplex.
-
-        A gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, so that small concentrations do not
-        underflow to rows of zeros.
-        """
+        """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on the simplex."""
         alphabet = validation.integer("alphabet", alphabet, minimum=2)
         order, concentration = validation.integer("order", order), validation.positive("concentration", concentration)
         validation.generator(generator, torch.device("cpu"))
         _check_contexts("order", alphabet, order)
         shape = (alphabet,) * (order + 1)
+        # a gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, which do not underflow for small a
         larger = torch._standard_gamma(torch.full(shape, concentration + 1, dtype=torch.float64), generator=generator)
         uniform = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)
         return cls(torch.softmax(torch.log(larger) + torch.log(uniform) / concentration, -1))
@@ -111,9 +105,8 @@ class MarkovChain:
     @functools.cached_property
     def stationary(self) -> Tensor:
         """Law π of the last ``order`` symbols, shape (m,) * order: π P = π for the lifted chain."""
-        n = self.contexts
-        eye, ones = torch.eye(n, dtype=self.transition.dtype), self.transition.new_ones(n, n)
-        found = _solved((eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
+        ones = torch.ones_like(self.matrix)
+        found = _solved((self._eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
         if not float(found.sum()) > 0:
             raise _falls_apart()
         return (found / found.sum()).reshape(self.transition.shape[:-1])
@@ -141,10 +134,9 @@ class MarkovChain:
     def relaxation_time(self) -> float:
         """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten; infinite where the gap is below rounding."""
         try:
-            gap = self.spectral_gap
+            return 1 / self.spectral_gap if self.spectral_gap > 0 else math.inf
         except InvalidArgumentError:  # no eigenvalues: the chain falls apart
-            gap = 0.0
-        return 1 / gap if gap > 0 else math.inf
+            return math.inf
 
     def lazy(self, holding: float) -> MarkovChain:
         """The chain that repeats its last symbol with probability ``holding`` and else moves as before.
@@ -185,15 +177,13 @@ class MarkovChain:
         k = validation.integer("k", k)
         _check_windows(self.alphabet, k, k * self.alphabet)
         law = self.ngram_law(k)
-        windows = torch.cartesian_prod(*[torch.arange(self.alphabet)] * law.dim()).reshape(-1, law.dim())
-        return Discrete(self.tokens(windows, law.dim())[:, 0], (law / law.sum()).flatten())
+        windows = torch.cartesian_prod(*[torch.arange(self.alphabet)] * k).reshape(-1, k)
+        return Discrete(self.tokens(windows, k)[:, 0], (law / law.sum()).flatten())
 
     def tokens(self, symbols: Tensor, k: int) -> Tensor:
         """One-hot windows of k symbols of each path, shape (..., length - k + 1, k·m), for paths of shape (..., length)."""
         k = validation.integer("k", k)
-        symbols = self._symbols(symbols)
-        if symbols.shape[-1] < k:
-            raise InvalidArgumentError("symbols", f"paths of {symbols.shape[-1]} symbols", f"at least k = {k} symbols")
+        symbols = self._paths(symbols, k, f"at least k = {k} symbols")
         hot = torch.nn.functional.one_hot(symbols, self.alphabet).to(self.transition.dtype)
         return hot.unfold(-2, k, 1).transpose(-1, -2).flatten(-2)
 
@@ -204,8 +194,8 @@ class MarkovChain:
     def lagged_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
         """Σ_{k>=1} (1 - k/L) Cov(f(w_0), g(w_k)), windows w_k that start k symbols later; all k for L = ∞, else k < L.
 
-        With f̄ = E[f | context], Z = (I - P + 1π)^{-1} the fundamental matrix and φ_f the flow of f into contexts, it is φ_f·Z ḡ
-        (Poisson's equation), and φ_f·Z[(1 - 1/L) ḡ - (P - P^L) Z ḡ/L] at length L.
+        With ḡ = E[g | context], φ_f the flow of f into contexts and Z the fundamental matrix, formula (ngram.5) of
+        docs/mathematics/ngram.md, it is φ_f·Z ḡ, and φ_f·Z[(1 - 1/L) ḡ - (P - P^L) Z ḡ/L] at length L.
 
         Parameters
         ----------
@@ -219,30 +209,22 @@ class MarkovChain:
         Tensor
             Shape (..., c, c').
         """
-        length = validation.length("length", length, allow_infinity=True)
-        f = self._functional("f", f)
-        g = f if g is None else self._functional("g", g)
-        chain, f, g = self._aligned(f, g)
+        chain, f, g, length = self._aligned(f, g, length)
         return chain._after(f, g, length)
 
     def long_run_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
         """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of the means over L windows.
 
-        Exact, at infinite length (the asymptotic covariance of the central limit theorem) and at every finite one.
-        Parameters and shapes as for :meth:`lagged_covariance`.
+        Exact at every length and at infinity (the covariance of the central limit theorem), by formula (ngram.5) of
+        docs/mathematics/ngram.md. Parameters and shapes as for :meth:`lagged_covariance`.
         """
-        length = validation.length("length", length, allow_infinity=True)
-        f = self._functional("f", f)
-        g = f if g is None else self._functional("g", g)
-        chain, f, g = self._aligned(f, g)
+        chain, f, g, length = self._aligned(f, g, length)
         same = (f * chain._edges.flatten()) @ g.mT  # both are centred
         return same + chain._after(f, g, length) + chain._after(g, f, length).mT
 
     def context_index(self, symbols: Tensor) -> Tensor:
         """Number of the context that ends at each symbol from the ``order``-th on, shape (..., length - order + 1)."""
-        symbols = self._symbols(symbols)
-        if symbols.shape[-1] < self.order:
-            raise InvalidArgumentError("symbols", f"paths of {symbols.shape[-1]} symbols", f"at least {self.order}, the order")
+        symbols = self._paths(symbols, self.order, f"at least {self.order}, the order")
         place = self.alphabet ** torch.arange(self.order - 1, -1, -1)
         return (symbols.unfold(-1, self.order, 1) * place).sum(-1)
 
@@ -262,8 +244,11 @@ class MarkovChain:
     @functools.cached_property
     def _fundamental(self) -> Tensor:
         """Z = (I - P + 1π)^{-1}, shape (m^r, m^r)."""
-        eye = torch.eye(self.contexts, dtype=self.transition.dtype)
-        return _solved(eye - self.matrix + self.stationary.flatten(), eye)
+        return _solved(self._eye - self.matrix + self.stationary.flatten(), self._eye)
+
+    @property
+    def _eye(self) -> Tensor:
+        return torch.eye(self.contexts, dtype=self.transition.dtype)
 
     def _after(self, f: Tensor, g: Tensor, length: float) -> Tensor:
         """:meth:`lagged_covariance` for centred functionals of windows of order + 1 symbols."""
@@ -280,16 +265,16 @@ class MarkovChain:
         result = validation.tensor(name, value, like=self.transition)
         windows = round(math.log(max(result.shape[-1], 1), self.alphabet)) if result.dim() else 0
         if result.dim() < 2 or windows < 1 or self.alphabet**windows != result.shape[-1]:
-            raise InvalidArgumentError(
-                name,
-                f"shape {validation.shape_text(result.shape)}",
-                f"shape (..., c, {self.alphabet}^k): c values on every window of k symbols",
-                "Evaluate it on the rows of ngrams(k).atoms.",
-            )
+            allowed = f"shape (..., c, {self.alphabet}^k): c values on every window of k symbols"
+            given, remedy = f"shape {validation.shape_text(result.shape)}", "Evaluate it on the rows of ngrams(k).atoms."
+            raise InvalidArgumentError(name, given, allowed, remedy)
         return result
 
-    def _aligned(self, f: Tensor, g: Tensor) -> tuple[MarkovChain, Tensor, Tensor]:
-        """The chain at an order that sees both windows, and the functionals centred, on its windows of order + 1 symbols."""
+    def _aligned(self, f: Tensor, g: Tensor | None, length: float) -> tuple[MarkovChain, Tensor, Tensor, float]:
+        """The chain at an order that sees both windows, the functionals centred, on its windows of order + 1 symbols, and L."""
+        length = validation.length("length", length, allow_infinity=True)
+        f = self._functional("f", f)
+        g = f if g is None else self._functional("g", g)
         widest = max(f.shape[-1], g.shape[-1])
         chain = self.lifted(max(self.order, round(math.log(widest, self.alphabet)) - 1))
         full = chain._edges.flatten()
@@ -298,12 +283,15 @@ class MarkovChain:
             wide = value.repeat_interleave(full.shape[0] // value.shape[-1], -1)  # the symbols beyond its window do not matter
             return wide - (wide @ full).unsqueeze(-1)
 
-        return chain, spread(f), spread(g)
+        return chain, spread(f), spread(g), length
 
-    def _symbols(self, symbols: Tensor) -> Tensor:
+    def _paths(self, symbols: Tensor, fewest: int, allowed: str) -> Tensor:
+        """Check paths, which must be long enough."""
         found = validation.indices("symbols", symbols, self.alphabet)
         if found.dim() < 1:
             raise InvalidArgumentError("symbols", "one number", "paths, shape (..., length)")
+        if found.shape[-1] < fewest:
+            raise InvalidArgumentError("symbols", f"paths of {found.shape[-1]} symbols", allowed)
         return found
 
 
@@ -323,26 +311,42 @@ def _check_windows(alphabet: int, k: int, entries: int) -> None:
 
 def _solved(matrix: Tensor, right: Tensor) -> Tensor:
     """matrix^{-1} right, for matrices that are singular only where the chain falls apart."""
-    try:
-        found: Tensor = torch.linalg.solve(matrix, right)
-    except RuntimeError:  # LinAlgError
-        raise _falls_apart() from None
-    if not bool(torch.isfinite(found).all()):
+    found: Tensor
+    found, info = torch.linalg.solve_ex(matrix, right)
+    if bool(info) or not bool(torch.isfinite(found).all()):
         raise _falls_apart()
     return found
 
 
 def _falls_apart() -> InvalidArgumentError:
-    return InvalidArgumentError(
-        "transition",
-        "a chain that is reducible up to rounding",
-        "probabilities that let every class be left within 1e15 steps",
-        "Draw it with a larger concentration, or mix in a little of the uniform law.",
-    )
+    allowed = "probabilities that let every class be left within 1e15 steps"
+    remedy = "Draw it with a larger concentration, or mix in a little of the uniform law."
+    return InvalidArgumentError("transition", "a chain that is reducible up to rounding", allowed, remedy)
 
 
 def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, generator: torch.Generator) -> Tensor:
-    """Stationary paths of several chains of one alphabet and order, drawn together: integers of shape (chain, replica, length)."""
+    """Stationary paths of several chains of one alphabet and order, drawn together.
+
+    Parameters
+    ----------
+    chains
+        One or more chains, all of the same alphabet and order.
+    length, replicas
+        Symbols in each path, and paths of each chain.
+    generator
+        Where the randomness comes from.
+
+    Returns
+    -------
+    Tensor
+        Integers of shape (chain, replica, length).
+
+    Examples
+    --------
+    >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
+    >>> lp.measures.sample_chains([chain, chain.independent()], 100, 5, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 5, 100])
+    """
     length, replicas = validation.integer("length", length), validation.integer("replicas", replicas)
     if len({chain.transition.shape for chain in chains}) != 1:
         raise InvalidArgumentError("chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order")

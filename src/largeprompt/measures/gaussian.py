@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.base import Measure
+from largeprompt.measures.base import TensorMeasure
 
 
 def square_root(covariance: Tensor) -> Tensor:
     """Return R with R R^T = covariance: Cholesky where it exists, else from the eigenvectors (singular matrices)."""
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(covariance)
-    if not bool((info != 0).any()):
-        return factor
-    values, vectors = torch.linalg.eigh(covariance)
-    scaled: Tensor = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
-    return scaled
+    if bool((info != 0).any()):
+        values, vectors = torch.linalg.eigh(covariance)
+        factor = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+    return factor
 
 
 def gaussian_norm_moment4(offset: Tensor, covariance: Tensor) -> Tensor:
@@ -31,10 +29,10 @@ def gaussian_norm_moment4(offset: Tensor, covariance: Tensor) -> Tensor:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Gaussian(Measure):
+class Gaussian(TensorMeasure):
     """N(m, Γ), singular Γ included.
 
-    Λ(u) = u·m + u^T Γ u/2 and the tilt by u is N(m + Γu, Γ): tilting only moves the mean.
+    Λ(u) = u·m + u^T Γ u/2 and the tilt by u is N(m + Γu, Γ), formula (tilt.5) of docs/mathematics/tilting.md.
 
     Parameters
     ----------
@@ -54,24 +52,12 @@ class Gaussian(Measure):
     covariance: Tensor = dataclasses.field()
 
     def __post_init__(self) -> None:
-        mean = validation.last_dimensions("mean", validation.tensor("mean", self.mean), ("d",))
-        covariance = validation.tensor("covariance", self.covariance, like=mean)
+        mean = validation.shaped("mean", self.mean, ("d",))
         dim = mean.shape[-1]
-        validation.last_dimensions("covariance", covariance, (dim, dim), f", for a mean in R^{dim}")
+        covariance = validation.shaped("covariance", self.covariance, (dim, dim), f", for a mean in R^{dim}", like=mean)
         validation.covariance("covariance", covariance)
         batch = validation.broadcast("mean and covariance", mean.shape[:-1], covariance.shape[:-2])
-        object.__setattr__(self, "mean", mean.expand(*batch, dim))
-        object.__setattr__(self, "covariance", covariance.expand(*batch, dim, dim))
-
-    @classmethod
-    def _trusted(cls, mean: Tensor, covariance: Tensor) -> Self:
-        """Skip the checks for parameters that come from a checked measure."""
-        self = object.__new__(cls)
-        dim = mean.shape[-1]
-        batch = torch.broadcast_shapes(mean.shape[:-1], covariance.shape[:-2])
-        object.__setattr__(self, "mean", mean.expand(*batch, dim))
-        object.__setattr__(self, "covariance", covariance.expand(*batch, dim, dim))
-        return self
+        validation.store(self, mean=mean.expand(*batch, dim), covariance=covariance.expand(*batch, dim, dim))
 
     @property
     def dim(self) -> int:
@@ -82,12 +68,8 @@ class Gaussian(Measure):
         return self.mean.shape[:-1]
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.mean.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.mean.device
+    def _like(self) -> Tensor:
+        return self.mean
 
     @property
     def _compact_covariance(self) -> Tensor:
@@ -113,7 +95,8 @@ class Gaussian(Measure):
         return self.covariance.expand(*shape, self.dim, self.dim)
 
     def tilt(self, u: Tensor) -> Gaussian:
-        return self._trusted(self.tilted_mean(u), self.covariance)
+        mean = self.tilted_mean(u)
+        return self._trusted(mean, self.covariance.expand(*mean.shape, self.dim))
 
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> Gaussian:
         matrix, offset = self._affine(matrix, offset)
@@ -127,6 +110,3 @@ class Gaussian(Measure):
         shape = (*self.batch_shape, n, self.dim)
         noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
         return self.mean.unsqueeze(-2) + noise @ square_root(self._compact_covariance).mT
-
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        return self.tilt(u).sample(n, generator)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Self
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.base import Measure
+from largeprompt.measures.base import TensorMeasure, random_index
 from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
 from largeprompt.measures.numerics.special import weighted_logsumexp, weighted_softmax
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class GaussianMixture(Measure):
+class GaussianMixture(TensorMeasure):
     """Σ_k π_k N(m_k, Γ_k), singular Γ_k included.
 
-    Λ(u) = log Σ_k π_k e^{Λ_k(u)} with Λ_k(u) = u·m_k + u^T Γ_k u/2; component k tilts to N(m_k + Γ_k u, Γ_k) and its weight becomes
-    proportional to π_k e^{Λ_k(u)}.
+    Λ(u) = log Σ_k π_k e^{Λ_k(u)}; component k tilts by itself, with weight ∝ π_k e^{Λ_k(u)}: formula (tilt.7) of
+    docs/mathematics/tilting.md.
 
     Parameters
     ----------
@@ -45,24 +44,14 @@ class GaussianMixture(Measure):
     covariances: Tensor
 
     def __post_init__(self) -> None:
-        means = validation.last_dimensions("means", validation.tensor("means", self.means), ("k", "d"))
+        means = validation.shaped("means", self.means, ("k", "d"))
         count, dim = means.shape[-2:]
-        weights = validation.tensor("weights", self.weights, like=means)
-        validation.last_dimensions("weights", weights, (count,), f", one for each of the {count} rows of means")
-        covariances = validation.tensor("covariances", self.covariances, like=means)
-        validation.last_dimensions("covariances", covariances, (count, dim, dim), f", for means of shape (..., {count}, {dim})")
+        rows, shape = f", one for each of the {count} rows of means", f", for means of shape (..., {count}, {dim})"
+        weights = validation.shaped("weights", self.weights, (count,), rows, like=means)
+        covariances = validation.shaped("covariances", self.covariances, (count, dim, dim), shape, like=means)
         validation.broadcast("weights, means and covariances", weights.shape[:-1], means.shape[:-2], covariances.shape[:-3])
-        object.__setattr__(self, "weights", validation.weights("weights", weights))
-        object.__setattr__(self, "means", means)
-        object.__setattr__(self, "covariances", validation.covariance("covariances", covariances))
-
-    @classmethod
-    def _trusted(cls, weights: Tensor, means: Tensor, covariances: Tensor) -> Self:
-        """Skip the checks for parameters that come from a checked measure."""
-        self = object.__new__(cls)
-        for name, value in zip(("weights", "means", "covariances"), (weights, means, covariances), strict=True):
-            object.__setattr__(self, name, value)
-        return self
+        weights, covariances = validation.weights("weights", weights), validation.covariance("covariances", covariances)
+        validation.store(self, weights=weights, means=means, covariances=covariances)
 
     @property
     def dim(self) -> int:
@@ -78,12 +67,8 @@ class GaussianMixture(Measure):
         return torch.Size(torch.broadcast_shapes(self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]))
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.means.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.means.device
+    def _like(self) -> Tensor:
+        return self.means
 
     def _tilted_components(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Λ_k(u), shape (..., k), and the tilted component means m_k + Γ_k u, shape (..., k, d)."""
@@ -121,9 +106,7 @@ class GaussianMixture(Measure):
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         n = self._size(n, generator)
         shape = (*self.batch_shape, n)
-        cumulative = self.weights.detach().cumsum(-1).expand(*self.batch_shape, -1).contiguous()
-        uniform = torch.rand(shape, generator=generator, dtype=self.dtype, device=self.device) * cumulative[..., -1:]
-        component = torch.searchsorted(cumulative, uniform, right=True).clamp_max(self.components - 1).unsqueeze(-1)
+        component = random_index(self.weights, shape, generator).unsqueeze(-1)
         noise = torch.randn((*shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)
         means = self.means.expand(*self.batch_shape, -1, -1)
         roots = square_root(self.covariances).expand(*self.batch_shape, -1, -1, -1)
@@ -132,9 +115,6 @@ class GaussianMixture(Measure):
             drawn = means[..., k, None, :] + noise @ roots[..., k, :, :].mT
             tokens = torch.where(component == k, drawn, tokens)
         return tokens
-
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        return self.tilt(u).sample(n, generator)
 
     def _details(self) -> str:
         return f", components={self.components}"

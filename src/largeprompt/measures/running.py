@@ -8,29 +8,28 @@ import math
 import torch
 from torch import Tensor
 
-NO_MASS = -1e30  # stands for log 0: finite, so that a part without mass has no NaN in value or gradient
+
+def log_masses(masses: Tensor) -> Tensor:
+    """log ω_l, with -1e30 for log 0: finite, so that a part without mass has no NaN in value or gradient."""
+    return torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), -1e30)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunningTilt:
     """Tilted moments of the tokens seen so far, for a batch of tilts.
 
-    For tokens x_l with masses ω_l (one each, unless weighted) and a tilt u:
-
-        log_mass = log Σ ω_l e^{u·x_l},  mean = Σ p_l x_l,  covariance = Σ p_l (x_l - mean)(x_l - mean)^T,  p_l ∝ ω_l e^{u·x_l}.
-
     States of disjoint parts merge exactly, in any order, so that a prompt may be sharded over chunks, processes or machines.
 
     Attributes
     ----------
     log_mass
-        Shape (...).
+        log Σ ω_l e^{u·x_l} for tokens x_l with masses ω_l (one each, unless weighted) and a tilt u, shape (...).
     log_total
         log Σ ω_l: the logarithm of the number of tokens when they are not weighted.
     mean
-        Shape (..., d).
+        Σ p_l x_l with p_l ∝ ω_l e^{u·x_l}, shape (..., d).
     covariance
-        Shape (..., d, d), or None when it was not asked for.
+        Σ p_l (x_l - mean)(x_l - mean)^T, shape (..., d, d), or None when it was not asked for.
 
     Examples
     --------
@@ -53,9 +52,8 @@ class RunningTilt:
         if masses is None:
             log_total = scores.new_full((), math.log(tokens.shape[-2]))
         else:
-            log_masses = torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), NO_MASS)
-            scores = scores + log_masses.unsqueeze(-2)
-            log_total = torch.logsumexp(log_masses, -1)
+            scores = scores + log_masses(masses).unsqueeze(-2)
+            log_total = torch.logsumexp(log_masses(masses), -1)
         log_mass = torch.logsumexp(scores, -1)
         weights = torch.softmax(scores, -1)  # sums to one whatever the size of the scores
         mean = weights @ tokens

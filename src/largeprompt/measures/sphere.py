@@ -1,7 +1,5 @@
 """The uniform law on a sphere, whose tilts are the von Mises-Fisher laws."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -10,15 +8,19 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import Measure
-from largeprompt.measures.numerics.bessel import bessel_ratio, log_hyp0f1
+from largeprompt.measures.base import PlacedMeasure
+from largeprompt.measures.numerics.bessel import bessel_ratio, far_slope, log_hyp0f1
+from largeprompt.measures.numerics.special import sech2
+
+FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exact
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Sphere(Measure):
+class Sphere(PlacedMeasure):
     """Uniform on the sphere of radius r in R^d; r = √d by default, which gives unit variance in each coordinate.
 
-    With k = r‖u‖: Λ(u) = log 0F1(; d/2; k²/4), ∇Λ = r I_{d/2}(k)/I_{d/2-1}(k) along u. Accurate for d from 1 to 10,000 and any k.
+    With k = r‖u‖: Λ(u) = log 0F1(; d/2; k²/4), ∇Λ = r I_{d/2}(k)/I_{d/2-1}(k) along u, formula (tilt.9) of
+    docs/mathematics/tilting.md. Accurate for d from 1 to 10,000 and any k.
 
     Parameters
     ----------
@@ -35,18 +37,14 @@ class Sphere(Measure):
 
     dim: int = dataclasses.field()
     radius: Tensor | float | None = None
-    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
-    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         dim = validation.integer("dim", self.dim)
-        like = torch.empty(0, dtype=self.dtype, device=self.device)
-        radius = validation.tensor("radius", math.sqrt(dim) if self.radius is None else self.radius, like=like)
+        radius = validation.tensor("radius", math.sqrt(dim) if self.radius is None else self.radius, like=self._like)
         if radius.dim() != 0 or not bool(radius > 0):
             raise InvalidArgumentError("radius", str(self.radius), "one positive number")
-        object.__setattr__(self, "dim", dim)
-        object.__setattr__(self, "radius", radius)
-        object.__setattr__(self, "device", torch.device(self.device))
+        validation.store(self, dim=dim, radius=radius)
 
     @property
     def _radius(self) -> Tensor:
@@ -69,23 +67,38 @@ class Sphere(Measure):
         return log_hyp0f1(self._square(self._tilts(u)), self._order)
 
     def tilted_mean(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
-        return self._radius**2 * bessel_ratio(self._square(u), self._order).unsqueeze(-1) * u
+        return self._mean(self._tilts(u))
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
-        square = self._square(u)
+        return self._covariance(self._tilts(u))
+
+    def _mean(self, u: Tensor) -> Tensor:
+        return self._radius**2 * bessel_ratio(self._square(u), self._order).unsqueeze(-1) * u
+
+    def _covariance(self, u: Tensor) -> Tensor:
+        if self.dim == 1:
+            return self._radius**2 * sech2(self._radius * u).unsqueeze(-1)
+        square, eye = self._square(u), torch.eye(self.dim, dtype=self.dtype, device=self.device)
         ratio, following = bessel_ratio(square, self._order), bessel_ratio(square, self._order + 1)
-        across = self._radius**2 * ratio[..., None, None] * torch.eye(self.dim, dtype=self.dtype, device=self.device)
+        across = self._radius**2 * ratio[..., None, None]
         along = self._radius**4 * (ratio * (following - ratio))[..., None, None] * u.unsqueeze(-1) * u.unsqueeze(-2)
-        return across + along
+        near = across * eye + along
+        far = (square > (FAR * (self._order + 1) ** 2) ** 2).unsqueeze(-1)
+        if not bool(far.any()):
+            return near
+        # across and along cancel far out: there the small variance along u has a series of its own
+        unit = torch.where(far, u, eye[0])
+        size = torch.linalg.vector_norm(unit, dim=-1, keepdim=True)
+        axis = (unit / size).unsqueeze(-1) * (unit / size).unsqueeze(-2)
+        slope = self._radius**2 * far_slope(self._radius * size, self._order).unsqueeze(-1)
+        return torch.where(far.unsqueeze(-1), across * (eye - axis) + slope * axis, near)
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
         # on the sphere ‖x - c‖² = r² + ‖c‖² - 2 c·x, so two moments of x are enough
         u, center = self._tilts(u), self._center(center)
         base = self._radius**2 + center.square().sum(-1)
-        first = (center * self.tilted_mean(u)).sum(-1)
-        variance = torch.einsum("...i,...ij,...j->...", center, self.tilted_covariance(u), center)
+        first = (center * self._mean(u)).sum(-1)
+        variance = torch.einsum("...i,...ij,...j->...", center, self._covariance(u), center)
         return (base - 2 * first) ** 2 + 4 * variance
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -124,8 +137,7 @@ class Sphere(Measure):
             log_ratio = kw * (1 - proposal - xw) + m * (torch.log1p(-xw * (1 - proposal)) - torch.log(4 * bw / (1 + bw) ** 2))
             uniform = torch.rand(bw.shape, generator=generator, dtype=self.dtype, device=self.device)
             accepted = log_ratio >= torch.log1p(-uniform)
-            where = waiting.nonzero(as_tuple=True)
-            chosen = tuple(index[accepted] for index in where)
+            chosen = tuple(index[accepted] for index in waiting.nonzero(as_tuple=True))
             gap[chosen] = proposal[accepted]
             waiting[chosen] = False
         return gap

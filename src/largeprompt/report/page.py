@@ -1,7 +1,5 @@
 """The report: runs in, one HTML file out that opens from disk and needs nothing else."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import dataclasses
@@ -17,9 +15,9 @@ from typing import Any
 
 import jinja2
 
-from largeprompt.report.claims import AUDIT, CLAIMS, Claim
+from largeprompt.runs.files import read_plain
+from largeprompt.runs.judging import Claim, Verdict
 from largeprompt.runs.store import Run, StoredFigure
-from largeprompt.runs.study import Verdict
 
 PNG = b"\x89PNG\r\n\x1a\n"
 KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}  # class in the style sheet
@@ -63,7 +61,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """What all runs say of one claim; ``see`` are the sections that answer an experiment under other claims, or have begun to."""
+    """What all runs say of one claim; ``see`` are the sections that answer it under other claims, or have begun to."""
 
     claim: Claim
     rows: tuple[tuple[Judgement, Section], ...]
@@ -139,18 +137,18 @@ def _judgement(verdict: Verdict) -> Judgement:
 
 
 def _groups(sections: Sequence[Section]) -> list[Group]:
-    """Verdicts of all runs by claim: the paper's in its order, then any other id as it appears; audits alone know only theirs."""
-    about_claims = any(section.run.study != AUDIT.study for section in sections) or not sections
-    rows: dict[str, list[tuple[Judgement, Section]]] = {claim.id: [] for claim in CLAIMS if about_claims}
+    """Verdicts of all runs by claim: the claims that the runs name, by id (C2 before C10), then any other id as it appears."""
+    known = {claim.id: claim for section in sections for claim in section.run.claims}
+    ordered = sorted(known, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
+    rows: dict[str, list[tuple[Judgement, Section]]] = {name: [] for name in ordered}
     for section in sections:
         for judgement in section.judgements:
             rows.setdefault(judgement.verdict.claim, []).append((judgement, section))
-    known = {claim.id: claim for claim in (*CLAIMS, AUDIT)}
     found = []
     for name, spoken in rows.items():
         claim = known.get(name, Claim(name, "", ""))
-        see = [each for each in sections if each.run.study == claim.study and (each.judgements or not each.complete)]
-        found.append(Group(claim, tuple(spoken), () if spoken else tuple(see)))
+        see = [] if spoken else [each for each in sections if claim in each.run.claims]
+        found.append(Group(claim, tuple(spoken), tuple(see)))
     return found
 
 
@@ -166,7 +164,7 @@ def _counts(sections: Iterable[Section]) -> list[tuple[str, int, str]]:
 def _plate(figure: StoredFigure, anchor: str) -> Plate:
     problem, source, size = "", "", (0, 0)
     try:
-        image = figure.png.read_bytes()
+        image = read_plain(figure.png)
         if image[:8] != PNG or len(image) < 24:
             problem = f"figures/{figure.png.name} is not a PNG file"
         else:
@@ -175,7 +173,7 @@ def _plate(figure: StoredFigure, anchor: str) -> Plate:
     except OSError:
         problem = f"figures/{figure.png.name} is missing"
     try:
-        pdf = _data("application/pdf", figure.pdf.read_bytes())
+        pdf = _data("application/pdf", read_plain(figure.pdf))
     except OSError:
         pdf = ""
     return Plate(anchor, figure.name, figure.caption, source, pdf, *size, problem)

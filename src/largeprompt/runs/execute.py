@@ -1,9 +1,8 @@
 """Cells of runs over any executor: each is stored the moment it is done, and none is lost with another."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
+import functools
 import multiprocessing
 import os
 import signal
@@ -18,12 +17,14 @@ from typing import Any
 
 import xarray as xr
 
+from largeprompt.runs.files import RunError, StorageError
+from largeprompt.runs.find import find_study
+from largeprompt.runs.judging import Verdict
 from largeprompt.runs.provenance import provenance
-from largeprompt.runs.store import Run, RunError, StorageError
-from largeprompt.runs.study import Study, Verdict
+from largeprompt.runs.settings import config_of
+from largeprompt.runs.store import Run
+from largeprompt.runs.study import Study, quiet
 
-Task = Callable[[str, Any, str], xr.Dataset]
-Draw = Callable[[Run, xr.Dataset], None]
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -69,11 +70,40 @@ class _Outcome:
     storage: bool = False
 
 
-def _work(run: Run, task: Task, config: Any, cell: str) -> _Outcome:
+def _task(job: Job, cell: str) -> Callable[[], xr.Dataset]:
+    """What a worker calls. It finds a study again by its source; one without needs functions that can be sent to it."""
+    if job.study.source:
+        return functools.partial(compute_cell, job.study.source, job.run.config, cell)
+    found = job.study.cells(job.config)[cell]
+    return functools.partial(found.part.compute, job.config, *found.arguments, quiet)
+
+
+def compute_cell(source: str, config: dict[str, Any], cell: str) -> xr.Dataset:
+    """One cell of the study at a source (see :func:`~largeprompt.runs.find.find_study`), by its name."""
+    study = find_study(source)
+    settings = config_of(study, config)
+    return study.cells(settings)[cell].compute(settings)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run the block with one thread of PyTorch, so that the numbers do not depend on how many workers there are."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _work(run: Run, task: Callable[[], xr.Dataset], cell: str) -> _Outcome:
     """Compute and store a cell, in the worker."""
     began, start = time.time(), time.perf_counter()
     try:
-        data = task(run.study, config, cell)
+        with _one_thread():
+            data = task()
         seconds = time.perf_counter() - start
         run.write_cell(cell, data, seconds)
     except Exception as error:
@@ -83,11 +113,11 @@ def _work(run: Run, task: Task, config: Any, cell: str) -> _Outcome:
     return _Outcome(began, seconds)
 
 
-def compute(jobs: Sequence[Job], task: Task, executor: Executor) -> Iterator[Ended]:
-    """Compute the missing cells of all jobs and tell of each as it ends.
+def compute(jobs: Sequence[Job], executor: Executor) -> Iterator[Ended]:
+    """Compute the missing cells of all jobs and report each as it ends.
 
     A cell that fails leaves the others running. When a cell cannot be stored, those not begun are cancelled and StorageError is
-    raised once the rest has ended. ``task(study name, config, cell)`` must be picklable for an executor of processes.
+    raised once the rest has ended. A study without a source needs computations that can be pickled, for an executor of processes.
     """
     left = {job.run.folder: len(job.missing) for job in jobs}
     open_cells: dict[Future[_Outcome], tuple[Job, str]] = {}
@@ -96,7 +126,7 @@ def compute(jobs: Sequence[Job], task: Task, executor: Executor) -> Iterator[End
         with _interrupts_held():  # processes begin here, and do not hear the Ctrl-C that is meant for this one
             for job in jobs:
                 for cell in job.missing:
-                    open_cells[executor.submit(_work, job.run, task, job.config, cell)] = job, cell
+                    open_cells[executor.submit(_work, job.run, _task(job, cell), cell)] = job, cell
         while open_cells:
             done, _ = wait(open_cells, return_when=FIRST_COMPLETED)
             for future in [each for each in open_cells if each in done]:
@@ -136,19 +166,19 @@ def _log(run: Run, cell: str, outcome: _Outcome) -> None:
 
 
 def execute_all(
-    jobs: Sequence[Job], task: Task, executor: Executor, *, draw: Draw | None = None, workers: int | None = None
+    jobs: Sequence[Job], executor: Executor, *, figures: bool = True, workers: int | None = None
 ) -> Iterator[Ended | Finished]:
-    """Compute what the runs lack and finish each as soon as its cells are there; tell of every cell and of every run.
+    """Compute what the runs lack and finish each as soon as its cells are there; report every cell and every run.
 
-    A run that fails is told as such and leaves the others alone; StorageError ends them all, as they share a disk.
-    ``draw`` is given the finished run and its dataset, and makes the figures; ``workers`` is for the record.
+    A run that fails is reported as such and leaves the others alone; StorageError ends them all, as they share a disk.
+    ``figures`` says whether the study's figures are drawn; ``workers`` is for the record.
     """
     began: dict[Path, float] = {}
     failures: dict[Path, list[Ended]] = {job.run.folder: [] for job in jobs}
     for job in jobs:
         if not job.missing:
-            yield _finish(job, draw, workers, time.time())
-    for ended in compute(jobs, task, executor):
+            yield _finish(job, figures, workers, time.time())
+    for ended in compute(jobs, executor):
         yield ended
         folder = ended.job.run.folder
         began[folder] = min(began.get(folder, ended.began), ended.began)
@@ -158,23 +188,22 @@ def execute_all(
             if failures[folder]:
                 yield Finished(ended.job, error=_failed(ended.job, failures[folder]))
             else:
-                yield _finish(ended.job, draw, workers, began[folder])
+                yield _finish(ended.job, figures, workers, began[folder])
 
 
 def execute(
     run: Run,
     study: Study,
     config: Any,
-    task: Task,
     executor: Executor,
     progress: Callable[[Ended], None] | None = None,
     *,
-    draw: Draw | None = None,
+    figures: bool = True,
     workers: int | None = None,
 ) -> tuple[Verdict, ...]:
     """Compute what one run lacks over any executor and finish it; RunError names the cell that failed, if one did."""
     verdicts: tuple[Verdict, ...] = ()
-    for event in execute_all([Job(run, study, config, run.missing())], task, executor, draw=draw, workers=workers):
+    for event in execute_all([Job(run, study, config, run.missing())], executor, figures=figures, workers=workers):
         if isinstance(event, Finished):
             if event.error:
                 raise event.error
@@ -196,7 +225,7 @@ def _failed(job: Job, failures: Sequence[Ended]) -> RunError:
     )
 
 
-def _finish(job: Job, draw: Draw | None, workers: int | None, started: float) -> Finished:
+def _finish(job: Job, figures: bool, workers: int | None, started: float) -> Finished:
     """Combine the stored cells in the study's order, judge, draw, and last of all write the provenance, which makes it complete."""
     run = job.run
     run.drop_results()
@@ -205,18 +234,19 @@ def _finish(job: Job, draw: Draw | None, workers: int | None, started: float) ->
         data = run.dataset  # as a reader will see it
         verdicts = job.study.judge(data)
         run.write_verdicts(verdicts)
-        if draw is not None:
-            draw(run, data)
+        if figures:
+            from largeprompt.runs.style import rendered  # not above: workers draw nothing
+
+            drawn = job.study.drawable(data)
+            run.write_figures({each.name: rendered(each.draw(data)) for each in drawn}, {each.name: each.caption for each in drawn})
         resumed = len(run.cells) - len(job.missing)
         run.write_provenance(provenance(run, workers=workers, started=started, resumed=resumed, dataset_sha256=checksum))
     except StorageError:
         raise
-    except OSError as error:  # from the figures, which are written by others
-        raise StorageError.of(run.folder, error) from error
     except Exception as error:
         run.log(f"not finished: {type(error).__name__}: {error}\n{traceback.format_exc()}")
-        told = f"{job.study.name}: all cells are stored, but not the result ({type(error).__name__}: {error})."
-        return Finished(job, error=RunError(f"{told} Details: {run.folder / 'log.txt'}"))
+        trouble = f"{job.study.name}: all cells are stored, but not the result ({type(error).__name__}: {error})."
+        return Finished(job, error=RunError(f"{trouble} Details: {run.folder / 'log.txt'}"))
     run.log("complete")
     return Finished(job, tuple(verdicts))
 
@@ -238,14 +268,15 @@ def worker_pool(workers: int) -> Iterator[Executor]:
         writer.close()
         raise
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
-        writer.close()
-        reader.close()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        with _interrupts_held():  # a second Ctrl-C waits until the first is done with
+            executor.shutdown(wait=True, cancel_futures=True)
+            writer.close()
+            reader.close()
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 def _start_worker(reader: Connection) -> None:

@@ -1,7 +1,5 @@
 """Where the numbers of a run come from: version, commit, packages, machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess
@@ -12,7 +10,7 @@ from typing import Any
 
 from largeprompt.runs.store import Run
 
-PACKAGES = ("torch", "numpy", "scipy", "xarray", "h5netcdf", "h5py", "matplotlib", "typer", "rich", "jinja2")
+PACKAGES = ("torch", "numpy", "scipy", "xarray", "h5netcdf", "h5py", "pydantic", "matplotlib", "typer", "rich", "jinja2")
 
 
 def provenance(run: Run, *, workers: int | None, started: float, resumed: int, dataset_sha256: str) -> dict[str, Any]:

@@ -1,47 +1,126 @@
-"""What a study is: a question, a config, independent cells, and a rule that turns the numbers into a verdict."""
+"""What a study is: a question, settings, parts that compute, rules that judge, and figures that show."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import xarray as xr
 
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.judging import Claim, Rule, Verdict, judge
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Progress = Callable[[str], None]
-Outcome = Literal["holds", "holds in part", "fails", "undecided"]
+Join = Callable[[Any, Mapping[Any, xr.Dataset]], xr.Dataset]
+PLAIN_WORD = re.compile(r"[A-Za-z0-9_]+")  # what may become the name of a file
 
 
 def quiet(message: str) -> None:
     """Progress that nobody watches."""
 
 
+def side_by_side(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
+    """Join results whose variables have different names, or that fill different places of the same."""
+    return xr.merge(results.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
+
+
+def stacked(dimension: str) -> Join:
+    """Join results that are slices along a dimension which they all have."""
+    return lambda config, results: xr.concat(list(results.values()), dimension, combine_attrs="drop", join="outer")
+
+
+def along(*dimensions: str, name: Callable[..., Any] | None = None) -> Join:
+    """Join results that are slices along a new dimension, whose coordinate is what the part runs over, or ``name`` of that.
+
+    Several dimensions are those of a part that runs over all combinations, one for each entry of its items.
+    """
+
+    def join(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
+        first, *others = dimensions
+        if others:
+            rows: dict[Any, dict[Any, xr.Dataset]] = {}
+            for (value, *rest), data in results.items():
+                rows.setdefault(value, {})[tuple(rest) if len(rest) > 1 else rest[0]] = data
+            results = {value: along(*others)(config, row) for value, row in rows.items()}
+        labels = [name(*item) if isinstance(item, tuple) else name(item) for item in results] if name else list(results)
+        return xr.concat(list(results.values()), xr.Variable(first, labels), combine_attrs="drop", join="outer")
+
+    return join
+
+
 @dataclasses.dataclass(frozen=True)
-class Verdict:
-    """What the data says about one claim, by a rule written in the study's code.
+class Part:
+    """One kind of computation in a study: what it runs over, and how the results are joined.
 
     Attributes
     ----------
-    claim
-        Id in the paper's table: C1 to C7, or the experiment's own (E3, F1, P1).
-    asked
-        What was asked, in one sentence.
-    outcome
-        'holds', 'holds in part', 'fails' or 'undecided'.
-    measured
-        The numbers behind it, in one or two sentences.
-    control
-        Whether this is a negative control, one that must fail for the others to mean anything.
+    name
+        Unique in the study.
+    compute
+        ``compute(config, *item, progress)``: one cell, as a labelled dataset. Cells may run anywhere, in any order.
+    over
+        The items of a config, one cell each; an item is a value, or a tuple of values that are passed one by one. None: one cell.
+    join
+        ``join(config, {item: dataset})``: the dataset of the part; see :func:`along`, :func:`stacked`, :func:`side_by_side`.
     """
 
-    claim: str
-    asked: str
-    outcome: Outcome
-    measured: str
-    control: bool = False
+    name: str
+    compute: Callable[..., xr.Dataset]
+    over: Callable[[Any], Iterable[Any]] | None = None
+    join: Join = side_by_side
+
+    def items(self, config: Any) -> list[Any]:
+        """What the part runs over; one empty tuple where it runs over nothing."""
+        return [()] if self.over is None else list(self.over(config))
+
+    def cell(self, item: Any) -> Cell:
+        """The cell of an item."""
+        return Cell(self, item)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A part at one item: computed by itself, stored by itself."""
+
+    part: Part
+    item: Any
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The item as arguments of the computation."""
+        return self.item if isinstance(self.item, tuple) else (self.item,)
+
+    @property
+    def name(self) -> str:
+        """What a person reads in the progress bar and the log; never read back."""
+        return f"{self.part.name}: {', '.join(map(str, self.arguments))}" if self.arguments else self.part.name
+
+    def compute(self, config: Any, progress: Progress = quiet) -> xr.Dataset:
+        """The cell's dataset."""
+        return self.part.compute(config, *self.arguments, progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyFigure:
+    """A figure of a study: its file name, what draws it from the study's dataset (without torch), and its caption.
+
+    ``needs`` names variables or dimensions without which it is left out.
+    """
+
+    name: str
+    draw: Callable[[xr.Dataset], Figure]
+    caption: str
+    needs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not PLAIN_WORD.fullmatch(self.name):
+            raise InvalidArgumentError("name", repr(self.name), "letters, digits and underscores: it becomes a file name")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,17 +132,23 @@ class Study:
     name
         What one types: ``largeprompt run NAME``.
     config
-        Frozen dataclass; its defaults are the full setting.
+        Class of the settings (see :func:`largeprompt.runs.settings.settings`); its defaults are the full setting.
     quick
         The setting of ``--quick``.
-    cells
-        Names of the independent parts of a run, in order.
-    compute
-        One part, as a labelled dataset. Must not depend on the other parts: they may run anywhere, in any order.
+    parts
+        What is computed.
+    rules
+        What the run's dataset is asked.
+    figures
+        What is drawn of it.
+    claims
+        What the verdicts are about, for the report.
     combine
-        All parts into the dataset of the run.
-    verdicts
-        What that dataset says.
+        ``combine(config, {part name: dataset})``: the run's dataset, with whatever is derived from all parts together.
+    source
+        Where a worker finds the study again: ``module:NAME`` or ``file.py:NAME``; set when the study is found that way.
+    listed
+        Whether the name alone finds it: one of the library's own, or of an installed package.
     """
 
     name: str
@@ -72,48 +157,54 @@ class Study:
     method: str
     config: type
     quick: Any
-    cells: Callable[[Any], Sequence[str]]
-    compute: Callable[[Any, str, Progress], xr.Dataset]
-    combine: Callable[[Any, Mapping[str, xr.Dataset]], xr.Dataset]
-    verdicts: Callable[[xr.Dataset], list[Verdict]]
+    parts: Sequence[Part]
+    rules: Sequence[Rule]
+    figures: Sequence[StudyFigure] = ()
+    claims: Sequence[Claim] = ()
+    combine: Join = side_by_side
+    source: str = ""
+    listed: bool = False
+
+    def __post_init__(self) -> None:
+        if not PLAIN_WORD.fullmatch(self.name):
+            raise InvalidArgumentError("name", repr(self.name), "letters, digits and underscores: it becomes a folder")
+
+    def cells(self, config: Any) -> dict[str, Cell]:
+        """The cells of a run by name, in order."""
+        listed = [part.cell(item) for part in self.parts for item in part.items(config)]
+        found = {cell.name: cell for cell in listed}
+        if not found or len(found) < len(listed):
+            raise InvalidArgumentError(
+                "config", f"settings of {self.name} that give {'the same cell twice' if found else 'nothing to compute'}", "others"
+            )
+        return found
 
     def run(self, config: Any = None, progress: Progress = quiet) -> xr.Dataset:
         """All cells in turn, in this process; ``config`` defaults to the full setting."""
         config = self.config() if config is None else config
-        return self.finish(config, {cell: self.compute(config, cell, progress) for cell in self.cells(config)})
+        return self.finish(config, {name: cell.compute(config, progress) for name, cell in self.cells(config).items()})
 
-    def judge(self, data: xr.Dataset) -> list[Verdict]:
-        """Verdicts of a dataset; 'undecided' where one rests on a NaN, or where the settings leave the rule nothing to look at."""
-        try:
-            found = self.verdicts(data)
-        except (ArithmeticError, LookupError, ValueError) as error:
-            trouble = (
-                f"The rules cannot be applied to what these settings gave ({type(error).__name__}: {error}): nothing is judged."
-            )
-            return [Verdict("", self.question, "undecided", trouble)]
-        return [dataclasses.replace(each, outcome="undecided") if re.search(r"\bnan\b", each.measured) else each for each in found]
-
-    def finish(self, config: Any, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
-        """The run's dataset, with the config that made it."""
-        data = self.combine(config, parts)
+    def finish(self, config: Any, results: Mapping[str, xr.Dataset]) -> xr.Dataset:
+        """The run's dataset from those of its cells, with the config that made it."""
+        joined = {}
+        for part in self.parts:
+            of_part = {item: results[part.cell(item).name] for item in part.items(config)}
+            if of_part:
+                joined[part.name] = part.join(config, of_part)
+        data = self.combine(config, joined)
         data.attrs |= {"study": self.name, "config": json.dumps(dataclasses.asdict(config))}
         return data
 
+    def judge(self, data: xr.Dataset) -> list[Verdict]:
+        """Verdicts of a dataset, rule by rule."""
+        return judge(self.rules, data)
 
-def merged(config: Any, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """Combine parts whose variables have different names."""
-    return xr.merge(parts.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
-
-
-def along(dimension: str) -> Callable[[Any, Mapping[str, xr.Dataset]], xr.Dataset]:
-    """Combine parts that are slices: the names of the cells become the coordinate."""
-
-    def combine(config: Any, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
-        return xr.concat(list(parts.values()), xr.Variable(dimension, list(parts)), combine_attrs="drop", join="outer")
-
-    return combine
+    def drawable(self, data: xr.Dataset) -> list[StudyFigure]:
+        """The figures that this dataset can fill."""
+        there = {str(name) for name in (*data.variables, *data.dims)}
+        return [figure for figure in self.figures if set(figure.needs) <= there]
 
 
-def log_slope(x: Any, y: Any) -> float:
-    """Least-squares slope of log y against log x."""
-    return float(np.polyfit(np.log(np.asarray(x, dtype=np.float64)), np.log(np.asarray(y, dtype=np.float64)), 1)[0])
+def claims_of(studies: Iterable[Study]) -> list[Claim]:
+    """The claims of several studies, each once."""
+    return list(dict.fromkeys(claim for study in studies for claim in study.claims))

@@ -3,8 +3,6 @@
 ``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -132,8 +130,9 @@ def sample_prompts(
     """
     lengths = _lengths(lengths)
     replicas = validation.integer("replicas", replicas)
-    _flag("reduced", reduced)
-    _flag("jacobian", jacobian)
+    for name, value in (("reduced", reduced), ("jacobian", jacobian)):
+        if not isinstance(value, bool):
+            raise InvalidArgumentError(name, repr(value), "True or False")
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     values, z = attention._values(mu, z)
@@ -145,7 +144,7 @@ def sample_prompts(
         raise InvalidArgumentError("mu", given, allowed, "Use mu.to(dtype=..., device=...).")
     validation.generator(generator, mu.device)
     with torch.no_grad():
-        u = attention.tilts(z)
+        u = attention._tilts(z)
         if not reduced:
             return PromptSamples(lengths, *sample_full(u, values, mu, lengths, replicas, draw_seed(generator), jacobian=jacobian))
         if jacobian:
@@ -156,11 +155,6 @@ def sample_prompts(
         if not isinstance(mu, Gaussian | GaussianMixture):
             raise InvalidArgumentError("mu", repr(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False.")
         return PromptSamples(lengths, sample_reduced(u, attention.V, mu, lengths, replicas, draw_seed(generator)))
-
-
-def _flag(name: str, value: bool) -> None:
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(name, repr(value), "True or False")
 
 
 def _lengths(lengths: int | Sequence[int]) -> tuple[int, ...]:

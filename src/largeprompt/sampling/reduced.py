@@ -1,12 +1,8 @@
 """Nested prompts of Gaussian tokens by drawing one scalar for each token instead of a vector.
 
-Write Γ_k = R_k R_k^T for the covariance of component k (one component for a Gaussian), a_k = R_k^T u, σ_k = ‖a_k‖, and split a
-token with label k along a_k and across it:
-
-    z_l = m_k + e_k ξ_l + r_l,   e_k = R_k a_k/σ_k,   r_l ~ N(0, Γ_k - e_k e_k^T),   score u·z_l = u·m_k + σ_k ξ_l.
-
-Given the labels and the scores, the residuals r_l are independent Gaussians, so the sum of e^{score} r_l over a segment of new
-tokens is one Gaussian vector for each label, with variance Σ_new e^{2 score}. Only that vector is drawn.
+A token of component k splits into its scalar ξ and a residual that the scores do not see, formula (law.1) of
+docs/mathematics/finite_prompt.md, with a root Γ_k = R_k R_k^T. Given labels and scores the sum of e^{score} r over a segment of new
+tokens is one Gaussian vector for each label, with variance Σ_new e^{2 score}: only that vector is drawn.
 
 To make the vectors independent of the lengths that are recorded, they come from a tree of segments: a cell is one segment with a
 standard normal x, and a segment of variance V that is cut into parts of variances V', V'' passes on

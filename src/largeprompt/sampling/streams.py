@@ -5,8 +5,6 @@ dimension alone, and each cell has a generator of its own, seeded by (seed of th
 tokens of a replica do not depend on how many replicas there are, on which lengths are recorded, or on who draws the cell.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import itertools

@@ -1,8 +1,7 @@
 """The covariances and starts that the studies of in-context learning share."""
 
-from __future__ import annotations
-
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,6 +11,7 @@ from largeprompt.errors import InvalidArgumentError
 
 F = torch.float64
 KINDS: dict[str, type[SoftmaxAttention] | type[LinearAttention]] = {"softmax": SoftmaxAttention, "linear": LinearAttention}
+Covariance = Literal["identity", "toeplitz", "condition 1e4"]
 
 
 def covariance(kind: str, dim: int) -> Tensor:
@@ -30,7 +30,7 @@ def covariance(kind: str, dim: int) -> Tensor:
 
 
 def largest_alpha(sigma: Tensor) -> float:
-    """√2/(d^{1/4} ‖Σ‖_op), below which Theorem 5.1 of the paper speaks."""
+    """√2/(d^{1/4} ‖Σ‖_op), the bound on the size of the start in Theorem 5.1 of the paper."""
     return math.sqrt(2) / (math.pow(len(sigma), 0.25) * float(torch.linalg.matrix_norm(sigma, 2)))
 
 

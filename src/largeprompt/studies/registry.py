@@ -1,19 +1,18 @@
-"""The studies by name, and the one function that a worker calls."""
+"""The list of studies: our own in the order of the report, then those that installed packages bring."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import importlib
-from collections.abc import Iterator
-from typing import Any
-
-import xarray as xr
+import importlib.metadata
+from typing import TYPE_CHECKING
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.study import Progress, Study, quiet
 
-NAMES = (
+if TYPE_CHECKING:
+    from largeprompt.runs.study import Study
+
+GROUP = "largeprompt.studies"  # entry points of packages that bring studies: name = "package.module:STUDY"
+OURS = (
     "limit",
     "convergence",
     "exponent",
@@ -32,34 +31,29 @@ NAMES = (
     "depth",
     "ngram",
     "trained",
-)  # in the order of the report
+)
+
+
+def sources() -> dict[str, str]:
+    """Where each study stands, by name; one of ours is not replaced by another of its name."""
+    ours = {name: f"largeprompt.studies.{name}.study:STUDY" for name in OURS}
+    return {each.name: each.value for each in importlib.metadata.entry_points(group=GROUP)} | ours
+
+
+def names() -> tuple[str, ...]:
+    """Names of all studies: ours first, in the order of the report."""
+    return (*OURS, *(name for name in sources() if name not in OURS))
 
 
 def study(name: str) -> Study:
-    """The study of that name."""
-    if name not in NAMES:
-        near = [each for each in NAMES if name and each.startswith(name)] or difflib.get_close_matches(name, NAMES, 1)
-        raise InvalidArgumentError("study", repr(name), f"one of {', '.join(NAMES)}", f"Did you mean {near[0]!r}?" if near else "")
-    found: Study = importlib.import_module(f"largeprompt.studies.{name}.study").STUDY
-    return found
+    """The study of that name, or at that place: ``my.py:STUDY`` or ``package.module:STUDY``."""
+    from largeprompt.runs.find import find_study
 
-
-def compute_cell(name: str, config: Any, cell: str, progress: Progress = quiet) -> xr.Dataset:
-    """One cell of a study on one thread: workers do not fight for cores, and the numbers do not depend on how many there are."""
-    # the audit needs a model given, and so has a command of its own
-    chosen = importlib.import_module("largeprompt.audit.study").STUDY if name == "audit" else study(name)
-    with one_thread():
-        return chosen.compute(config, cell, progress)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Run the block with one thread of PyTorch, and give back what there was."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    known = sources()
+    if name in known:
+        return find_study(known[name], listed=True)
+    if ":" in name or name.endswith(".py") or "." in name:
+        return find_study(name)
+    near = [each for each in names() if name and each.startswith(name)] or difflib.get_close_matches(name, names(), 1)
+    allowed = f"one of {', '.join(names())}, or a place such as my.py:STUDY"
+    raise InvalidArgumentError("study", repr(name), allowed, f"Did you mean {near[0]!r}?" if near else "")

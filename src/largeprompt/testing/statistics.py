@@ -1,7 +1,5 @@
 """Statistical assertions with a stated rate of false alarms."""
 
-from __future__ import annotations
-
 import torch
 from scipy.stats import norm
 from torch import Tensor

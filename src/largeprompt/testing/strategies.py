@@ -1,7 +1,5 @@
 """Hypothesis strategies for the arguments of the library (hypothesis comes with the extra ``dev``)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """What every task promises, as tests that a new task inherits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +14,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical
 from largeprompt.testing.statistics import assert_sample_mean
 from largeprompt.training.dynamics.descent import gradient_descent, prompt_gradients
+from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.tasks.task import Task
 
 KINDS: tuple[type[Attention], ...] = (SoftmaxAttention, LinearAttention)
@@ -35,17 +34,17 @@ class TaskContract:
         Prompt lengths at which prompts are drawn.
     draws
         Tokens drawn for each statistical comparison (false alarms below 1e-9 each).
-    points
+    average
         Sobol points of the risk, where it uses any.
     tolerance
-        Relative error that these may leave in the mean square of the answer.
+        Relative error that they may leave in the mean square of the answer.
     """
 
     task: Task
     size: float = 0.5
     lengths: tuple[int, ...] = (1, 2, 9)
     draws: int = 100_000
-    points: int = 256
+    average: SobolAverage = SobolAverage(256)
     tolerance: float = 1e-9
 
     def layer(self, kind: type[Attention], seed: int = 0, *runs: int) -> Attention:
@@ -56,8 +55,8 @@ class TaskContract:
         return kind(self.size * U, torch.randn(*runs, out, dim, generator=generator, dtype=torch.float64))
 
     def risk(self, layer: Attention, length: float) -> Tensor:
-        """Exact risk with the contract's points."""
-        return self.task.risk(layer, length if math.isinf(length) else int(length), points=self.points)
+        """Exact risk with the contract's average."""
+        return self.task.risk(layer, length, average=self.average)
 
     def losses(self, layer: Attention, length: int, seed: int) -> Tensor:
         """Losses ½‖read-out - answer‖² of drawn prompts."""
@@ -70,7 +69,7 @@ class TaskContract:
         for seed, length in enumerate(self.lengths):
             for kind in KINDS:
                 layer = self.layer(kind, seed)
-                losses, exact = self.losses(layer, length, seed), self.task.risk_estimate(layer, length, points=self.points)
+                losses, exact = self.losses(layer, length, seed), self.task.risk_estimate(layer, length, average=self.average)
                 error = math.hypot(float(losses.std()) / math.sqrt(len(losses)), exact.standard_error)
                 drawn = float(losses.mean())
                 assert abs(drawn - exact.value) <= bound * error, f"{kind.__name__}, length {length}: drawn {drawn}, exact {exact}"
@@ -128,7 +127,7 @@ class TaskContract:
         for kind in KINDS:
             layer = self.layer(kind, 4)
             U, V = layer.U.clone().requires_grad_(), layer.V.clone().requires_grad_()
-            slopes = torch.autograd.grad(self.task.risk(kind(U, V), length, points=1024), (U, V))
+            slopes = torch.autograd.grad(self.task.risk(kind(U, V), length, average=SobolAverage(1024)), (U, V))
             generator = torch.Generator().manual_seed(5)
             found = [prompt_gradients(self.task, layer, length, 100, generator)[1:] for _ in range(batches)]
             rows = torch.stack([torch.cat([one.flatten() for one in pair]) for pair in found])
@@ -141,14 +140,14 @@ class TaskContract:
         assert [part.shape[1] for part in parts] == [4, 4, 2]
         layer = self.layer(SoftmaxAttention, 5)
         losses = (layer(Empirical(torch.cat(parts, 1)), query) - answer).square().sum(-1) / 2
-        exact = self.task.risk_estimate(layer, 10, points=self.points)
+        exact = self.task.risk_estimate(layer, 10, average=self.average)
         slack = float(norm.isf(FALSE_ALARM / 2)) * math.hypot(float(losses.std()) / math.sqrt(4000), exact.standard_error)
         assert abs(float(losses.mean()) - exact.value) <= slack
 
     def test_descent_lowers_the_risk(self) -> None:
         for kind in KINDS:
             start = kind(self.layer(kind).U / 4, self.layer(kind).V / 4)
-            path = gradient_descent(self.task, start, 20, 1e-2, 2, points=self.points)
+            path = gradient_descent(self.task, start, 20, 1e-2, 2, average=self.average)
             assert bool((path.risk[1:] < path.risk[:-1]).all())
 
     def test_prompts_are_those_of_the_generator(self) -> None:

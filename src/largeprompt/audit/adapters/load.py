@@ -1,29 +1,24 @@
 """Models and texts from disk or from the hub: weights from safetensors only, no code of theirs is ever run."""
 
-from __future__ import annotations
-
 import contextlib
+import hashlib
 import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import CAUSAL, AuditError, transformers_module
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
+from largeprompt.audit.adapters.transformers import CAUSAL, AuditError, Model, transformers_module
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
 OFFSET = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text")  # positions start late
 
 
 @contextlib.contextmanager
-def _told(model: str) -> Iterator[None]:
+def _one_sentence(model: str) -> Iterator[None]:
     """Turn what transformers, safetensors and the hub raise into one sentence."""
     try:
         yield
@@ -45,8 +40,8 @@ def load_config(model: str) -> Any:
     elif model.startswith(("/", ".", "~")) or model.count("/") > 1:
         raise AuditError(f"model: there is no folder {model!r}.")
     transformers = transformers_module()
-    with _told(model):
-        config = transformers.AutoConfig.from_pretrained(model, trust_remote_code=False, local_files_only=_stored(model))
+    with _one_sentence(model):
+        config = transformers.AutoConfig.from_pretrained(model, **_safely(model))
     _refuse_code(config.to_dict(), model)
     if getattr(config, "is_encoder_decoder", False):
         raise AuditError(
@@ -61,7 +56,7 @@ def _check_folder(folder: Path, model: str) -> None:
     if not folder.is_dir():
         raise AuditError(f"model: {model!r} is a file; give the folder that holds config.json and model.safetensors.")
     if not (folder / "config.json").is_file():
-        raise AuditError(f"model: the folder {model!r} is no model: it has no config.json.")
+        raise AuditError(f"model: the folder {model!r} does not hold a model: it has no config.json.")
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError:
@@ -69,18 +64,17 @@ def _check_folder(folder: Path, model: str) -> None:
     if not isinstance(found, dict):
         raise AuditError(f"model: the config.json of {model!r} is not a JSON object.")
     _refuse_code(found, model)
-    if not list(folder.glob("*.safetensors")):
+    if not any(folder.glob("*.safetensors")):
         raise AuditError(
             f"model: the folder {model!r} has no *.safetensors file; weights come from safetensors only, as others can hold "
             "code. Convert it: model.save_pretrained(folder)."
         )
 
 
-def _stored(model: str) -> bool:
-    """Whether the files are on this machine, so that nobody need be asked."""
-    if Path(model).exists():
-        return True
-    return isinstance(transformers_module("huggingface_hub").try_to_load_from_cache(model, "config.json"), str)
+def _safely(model: str) -> dict[str, Any]:
+    """Options of every ``from_pretrained``: no code of the model's own, and no network where the files are on this machine."""
+    find = transformers_module("huggingface_hub").try_to_load_from_cache
+    return {"trust_remote_code": False, "local_files_only": Path(model).exists() or isinstance(find(model, "config.json"), str)}
 
 
 def _refuse_code(config: dict[str, Any], model: str) -> None:
@@ -91,65 +85,62 @@ def _refuse_code(config: dict[str, Any], model: str) -> None:
         )
 
 
-def load_model(model: str, device: str = "cpu", dtype: str = "float32") -> PreTrainedModel:
+def load_model(model: str, device: str = "cpu", dtype: str = "float32") -> Model:
     """A model for inference: a causal language model with its head where it is one, the bare model otherwise."""
+    return _weights(model, load_config(model), device, dtype)
+
+
+def _weights(model: str, config: Any, device: str, dtype: str) -> Model:
+    """The model that the config describes, after a check that no weight is missing."""
     transformers = transformers_module()
-    config = load_config(model)
-    names = config.architectures or []
-    causal = any(name.endswith(CAUSAL) for name in names)
+    causal = any(name.endswith(CAUSAL) for name in config.architectures or [])
     kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
-    with _told(model):
-        loaded, told = kind.from_pretrained(
-            model,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=_stored(model),
-            dtype=getattr(torch, dtype),
-            output_loading_info=True,
-        )
-        absent = [name for name in told["missing_keys"] if "pooler" not in name]
+    options = {"use_safetensors": True, "dtype": getattr(torch, dtype), "output_loading_info": True}
+    with _one_sentence(model):
+        loaded, report = kind.from_pretrained(model, **options, **_safely(model))
+        absent = [name for name in report["missing_keys"] if "pooler" not in name]
         if absent:
             raise AuditError(
                 f"model: the weights of {model!r} lack {len(absent)} tensors ({absent[0]}, ...); nothing is made up for them."
             )
-        loaded.to(torch.device(device))
-        loaded.train(False)
-    found: PreTrainedModel = loaded
+        found: Model = loaded.to(torch.device(device)).eval()
     return found
 
 
-def read_texts(model: str, files: Sequence[Path], longest: int | None = None, *, allowed: int | None = None) -> dict[str, Tensor]:
+def load_with_texts(
+    model: str, files: Sequence[Path | str], longest: int | None = None, *, device: str = "cpu", dtype: str = "float32"
+) -> tuple[Model, dict[str, Tensor]]:
+    """A model and the tokens of its texts, both on the device; each is read once, and they must belong together."""
+    config = load_config(model)
+    transformers_module().utils.logging.disable_progress_bar()  # its bar for the weights would break into ours
+    inputs = read_texts(model, files, longest, allowed=most_tokens(config))
+    loaded = _weights(model, config, device, dtype)
+    if int(inputs["input_ids"].max()) >= len(cast(Tensor, loaded.get_input_embeddings().weight)):
+        raise AuditError("model: the tokenizer gives numbers that the model has no embedding for: they do not belong together.")
+    return loaded, {name: value.to(loaded.device) for name, value in inputs.items()}
+
+
+def read_texts(
+    model: str, files: Sequence[Path | str], longest: int | None = None, *, allowed: int | None = None
+) -> dict[str, Tensor]:
     """Tokens of the texts in ``files``, one text for each, cut to ``longest`` tokens and padded on the right to one length.
 
-    Parameters
-    ----------
-    longest
-        Cut here; without it a text that is longer than the model allows is refused.
-    allowed
-        Most tokens that the model's positions allow; None when unknown.
+    Without ``longest`` a text of more tokens than are ``allowed`` by the model's positions (None when unknown) is refused.
     """
-    texts = []
-    for file in files:
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise AuditError(f"text: {str(file)!r} could not be read as UTF-8 text ({error}).") from error
-        if not text.strip():
-            raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
-        texts.append(text)
+    texts = [_text(Path(file)) for file in files]
     tokenizer = _tokenizer(model)
-    most = tokenizer.model_max_length if tokenizer.model_max_length < 10**9 else None
-    allowed = min((each for each in (allowed, most) if each is not None), default=None)
+    most = tokenizer.model_max_length  # 10^30 where it is not known
+    allowed = min((each for each in (allowed, most) if each is not None and each < 10**9), default=None)
     if longest is not None and allowed is not None and longest > allowed:
         raise AuditError(f"lengths: got {longest}; the model reads at most {allowed} tokens.")
-    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # of long texts: told below
+    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # long texts have our own message below
     tokens = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1, truncation=longest is not None, max_length=longest)
     found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
     count = found["input_ids"].shape[1]
     if allowed is not None and count > allowed:
         raise AuditError(
-            f"text: {count:,} tokens, and the model reads at most {allowed:,}. To audit the first {allowed} of them, say so: "
-            f"lengths {allowed}."
+            f"text: {count:,} tokens, and the model reads at most {allowed:,}. To audit the first {allowed:,} of them, give "
+            f"--lengths {allowed} on the command line, or longest={allowed} in Python."
         )
     if count < 2:
         raise AuditError("text: one token only; give a text of at least two tokens.")
@@ -158,14 +149,26 @@ def read_texts(model: str, files: Sequence[Path], longest: int | None = None, *,
     return found
 
 
+def _text(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise AuditError(f"text: there is no file {str(file)!r}.") from None
+    except UnicodeDecodeError as error:
+        raise AuditError(f"text: {str(file)!r} is not UTF-8 text ({error}).") from error
+    except OSError as error:
+        raise AuditError(f"text: {str(file)!r} could not be read ({error.strerror}).") from error
+    if not text.strip():
+        raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
+    return text
+
+
 def _tokenizer(model: str) -> Any:
     folder = Path(model)
-    if folder.is_dir() and not any(list(folder.glob(pattern)) for pattern in TOKENIZERS):
+    if folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZERS):
         raise AuditError(f"model: the folder {model!r} has no tokenizer (tokenizer.json or the like): its texts cannot be read.")
-    with _told(model):
-        tokenizer = transformers_module().AutoTokenizer.from_pretrained(
-            model, trust_remote_code=False, local_files_only=_stored(model)
-        )
+    with _one_sentence(model):
+        tokenizer = transformers_module().AutoTokenizer.from_pretrained(model, **_safely(model))
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     tokenizer.padding_side = tokenizer.truncation_side = "right"
@@ -179,3 +182,16 @@ def most_tokens(config: Any) -> int | None:
         if isinstance(value, int) and value > 0:
             return value - ((config.pad_token_id or 0) + 1 if config.model_type in OFFSET else 0)
     return None
+
+
+def fingerprint(model: str, texts: Sequence[str]) -> str:
+    """Digest of the texts, of the model's config and of the names, sizes and times of its weights."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(Path(text).read_bytes())
+    folder = Path(model)
+    if folder.is_dir():
+        digest.update((folder / "config.json").read_bytes())
+        for file in sorted(folder.glob("*.safetensors")):
+            digest.update(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()[:16]

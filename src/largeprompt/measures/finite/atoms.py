@@ -1,7 +1,5 @@
 """Measures with finitely many atoms, read in chunks: the memory needed does not grow with atoms times tilts."""
 
-from __future__ import annotations
-
 import abc
 import functools
 import math
@@ -15,30 +13,23 @@ from torch.utils.checkpoint import checkpoint
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import Measure
-from largeprompt.measures.running import NO_MASS, RunningTilt
+from largeprompt.measures.base import Measure, TensorMeasure, random_index
+from largeprompt.measures.running import RunningTilt, log_masses
 
 CHUNK_ELEMENTS = 2**20  # largest intermediate array while streaming: 8 MiB in float64
 FUSED_DTYPES = (torch.float32, torch.float64)
 State = TypeVar("State")
 
 
-class AtomicMeasure(Measure):
+class AtomicMeasure(TensorMeasure):
     """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average, ∇²Λ the softmax-weighted covariance."""
+
+    weights: Tensor | None  # ω_l, shape (..., l); None when all are equal
 
     @property
     @abc.abstractmethod
     def points(self) -> Tensor:
         """Atoms x_l, shape (..., l, d)."""
-
-    @property
-    @abc.abstractmethod
-    def probabilities(self) -> Tensor | None:
-        """Weights ω_l, shape (..., l); None when all are equal."""
-
-    @abc.abstractmethod
-    def _with(self, points: Tensor, probabilities: Tensor | None) -> Measure:
-        """Measure of the same kind with other atoms and weights, unchecked."""
 
     @property
     def count(self) -> int:
@@ -51,17 +42,9 @@ class AtomicMeasure(Measure):
 
     @property
     def batch_shape(self) -> torch.Size:
-        if self.probabilities is None:
+        if self.weights is None:
             return self.points.shape[:-2]
-        return torch.Size(torch.broadcast_shapes(self.points.shape[:-2], self.probabilities.shape[:-1]))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.points.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.points.device
+        return torch.Size(torch.broadcast_shapes(self.points.shape[:-2], self.weights.shape[:-1]))
 
     @property
     def support_radius(self) -> float:
@@ -76,7 +59,10 @@ class AtomicMeasure(Measure):
 
         Each atom has mass one (l·ω_l when weighted), so that the states of shards merge in proportion to their sizes.
         """
-        queries, restore = self._layout(self._tilts(u))
+        return self._running(self._tilts(u), covariance=covariance)
+
+    def _running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
+        queries, restore = self._layout(u)
         read = functools.partial(RunningTilt.of, covariance=covariance)
         blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
         spread = [block.covariance for block in blocks if block.covariance is not None]
@@ -100,7 +86,7 @@ class AtomicMeasure(Measure):
             points = self._squeezed(self.points, 2)
             q, x = (t.reshape(math.prod(t.shape[:-2]), 1, *t.shape[-2:]) for t in (queries, points))
             return restore(scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1)
-        return self.running(u).mean
+        return self._running(u).mean
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
         covariance = self.running(u, covariance=True).covariance
@@ -109,7 +95,7 @@ class AtomicMeasure(Measure):
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
         u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
-        pairs, restore = self._layout(torch.cat([u, center, self.running(u).log_mass.unsqueeze(-1)], -1))
+        pairs, restore = self._layout(torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1))
 
         def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
             tilt, point, log_mass = pair[..., : self.dim], pair[..., self.dim : -1], pair[..., -1:]
@@ -131,39 +117,28 @@ class AtomicMeasure(Measure):
         def largest(scores: Tensor) -> Tensor:
             return scores.topk(min(count, scores.shape[-1]), dim=-1).values
 
-        def read(tilts: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
-            return largest(tilts @ tokens.mT)
-
-        def merge(one: Tensor, other: Tensor) -> Tensor:
-            return largest(torch.cat([one, other], -1))
-
-        return restore(torch.cat(self._stream(queries, read, merge, width=1), -2), 1)
+        blocks = self._stream(queries, lambda u, x, _: largest(u @ x.mT), lambda *parts: largest(torch.cat(parts, -1)), width=1)
+        return restore(torch.cat(blocks, -2), 1)
 
     def tilt(self, u: Tensor) -> Measure:
         scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)
-        if self.probabilities is not None:
-            positive = self.probabilities > 0
-            scores = scores + torch.where(positive, torch.log(torch.where(positive, self.probabilities, 1.0)), NO_MASS)
-        return self._with(self.points, torch.softmax(scores, -1))
+        if self.weights is not None:
+            scores = scores + log_masses(self.weights)
+        return self._trusted(self.points, torch.softmax(scores, -1))
 
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
         matrix, offset = self._affine(matrix, offset)
-        return self._with(self.points @ matrix.mT + offset, self.probabilities)
+        return self._trusted(self.points @ matrix.mT + offset, self.weights)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         n = self._size(n, generator)
         shape = (*self.batch_shape, n)
-        if self.probabilities is None:
+        if self.weights is None:
             index = torch.randint(self.count, shape, generator=generator, device=self.device)
         else:
-            cumulative = self.probabilities.detach().to(torch.float64).cumsum(-1).expand(*self.batch_shape, -1).contiguous()
-            uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=self.device)
-            index = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True).clamp_max(self.count - 1)
+            index = random_index(self.weights.to(torch.float64), shape, generator)
         points = self.points.expand(*self.batch_shape, -1, -1)
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
-
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        return self.tilt(u).sample(n, generator)
 
     def _fused(self, u: Tensor) -> bool:
         """Whether PyTorch's fused attention kernel can be used: plain softmax on the CPU, and no gradient asked of it.
@@ -172,7 +147,7 @@ class AtomicMeasure(Measure):
         """
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
         fits = self.device.type == "cpu" and self.dtype in FUSED_DTYPES and u.numel() > 0
-        return self.probabilities is None and fits and not recorded
+        return self.weights is None and fits and not recorded
 
     def _squeezed(self, value: Tensor, kept: int) -> Tensor:
         """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept`` dimensions stay."""
@@ -210,7 +185,7 @@ class AtomicMeasure(Measure):
     ) -> list[State]:
         """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds for each tilt and token."""
         points = self._squeezed(self.points, 2)
-        masses = None if self.probabilities is None else self._squeezed(self.probabilities, 1) * self.count
+        masses = None if self.weights is None else self._squeezed(self.weights, 1) * self.count
         shared = math.prod(queries.shape[:-2])
         rows = max(1, min(queries.shape[-2], CHUNK_ELEMENTS // (shared * width * min(self.count, 1024))))
         columns = max(1, CHUNK_ELEMENTS // (shared * max(rows * width, self.dim)))

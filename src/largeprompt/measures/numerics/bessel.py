@@ -1,21 +1,16 @@
 """Ratios of modified Bessel functions and log 0F1, for any order and argument, under autograd.
 
-With ν >= -1/2 and y = k² >= 0 the two functions are
-
-    log_hyp0f1(y, ν) = log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)),
-    bessel_ratio(y, ν) = I_{ν+1}(k) / (k I_ν(k)) =: B_ν,
-
-both smooth in y at 0, with d log_hyp0f1/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's ``iv`` and ``ive`` under- or
-overflow for the orders of high dimensions (d = 10,000 is ν = 4999), so neither their ratio nor their logarithm can be used.
+They are the two functions of formula (tilt.9) of docs/mathematics/tilting.md. With y = k² and B_ν = I_{ν+1}(k)/(k I_ν(k)),
+d log 0F1(; ν+1; y/4)/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's ``iv`` and ``ive`` under- or overflow for the orders
+of high dimensions (d = 10,000 is ν = 4999), so neither their ratio nor their logarithm can be used.
 
 Method: I_{ν+1}/I_ν satisfies B_j = 1/(2(j+1) + y B_{j+1}), which contracts errors when run towards smaller j. It starts at an order
 of at least 48 + ν, from Debye's uniform expansion (k above the order) or Amos' approximation (below).
 """
 
-from __future__ import annotations
-
 import functools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -28,38 +23,29 @@ STEPS = 24  # recursion steps: errors shrink by at least 0.17 each where the sta
 
 
 @functools.cache
-def _debye_polynomials() -> tuple[tuple[tuple[float, ...], ...], tuple[tuple[float, ...], ...]]:
+def _debye_polynomials() -> tuple[list[list[float]], list[list[float]]]:
     """Coefficients (in p, ascending) of Debye's polynomials U_j and V_j, j < TERMS, from their recurrence in exact fractions.
 
     U_{j+1} = p²(1-p²)U_j'/2 + ∫_0^p (1-5t²)U_j(t)dt/8,   V_{j+1} = U_{j+1} - p(1-p²)U_j/2 - p²(1-p²)U_j'.
     """
-
-    def add(degree: int, value: Fraction, into: dict[int, Fraction]) -> None:
-        into[degree] = into.get(degree, Fraction(0)) + value
-
-    us: list[dict[int, Fraction]] = [{0: Fraction(1)}]
-    vs: list[dict[int, Fraction]] = [{0: Fraction(1)}]
+    zero, half = Fraction(0), Fraction(1, 2)
+    u = v = [Fraction(1)]
+    us, vs = [u], [v]
     for _ in range(TERMS - 1):
-        u: dict[int, Fraction] = {}
-        rest: dict[int, Fraction] = {}
-        for n, c in us[-1].items():
-            add(n + 1, n * c / 2 + c / (8 * (n + 1)), u)
-            add(n + 3, -n * c / 2 - 5 * c / (8 * (n + 3)), u)
-            add(n + 1, -c / 2 - n * c, rest)
-            add(n + 3, c / 2 + n * c, rest)
-        v = dict(u)
-        for n, c in rest.items():
-            add(n, c, v)
+        # c p^n in U_j is (a + c/(8n+8)) p^{n+1} - (a + 5c/(8n+24)) p^{n+3} in U_{j+1}, a = nc/2, and b (p^{n+3} - p^{n+1}) in V - U
+        grown, rest = [zero] * (len(u) + 3), [zero] * (len(u) + 3)
+        for n, c in enumerate(u):
+            grown[n + 1] += c * (half * n + Fraction(1, 8 * (n + 1)))
+            grown[n + 3] -= c * (half * n + Fraction(5, 8 * (n + 3)))
+            rest[n + 3] += c * (half + n)
+            rest[n + 1] -= c * (half + n)
+        u, v = grown, [a + b for a, b in zip(grown, rest, strict=True)]
         us.append(u)
         vs.append(v)
-
-    def dense(polynomials: list[dict[int, Fraction]]) -> tuple[tuple[float, ...], ...]:
-        return tuple(tuple(float(p.get(n, 0)) for n in range(3 * TERMS)) for p in polynomials)
-
-    return dense(us), dense(vs)
+    return tuple([[float(c) for c in p] + [0.0] * (3 * TERMS - len(p)) for p in found] for found in (us, vs))  # type: ignore[return-value]
 
 
-def _debye_sum(polynomials: tuple[tuple[float, ...], ...], p: Tensor, order: float) -> Tensor:
+def _debye_sum(polynomials: list[list[float]], p: Tensor, order: float) -> Tensor:
     """Σ_{j>=1} P_j(p)/order^j, without the leading one."""
     coefficients = [math.fsum(row[n] / order**j for j, row in enumerate(polynomials) if j) for n in range(3 * TERMS)]
     total = torch.zeros_like(p)
@@ -83,10 +69,6 @@ def _ratios(y: Tensor, order: float, steps: int) -> list[Tensor]:
     return ratios[::-1]
 
 
-def _steps(order: float) -> int:
-    return max(STEPS, math.ceil(LARGE_ORDER - order))
-
-
 def _log_hyp0f1(y: Tensor, order: float) -> Tensor:
     x = y / 4
     near = x <= order + 1
@@ -107,38 +89,45 @@ def _log_hyp0f1(y: Tensor, order: float) -> Tensor:
     return torch.where(near, torch.log1p(total), value)
 
 
-class _BesselRatio(torch.autograd.Function):
+class _Smooth(torch.autograd.Function):
+    """A function of (y, order) computed in float64, and a gradient times its derivative in y, which is itself differentiable."""
+
     @staticmethod
-    def forward(ctx: Any, y: Tensor, order: float) -> Tensor:
+    def forward(ctx: Any, y: Tensor, order: float, value: Callable[..., Tensor], pull: Callable[..., Tensor]) -> Tensor:
         ctx.save_for_backward(y)
-        ctx.order = order
-        return _ratios(y.to(torch.float64), order, _steps(order))[0].to(y.dtype)
+        ctx.order, ctx.pull = order, pull
+        return value(y.to(torch.float64), order).to(y.dtype)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        ratio, following = bessel_ratio(y, ctx.order), bessel_ratio(y, ctx.order + 1)
-        return gradients[0] * ratio * (following - ratio) / 2, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        return ctx.pull(gradients[0], *ctx.saved_tensors, ctx.order), None, None, None
 
 
-class _LogHyp0F1(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, y: Tensor, order: float) -> Tensor:
-        ctx.save_for_backward(y)
-        ctx.order = order
-        return _log_hyp0f1(y.to(torch.float64), order).to(y.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (y,) = ctx.saved_tensors
-        return gradients[0] * bessel_ratio(y, ctx.order) / 2, None
+def _ratio_pull(gradient: Tensor, y: Tensor, order: float) -> Tensor:
+    ratio, following = bessel_ratio(y, order), bessel_ratio(y, order + 1)
+    return gradient * ratio * (following - ratio) / 2
 
 
 def bessel_ratio(y: Tensor, order: float) -> Tensor:
     """I_{ν+1}(k)/(k I_ν(k)) at y = k², ν = order >= -1/2; 1/(2ν+2) at 0 and ~ 1/k far out."""
-    return _BesselRatio.apply(y, order)  # type: ignore[no-any-return, no-untyped-call]
+    steps = max(STEPS, math.ceil(LARGE_ORDER - order))
+    return _Smooth.apply(y, order, lambda y, order: _ratios(y, order, steps)[0], _ratio_pull)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def far_slope(k: Tensor, order: float, terms: int = 6) -> Tensor:
+    """dA/dk of A = I_{ν+1}(k)/I_ν(k) for k far above ν², without cancellation: from A = 1 + c_1/k + c_2/k² + ...
+
+    The coefficients follow from A' = 1 - A² - (2ν+1)A/k, and A' = (2ν+1)/(2k²) + ...
+    """
+    c = [1.0]
+    for m in range(1, terms + 1):
+        c.append(((m - 2 * order - 2) * c[-1] - sum(c[i] * c[m - i] for i in range(1, m))) / 2)
+    total = torch.zeros_like(k)
+    for n in range(terms, 0, -1):
+        total = total / k - n * c[n]
+    return total / k / k
 
 
 def log_hyp0f1(y: Tensor, order: float) -> Tensor:
     """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near 0 and ~ k far out."""
-    return _LogHyp0F1.apply(y, order)  # type: ignore[no-any-return, no-untyped-call]
+    return _Smooth.apply(y, order, _log_hyp0f1, lambda g, y, order: g * bessel_ratio(y, order) / 2)  # type: ignore[no-any-return, no-untyped-call]

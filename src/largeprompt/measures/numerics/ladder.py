@@ -1,12 +1,7 @@
 """The cumulant ladder: the limit of attention as a power series in the tilt, and how far it converges.
 
-    u·∇Λ(u) = κ1 + κ2 + κ3/2 + κ4/6 + ...,   κ_n the cumulants of the score u·x;
-
-the affine read-out is the first two rungs. Λ is the logarithm of a function analytic near 0, so that the series in t of
-Λ(tu) converges up to the modulus of the nearest complex zero of E e^{t u·x}, and no further.
+Formula (tilt.10) of docs/mathematics/tilting.md, whose first two rungs are the affine read-out.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -18,7 +13,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
-from largeprompt.measures.finite.discrete import Discrete
+from largeprompt.measures.finite.laws import Discrete
 
 RADII = 32  # circles looked at
 ANGLES = 256
@@ -27,13 +22,25 @@ NEGLIGIBLE = 45.0  # -log of the share of an atom that is left out
 
 
 def cumulant_ladder(mu: Measure, u: Tensor) -> Tensor:
-    """First four rungs κ_n/(n-1)! of u·∇Λ(u), shape (..., 4), for tilts u (..., d); in one dimension divide by u for those of ∇Λ.
+    """First four rungs κ_n/(n-1)! of u·∇Λ(u) = κ1 + κ2 + κ3/2 + κ4/6 + ..., κ_n the cumulants of the score u·x.
+
+    Parameters
+    ----------
+    mu
+        One law, without batch dimensions.
+    u
+        Tilts, shape (..., d).
+
+    Returns
+    -------
+    Tensor
+        Shape (..., 4); in one dimension divide by u for the rungs of ∇Λ.
 
     Examples
     --------
     tanh u = u - u³/3 + ...:
 
-    >>> lp.cumulant_ladder(lp.Rademacher(1), [0.5]) / 0.5
+    >>> lp.measures.cumulant_ladder(lp.Rademacher(1), [0.5]) / 0.5
     tensor([ 0.0000,  0.5000,  0.0000, -0.0417], dtype=torch.float64)
     """
     if not isinstance(mu, Measure) or mu.batch_shape:
@@ -59,7 +66,7 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
 
     Examples
     --------
-    >>> print(f"{lp.ladder_radius(lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])):.10f}")  # cosh t = 0 at t = iπ/2
+    >>> print(f"{lp.measures.ladder_radius(lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])):.10f}")  # cosh t = 0 at t = iπ/2
     1.5707963268
     """
     largest = validation.positive("largest", largest)
@@ -67,8 +74,8 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
         raise InvalidArgumentError("rule", repr(rule), "one Discrete law", "Use gauss_rule(mu) for other laws.")
     if direction is None and rule.dim > 1:
         raise InvalidArgumentError("direction", "None", f"a direction in R^{rule.dim}")
-    along = torch.ones(1, dtype=rule.dtype) if direction is None else validation.tensor("direction", direction, like=rule.atoms)
-    x = (rule.atoms @ validation.last_dimensions("direction", along, (rule.dim,))).numpy()
+    along = torch.ones(1, dtype=rule.dtype) if direction is None else direction
+    x = (rule.atoms @ validation.shaped("direction", along, (rule.dim,), like=rule.atoms)).numpy()
     shares = np.log(np.maximum(rule.weights.numpy(), 1e-300)) + np.outer(np.linspace(-largest, largest, 17), x)
     kept = (shares > shares.max(1, keepdims=True) - NEGLIGIBLE).any(0)
     x, weights = x[kept], rule.weights.numpy()[kept]

@@ -4,8 +4,6 @@ References: Zhang & Stephens, Technometrics 51 (2009), for the estimator; Vehtar
 importance sampling" (arXiv:1507.02646), for the number of weights in the tail and the weak prior.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -41,7 +39,7 @@ def pareto_tail_index(log_weights: Tensor) -> Tensor:
     Tensor
         Shape (...), float64, never NaN, without gradient. Below 1/2 the weights have a variance; below 0 they are bounded.
 
-        * ``+inf``: too few tokens to tell, that is fewer than five weights exceed the cutoff;
+        * ``+inf``: too few tokens for an estimate, that is fewer than five weights exceed the cutoff;
         * ``-inf``: no tail, that is all the M + 1 weights are equal (up to rounding), and M is at least five.
 
     Examples
@@ -54,14 +52,14 @@ def pareto_tail_index(log_weights: Tensor) -> Tensor:
     >>> pareto_tail_index(torch.zeros(3))
     tensor(inf, dtype=torch.float64)
     """
-    log_weights = validation.last_dimensions("log_weights", validation.tensor("log_weights", log_weights), ("M + 1",))
+    log_weights = validation.shaped("log_weights", log_weights, ("M + 1",))
     scores = log_weights.detach().to(torch.float64).sort(-1, descending=True).values
     tail = scores.shape[-1] - 1
     if tail < FEWEST:
         return scores.new_full(scores.shape[:-1], torch.inf)
     rounding = 8 * torch.finfo(log_weights.dtype).eps * (1 + scores.abs().amax(-1, keepdim=True))
     gap = scores[..., :-1] - scores[..., -1:]
-    above = gap > rounding  # ties with the cutoff are no exceedances
+    above = gap > rounding  # ties with the cutoff do not exceed it
     count = above.sum(-1, keepdim=True)
     fitted = count >= FEWEST
     log_excess = torch.where(above, scores[..., :-1] - scores[..., :1] + torch.log(-torch.expm1(-gap)), -torch.inf)

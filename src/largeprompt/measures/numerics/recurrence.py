@@ -1,7 +1,5 @@
 """Which contexts of a Markov chain are visited for ever: the graph of its possible steps."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,12 +21,9 @@ def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     count, label = connected_components(graph, connection="strong")
     closed = np.setdiff1d(np.arange(count), label[source][label[source] != label[target]])
     if len(closed) > 1:
-        raise InvalidArgumentError(
-            "transition",
-            f"a reducible chain: {len(closed)} classes of contexts that are never left",
-            "a chain with one such class, hence one stationary law",
-            "Treat each class as a chain of its own, or give every symbol a positive probability.",
-        )
+        given = f"a reducible chain: {len(closed)} classes of contexts that are never left"
+        remedy = "Treat each class as a chain of its own, or give every symbol a positive probability."
+        raise InvalidArgumentError("transition", given, "a chain with one such class, hence one stationary law", remedy)
     inside = label == closed[0]
     reached, before = breadth_first_order(graph, int(np.flatnonzero(inside)[0]))
     level = np.zeros(len(rows), dtype=np.int64)
@@ -37,10 +32,6 @@ def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     edges = inside[source]
     period = int(np.gcd.reduce(level[source[edges]] + 1 - level[target[edges]]))
     if period != 1:
-        raise InvalidArgumentError(
-            "transition",
-            f"a periodic chain of period {period}",
-            "an aperiodic chain",
-            "Give it a small probability to stay: (1 - h) P + h I.",
-        )
+        given, remedy = f"a periodic chain of period {period}", "Give it a small probability to stay: (1 - h) P + h I."
+        raise InvalidArgumentError("transition", given, "an aperiodic chain", remedy)
     return torch.from_numpy(inside)

@@ -5,19 +5,17 @@ follows by the Lanczos process: it gives the recurrence of the orthogonal polyno
 eigenvalues.
 """
 
-from __future__ import annotations
-
-import itertools
 import math
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
-from largeprompt.measures.finite.discrete import Discrete
+from largeprompt.measures.finite.laws import Discrete
 from largeprompt.measures.gaussian import Gaussian, square_root
 from largeprompt.measures.mixture import GaussianMixture
 from largeprompt.measures.scalar.generalised_normal import GeneralisedNormalLaw
@@ -30,7 +28,7 @@ from largeprompt.measures.scalar.uniform import HALF_WIDTH, UniformLaw
 Array = NDArray[np.float64]
 MOST_ATOMS = 1 << 20
 FINE = 160  # nodes of Gauss-Hermite and Gauss-Legendre rules when no number is given
-SMALLEST = 1e-32  # weight of an atom that a Gauss rule can still tell from rounding
+SMALLEST = 1e-32  # weight of an atom that a Gauss rule can still distinguish from rounding
 NEGLIGIBLE = 250.0  # -log of a density that counts as nothing, under tilts of moderate size too
 SPAN = 12.5  # of a normal density
 
@@ -47,9 +45,14 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
         1 to 200: a Gauss rule, for tilts of moderate size (its smallest weights are right to 1e-30 and no further). When left out,
         a fine grid of up to a thousand atoms for each coordinate, whose weights are right to their last digits.
 
+    Returns
+    -------
+    Discrete
+        On which averages of smooth functions are those of the law.
+
     Examples
     --------
-    >>> rule = lp.gauss_rule(lp.Uniform(1), 5)
+    >>> rule = lp.measures.gauss_rule(lp.Uniform(1), 5)
     >>> float(rule.weights @ rule.atoms[:, 0] ** 8), 9.0  # E x⁸ on [-√3, √3] is 3⁴/9
     (9.0..., 9.0)
     """
@@ -64,29 +67,35 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
         points, mass = _reduced(fine.atoms[:, 0].numpy(), fine.weights.numpy(), nodes)
         return Discrete(torch.from_numpy(points).unsqueeze(-1), torch.from_numpy(mass))
     if isinstance(mu, Gaussian | GaussianMixture):
-        hermite = _hermite(nodes)
-        atoms, weights = _tensor_product([hermite] * mu.dim)
+        points, mass = np.polynomial.hermite_e.hermegauss(nodes or FINE)
+        atoms, weights = _tensor_product([(points, mass / mass.sum())] * mu.dim)
         if isinstance(mu, Gaussian):
             return Discrete(mu.mean + atoms @ square_root(mu.covariance).mT, weights)
         spread = mu.means.unsqueeze(-2) + atoms @ square_root(mu.covariances).mT  # (k, atoms, d)
         return Discrete(spread.reshape(-1, mu.dim), (mu.weights.unsqueeze(-1) * weights).reshape(-1))
     if not isinstance(mu, ProductMeasure):
         raise InvalidArgumentError("mu", repr(mu), "Discrete, Gaussian, GaussianMixture or a product of scalar laws")
-    rules: list[tuple[Array, Array]] = [_hermite(1)] * mu.dim  # to be replaced, coordinate by coordinate
-    for law, indices in mu.groups:
-        rule = _scalar(law, nodes)
-        for i in indices:
-            rules[i] = rule
-    return Discrete(*_tensor_product(rules))
+    rules = {i: rule for law, indices in mu.groups for rule in [_scalar(law, nodes)] for i in indices}
+    return Discrete(*_tensor_product([rules[i] for i in range(mu.dim)]))
 
 
 def product_rule(*rules: Discrete) -> Discrete:
     """Rule of independent parts: every combination of atoms, its weight the product of theirs.
 
+    Parameters
+    ----------
+    *rules
+        One or more Discrete laws, without batch dimensions.
+
+    Returns
+    -------
+    Discrete
+        On the product of their spaces.
+
     Examples
     --------
     >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
-    >>> lp.product_rule(coin, coin, coin)
+    >>> lp.measures.product_rule(coin, coin, coin)
     Discrete(dim=3, atoms=8)
     """
     if not rules or not all(isinstance(rule, Discrete) and not rule.batch_shape for rule in rules):
@@ -100,18 +109,12 @@ def product_rule(*rules: Discrete) -> Discrete:
     return Discrete(atoms, weights / weights.sum())
 
 
-def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[Tensor, Tensor]:
     count = math.prod(len(points) for points, _ in rules)
     if count > MOST_ATOMS:
         raise InvalidArgumentError("nodes", f"{count} atoms in R^{len(rules)}", f"at most {MOST_ATOMS} in all", "Use fewer nodes.")
-    atoms = np.stack([part.ravel() for part in np.meshgrid(*(points for points, _ in rules), indexing="ij")], -1)
-    mass = np.stack([part.ravel() for part in np.meshgrid(*(weights for _, weights in rules), indexing="ij")], -1).prod(-1)
-    return torch.from_numpy(atoms), torch.from_numpy(mass / mass.sum())
-
-
-def _hermite(nodes: int | None) -> tuple[Array, Array]:
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes or FINE)
-    return points, weights / weights.sum()
+    atoms, mass = (np.stack(np.meshgrid(*part, indexing="ij"), -1).reshape(count, -1) for part in zip(*rules, strict=True))
+    return torch.from_numpy(atoms), torch.from_numpy(mass.prod(-1) / mass.prod(-1).sum())
 
 
 def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
@@ -139,9 +142,8 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
         density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
         return _reduced((points - law.center) / law.spread, density, nodes)
-    raise InvalidArgumentError(
-        "mu", repr(law), "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralisedNormalLaw or SkewNormalLaw"
-    )
+    allowed = "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralisedNormalLaw or SkewNormalLaw"
+    raise InvalidArgumentError("mu", repr(law), allowed)
 
 
 def _powers(shape: float) -> Array:
@@ -168,8 +170,8 @@ def _doubling(first: float) -> Array:
 def _panels(ends: Array) -> tuple[Array, Array]:
     """Gauss-Legendre panels between rising ends."""
     nodes, weights = np.polynomial.legendre.leggauss(24)
-    points = np.concatenate([low + (nodes + 1) / 2 * (high - low) for low, high in itertools.pairwise(ends)])
-    return points, np.concatenate([weights / 2 * (high - low) for low, high in itertools.pairwise(ends)])
+    low, width = ends[:-1, None], np.diff(ends)[:, None]
+    return (low + (nodes + 1) / 2 * width).ravel(), (weights / 2 * width).ravel()
 
 
 def _reduced(points: Array, weights: Array, nodes: int | None) -> tuple[Array, Array]:

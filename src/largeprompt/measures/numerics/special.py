@@ -1,7 +1,5 @@
 """Special functions of one real variable that measures need, exact near zero, far out, and under autograd."""
 
-from __future__ import annotations
-
 import math
 
 import torch
@@ -27,25 +25,28 @@ def weighted_softmax(weights: Tensor, exponents: Tensor) -> Tensor:
     return terms / terms.sum(-1, keepdim=True)
 
 
+def _apart(x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Whether abs(x) < edge, x where it is (else 0), and abs(x) where it is not (else the edge)."""
+    near = x.abs() < edge
+    return near, torch.where(near, x, 0.0), torch.where(near, edge, x.abs())
+
+
 def log_cosh(x: Tensor) -> Tensor:
     """log cosh x, with full relative accuracy near 0 (x²/2) and no overflow."""
-    near = x.abs() < 1
-    small, large = torch.where(near, x, 0.0), torch.where(near, 1.0, x.abs())
+    near, small, large = _apart(x, 1.0)
     return torch.where(near, torch.log1p(2 * torch.sinh(small / 2) ** 2), large - math.log(2) + torch.log1p(torch.exp(-2 * large)))
 
 
 def sech2(x: Tensor) -> Tensor:
     """1/cosh² x, the derivative of tanh, without overflow and with full relative accuracy far out."""
-    near = x.abs() < 1
-    small, large = torch.where(near, x, 0.0), torch.where(near, 1.0, x.abs())
+    near, small, large = _apart(x, 1.0)
     e = torch.exp(-2 * large)
     return torch.where(near, 1 / torch.cosh(small) ** 2, 4 * e / (1 + e) ** 2)
 
 
 def log_sinhc(x: Tensor) -> Tensor:
     """log(sinh(x)/x), with full relative accuracy near 0 (x²/6) and no overflow."""
-    near = x.abs() < 2
-    small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x.abs())
+    near, small, large = _apart(x, 2.0)
     square, term, total = small**2, torch.ones_like(x), torch.zeros_like(x)
     for j in range(1, 15):  # sinh(x)/x - 1 = Σ x^{2j}/(2j+1)!; the last term is below 1e-21
         term = term * square / (2 * j * (2 * j + 1))
@@ -70,8 +71,7 @@ def langevin(x: Tensor) -> Tensor:
 
 def langevin_derivative(x: Tensor) -> Tensor:
     """1/x² - 1/sinh² x, the second derivative of :func:`log_sinhc`; 1/3 near 0."""
-    near = x.abs() < 2
-    small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x.abs())
+    near, small, large = _apart(x, 2.0)
     outer, inner = _langevin_fractions(small**2)
     e = torch.exp(-2 * large)
     return torch.where(near, outer * (1 - small**2 * (outer - inner)), 1 / large**2 - 4 * e / (1 - e) ** 2)

@@ -1,8 +1,7 @@
 """Generalised normal coordinates: one shape from heavier than Laplace through the Gaussian towards the uniform law."""
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import math
 
 import torch
@@ -10,9 +9,10 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.base import Cumulants
 from largeprompt.measures.scalar.laplace import LaplaceLaw
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
-from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 FARTHEST_MODE = 1e150  # beyond, the cgf leaves double precision (shapes near 1 only: the mode is a (au/β)^{1/(β-1)})
 SERIES_TERMS = 24
@@ -32,13 +32,11 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", validation.positive("shape", self.shape))
         if self.shape == 1:
-            raise InvalidArgumentError(
-                "shape", "1", "a positive number other than 1", "Use LaplaceLaw(), the same law in closed form."
-            )
+            allowed, remedy = "a positive number other than 1", "Use LaplaceLaw(), the same law in closed form."
+            raise InvalidArgumentError("shape", "1", allowed, remedy)
         if not 0.1 <= self.shape <= 1000:
-            raise InvalidArgumentError(
-                "shape", f"{self.shape:g}", "0.1 to 1000", "Far beyond 1000 the law is UniformLaw() to within 1e-3."
-            )
+            remedy = "Far beyond 1000 the law is UniformLaw() to within 1e-3."
+            raise InvalidArgumentError("shape", f"{self.shape:g}", "0.1 to 1000", remedy)
 
     @property
     def width(self) -> float:
@@ -85,7 +83,7 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def cgf(self, u: Tensor) -> Tensor:
         return super().cgf(u) if self.shape > 1 else 0 * u
 
-    def cumulants(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def cumulants(self, u: Tensor) -> Cumulants:
         if self.shape > 1:
             return super().cumulants(u)
         first, third, fifth = (math.lgamma(order / self.shape) for order in (1, 3, 5))
@@ -97,8 +95,7 @@ class GeneralisedNormalLaw(LogConcaveLaw):
             return super().sample(u, generator)
         # abs(x/a)^β is Gamma(1/β); as Gamma(1 + 1/β) V^β, which does not underflow, abs(x/a) = Gamma(1 + 1/β)^{1/β} V
         power = torch._standard_gamma(torch.full_like(u, 1 + 1 / self.shape), generator=generator)
-        side = 2 * torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device) - 1
-        return self.width * power ** (1 / self.shape) * side
+        return self.width * power ** (1 / self.shape) * (2 * uniform(u, generator) - 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -109,22 +106,15 @@ class GeneralisedNormal(IidProduct):
 
     Examples
     --------
-    >>> lp.GeneralisedNormal(1, shape=2.0).tilted_mean([3.0])
+    >>> lp.scalar.GeneralisedNormal(1, shape=2.0).tilted_mean([3.0])
     tensor([3.0000], dtype=torch.float64)
-    >>> lp.GeneralisedNormal(1, shape=4.0).tilted_mean([3.0])
+    >>> lp.scalar.GeneralisedNormal(1, shape=4.0).tilted_mean([3.0])
     tensor([1.7...], dtype=torch.float64)
     """
 
+    kind = GeneralisedNormalLaw
     shape: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "shape", validation.positive("shape", self.shape))
-        _ = self.law
-
-    @property
+    @functools.cached_property
     def law(self) -> ScalarLaw:
-        return LaplaceLaw() if self.shape == 1 else GeneralisedNormalLaw(self.shape)
-
-    def _details(self) -> str:
-        return f", shape={self.shape:g}"
+        return LaplaceLaw() if self.shape == 1 else super().law

@@ -1,25 +1,21 @@
 """Laplace coordinates of unit variance: exponential moments exist only for tilts below √2."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
 import torch
 from torch import Tensor
 
-from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
-EDGE = math.sqrt(2)
+EDGE = math.sqrt(2)  # tilts from here on have no exponential moment
 
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceLaw(ScalarLaw):
     """Density e^{-√2·abs(x)}/√2: Λ(u) = -log(1 - u²/2), ∇Λ = 2u/(2 - u²), for -√2 < u < √2."""
 
-    @property
-    def domain(self) -> tuple[float, float]:
-        return -EDGE, EDGE
+    domain = (-EDGE, EDGE)
 
     def cgf(self, u: Tensor) -> Tensor:
         return -torch.log1p(-(u**2) / 2)
@@ -31,8 +27,7 @@ class LaplaceLaw(ScalarLaw):
         return (4 + 2 * u**2) / (2 - u**2) ** 2
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        side = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
-        size = -torch.log1p(-torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device))
+        side, size = uniform(u, generator), -torch.log1p(-uniform(u, generator))
         return torch.where(side < (EDGE + u) / (2 * EDGE), size / (EDGE - u), -size / (EDGE + u))
 
 
@@ -45,6 +40,4 @@ class Laplace(IidProduct):
     tensor([2.], dtype=torch.float64)
     """
 
-    @property
-    def law(self) -> ScalarLaw:
-        return LaplaceLaw()
+    kind = LaplaceLaw

@@ -9,14 +9,13 @@ no term overflows and no large numbers cancel, however far the tilt. The integra
 the points where F reaches 1 and ``DEPTH`` on either side, the mode and the kinks of F: algebraic ends cost it no digits.
 """
 
-from __future__ import annotations
-
 import abc
 import math
 
 import torch
 from torch import Tensor
 
+from largeprompt.measures.base import Cumulants
 from largeprompt.measures.scalar.product import ScalarLaw
 
 DEPTH = 46.0  # e^-46 = 1e-20
@@ -107,7 +106,7 @@ class LogConcaveLaw(ScalarLaw):
         head, _, exponents = self._tilted_rule(u)
         return (head + torch.logsumexp(exponents, -1)).to(u.dtype)
 
-    def cumulants(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def cumulants(self, u: Tensor) -> Cumulants:
         token = self.token(self.mode(u.detach().to(torch.float64)))
         _, rise, exponents = self._tilted_rule(u)
         weights = torch.softmax(exponents, -1)

@@ -1,7 +1,5 @@
 """Lognormal coordinates: exponential moments on one side only."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -11,7 +9,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
-from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+from largeprompt.measures.scalar.product import IidProduct, normal
 
 LARGEST_SCALE = 3.0  # beyond, a fourth moment e^{6s²} swamps everything that a sample can show
 
@@ -24,18 +22,14 @@ class LogNormalLaw(LogConcaveLaw):
     of the tilted law of ξ, W being Lambert's function. ``scale`` is s, the standard deviation of the logarithm.
     """
 
+    domain = (-math.inf, 0.0)
     scale: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", validation.positive("scale", self.scale))
         if not 1e-3 <= self.scale <= LARGEST_SCALE:
-            raise InvalidArgumentError(
-                "scale", f"{self.scale:g}", f"0.001 to {LARGEST_SCALE:g}", "Below, the law is Gaussian to within 1e-3."
-            )
-
-    @property
-    def domain(self) -> tuple[float, float]:
-        return -math.inf, 0.0
+            remedy = "Below, the law is Gaussian to within 1e-3."
+            raise InvalidArgumentError("scale", f"{self.scale:g}", f"0.001 to {LARGEST_SCALE:g}", remedy)
 
     @property
     def center(self) -> float:
@@ -93,8 +87,7 @@ class LogNormalLaw(LogConcaveLaw):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):
             return super().sample(u, generator)
-        normal = torch.randn(u.shape, generator=generator, dtype=u.dtype, device=u.device)
-        return torch.expm1(self.scale * normal - self.scale**2 / 2) * (self.center / self.spread)
+        return torch.expm1(self.scale * normal(u, generator) - self.scale**2 / 2) * (self.center / self.spread)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -105,23 +98,12 @@ class LogNormal(IidProduct):
 
     Examples
     --------
-    >>> lp.LogNormal(1, scale=0.5).tilted_mean([-1.0])
+    >>> lp.scalar.LogNormal(1, scale=0.5).tilted_mean([-1.0])
     tensor([-0.5...], dtype=torch.float64)
-    >>> lp.LogNormal(1, scale=0.5).cgf([0.1])
+    >>> lp.scalar.LogNormal(1, scale=0.5).cgf([0.1])
     Traceback (most recent call last):
     largeprompt.errors.TiltDomainError: u: got the entry 0.1 on LogNormal(dim=1, scale=0.5); allowed: -inf < u_i < 0...
     """
 
+    kind = LogNormalLaw
     scale: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "scale", validation.positive("scale", self.scale))
-        _ = self.law
-
-    @property
-    def law(self) -> ScalarLaw:
-        return LogNormalLaw(self.scale)
-
-    def _details(self) -> str:
-        return f", scale={self.scale:g}"

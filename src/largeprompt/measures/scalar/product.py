@@ -1,37 +1,57 @@
 """Products of scalar laws: independent coordinates, each tilted by its own entry of u."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
-from largeprompt.measures.base import Measure
+from largeprompt.measures.base import Cumulants, PlacedMeasure, four_derivatives, fourth_moment
+
+
+def uniform(u: Tensor, generator: torch.Generator) -> Tensor:
+    """Uniform numbers in [0, 1), one for each entry of u."""
+    return torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+
+
+def normal(u: Tensor, generator: torch.Generator) -> Tensor:
+    """Standard normal numbers, one for each entry of u."""
+    return torch.randn(u.shape, generator=generator, dtype=u.dtype, device=u.device)
+
+
+def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
+    """What a tilt outside the domain of a law raises."""
+    remedy = (
+        "The cumulant generating function is infinite there and attention has no infinite-prompt limit: "
+        "shrink the scores, or ask about a finite prompt, Empirical(mu.sample(...))."
+    )
+    return TiltDomainError("u", f"the entry {float(entry):.6g} on {law}", allowed, remedy)
 
 
 class ScalarLaw(abc.ABC):
     """A probability law on the line, tilted elementwise: what a coordinate of a :class:`Product` needs.
 
-    A subclass gives :meth:`cgf` and :meth:`sample`; the rest is derived by autodiff.
+    A subclass gives :meth:`cgf` and :meth:`sample`, and ``domain`` where its cgf is not finite for every u; the rest is derived by
+    autodiff.
 
     Examples
     --------
     Exponential waiting times, minus their mean:
 
-    >>> class Exponential(lp.ScalarLaw):
+    >>> class Exponential(lp.scalar.ScalarLaw):
     ...     domain = (-math.inf, 1.0)
     ...     def cgf(self, u):
     ...         return -torch.log1p(-u) - u
     ...     def sample(self, u, generator):
     ...         uniform = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
     ...         return -torch.log1p(-uniform) / (1 - u) - 1
-    >>> mu = lp.Product([Exponential(), lp.RademacherLaw()])
+    >>> mu = lp.Product([Exponential(), lp.scalar.RademacherLaw()])
     >>> mu.tilted_mean([0.5, 0.0])
     tensor([1., 0.], dtype=torch.float64)
     """
@@ -54,19 +74,11 @@ class ScalarLaw(abc.ABC):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         """One draw for each entry of u, from the law tilted by that entry (by 0: the law itself)."""
 
-    def cumulants(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def cumulants(self, u: Tensor) -> Cumulants:
         """First four cumulants of the tilt by u: derivatives of the cgf, elementwise."""
-        keep_graph = self.cgf(u).requires_grad
+        keep_graph = self._finite_cgf(u).requires_grad
         point = u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            value, cumulants = self.cgf(point), []
-            for _ in range(4):
-                if not value.requires_grad:  # a polynomial cgf has run out of derivatives
-                    value = value + 0 * point
-                (value,) = torch.autograd.grad(value.sum(), point, create_graph=True, materialize_grads=True)
-                cumulants.append(value if keep_graph else value.detach())
-        k1, k2, k3, k4 = cumulants
-        return k1, k2, k3, k4
+        return four_derivatives(self.cgf, point, keep_graph)
 
     def tilted_mean(self, u: Tensor) -> Tensor:
         """Mean of the tilt by u, elementwise."""
@@ -76,8 +88,18 @@ class ScalarLaw(abc.ABC):
         """Variance of the tilt by u, elementwise."""
         return self.cumulants(u)[1]
 
+    def _finite_cgf(self, u: Tensor) -> Tensor:
+        """The cgf, or an error where it is infinite or NaN: its derivatives there may look like numbers."""
+        value = self.cgf(u)
+        outside = ~torch.isfinite(value)
+        if bool(outside.any()):
+            allowed = "entries at which the cgf of this law is finite (its author can say which: domain = (low, high))"
+            raise _outside(u[outside].flatten()[0], type(self).__name__, allowed)
+        return value
 
-class ProductMeasure(Measure):
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ProductMeasure(PlacedMeasure):
     """Independent coordinates; Λ(u) = Σ_i Λ_i(u_i), and the tilt by u tilts coordinate i by u_i."""
 
     @property
@@ -107,19 +129,12 @@ class ProductMeasure(Measure):
             entries = u[..., list(indices)]
             outside = ~((entries > low) & (entries < high) | (entries == 0))
             if bool(outside.any()):
-                worst = float(entries[outside].flatten()[0])
                 allowed = f"{low:.6g} < u_i < {high:.6g}" if low < high else "u = 0 only: the law has no exponential moment"
-                raise TiltDomainError(
-                    "u",
-                    f"the entry {worst:.6g} on {self!r}",
-                    allowed,
-                    "The cumulant generating function is infinite there and attention has no infinite-prompt limit: "
-                    "shrink the scores, or ask about a finite prompt, Empirical(mu.sample(...)).",
-                )
+                raise _outside(entries[outside].flatten()[0], repr(self), allowed)
         return u
 
     def cgf(self, u: Tensor) -> Tensor:
-        return self._coordinatewise(self._tilts(u), lambda law, v: law.cgf(v)).sum(-1)
+        return self._coordinatewise(self._tilts(u), lambda law, v: law._finite_cgf(v)).sum(-1)
 
     def tilted_mean(self, u: Tensor) -> Tensor:
         return self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_mean(v))
@@ -127,22 +142,22 @@ class ProductMeasure(Measure):
     def tilted_covariance(self, u: Tensor) -> Tensor:
         return torch.diag_embed(self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_variance(v)))
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
-        u, center = self._tilts(u), self._center(center)
-        k1, k2, k3, k4 = (self._coordinatewise(u, lambda law, v, i=i: law.cumulants(v)[i]) for i in range(4))  # type: ignore[misc]
-        k1 = k1 - center
-        second = k2 + k1**2
-        fourth = k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4
-        return fourth.sum(-1) + second.sum(-1) ** 2 - (second**2).sum(-1)
+    def _cumulants(self, u: Tensor) -> Tensor:
+        """First four cumulants of each coordinate, shape (4, ..., d)."""
+        return self._coordinatewise(u, lambda law, v: torch.stack(law.cumulants(v)))
 
-    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        k1, k2, k3, k4 = self._cumulants(self._tilts(u))
+        k1 = k1 - self._center(center)
+        second = k2 + k1**2
+        total: Tensor = fourth_moment(k1, k2, k3, k4).sum(-1) + second.sum(-1) ** 2 - (second**2).sum(-1)
+        return total
+
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
         """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): from the coordinates, so that a law without a cgf still has the moments it has."""
         u = self._tilts(self._origin() if u is None else u)
         a = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        k1, k2, k3, k4 = (
-            (a ** (i + 1) * self._coordinatewise(u, lambda law, v, i=i: law.cumulants(v)[i])).sum(-1)  # type: ignore[misc]
-            for i in range(4)
-        )
+        k1, k2, k3, k4 = ((a**order * cumulant).sum(-1) for order, cumulant in enumerate(self._cumulants(u), 1))
         return k1, k2, k3, k4
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -157,22 +172,31 @@ class ProductMeasure(Measure):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class IidProduct(ProductMeasure):
-    """Independent coordinates that all follow one scalar law: the base of Rademacher, Uniform, Laplace and StudentT."""
+    """Independent coordinates that all follow one scalar law: the base of Rademacher, Uniform, Laplace and the others.
 
+    A subclass names the kind of law, and has a field for each of its parameters; the law checks them.
+    """
+
+    kind: ClassVar[type[ScalarLaw]]
     dim: int = dataclasses.field()
-    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
-    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dim", validation.integer("dim", self.dim))
-        object.__setattr__(self, "device", torch.device(self.device))
-        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
-            raise InvalidArgumentError("dtype", repr(self.dtype), "a floating torch dtype, such as torch.float64")
+        super().__post_init__()
+        checked = {name: getattr(self.law, name, value) for name, value in self._parameters.items()}
+        validation.store(self, dim=validation.integer("dim", self.dim), **checked)
 
     @property
-    @abc.abstractmethod
+    def _parameters(self) -> dict[str, Any]:
+        names = [field.name for field in dataclasses.fields(self)]
+        return {name: getattr(self, name) for name in names if name not in ("dim", "dtype", "device")}
+
+    @functools.cached_property
     def law(self) -> ScalarLaw:
         """Law of one coordinate."""
+        return self.kind(**self._parameters)
+
+    def _details(self) -> str:
+        return "".join(f", {name}={value:.{16 if isinstance(value, int) else 6}g}" for name, value in self._parameters.items())
 
     @property
     def groups(self) -> tuple[tuple[ScalarLaw, tuple[int, ...]], ...]:
@@ -190,21 +214,19 @@ class Product(ProductMeasure):
 
     Examples
     --------
-    >>> mu = lp.Product([lp.RademacherLaw(), lp.UniformLaw(), lp.LaplaceLaw()])
+    >>> mu = lp.Product([lp.scalar.RademacherLaw(), lp.scalar.UniformLaw(), lp.scalar.LaplaceLaw()])
     >>> mu.tilted_mean([1.0, 1.0, 1.0])
     tensor([0.7616, 0.8440, 2.0000], dtype=torch.float64)
     """
 
     laws: Sequence[ScalarLaw]
-    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
-    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         laws = tuple(self.laws) if isinstance(self.laws, Sequence) else ()
         if not laws or not all(isinstance(law, ScalarLaw) for law in laws):
             raise InvalidArgumentError("laws", repr(self.laws), "a sequence of at least one ScalarLaw")
-        object.__setattr__(self, "laws", laws)
-        object.__setattr__(self, "device", torch.device(self.device))
+        validation.store(self, laws=laws)
 
     @property
     def dim(self) -> int:

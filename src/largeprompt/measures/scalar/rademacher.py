@@ -1,23 +1,19 @@
 """Signs: the simplest law that is not Gaussian, whose limit is tanh and not affine."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch
 from torch import Tensor
 
 from largeprompt.measures.numerics.special import log_cosh, sech2
-from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 
 @dataclasses.dataclass(frozen=True)
 class RademacherLaw(ScalarLaw):
     """±1 with probability 1/2 each: Λ(u) = log cosh u, ∇Λ = tanh u."""
 
-    @property
-    def bound(self) -> float:
-        return 1.0
+    bound = 1.0
 
     def cgf(self, u: Tensor) -> Tensor:
         return log_cosh(u)
@@ -29,8 +25,7 @@ class RademacherLaw(ScalarLaw):
         return sech2(u)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        uniform = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
-        return torch.where(uniform < torch.sigmoid(2 * u), 1.0, -1.0).to(u.dtype)
+        return torch.where(uniform(u, generator) < torch.sigmoid(2 * u), 1.0, -1.0).to(u.dtype)
 
 
 class Rademacher(IidProduct):
@@ -42,6 +37,4 @@ class Rademacher(IidProduct):
     tensor([ 0.4621, -1.0000], dtype=torch.float64)
     """
 
-    @property
-    def law(self) -> ScalarLaw:
-        return RademacherLaw()
+    kind = RademacherLaw

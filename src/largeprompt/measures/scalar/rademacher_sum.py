@@ -1,7 +1,5 @@
 """Sums of signs: bounded laws that become Gaussian as the number of terms grows."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -27,18 +25,18 @@ class RademacherSumLaw(ScalarLaw):
         return math.sqrt(self.terms)
 
     def cgf(self, u: Tensor) -> Tensor:
-        return self.terms * log_cosh(u / math.sqrt(self.terms))
+        return self.terms * log_cosh(u / self.bound)
 
     def tilted_mean(self, u: Tensor) -> Tensor:
-        return math.sqrt(self.terms) * torch.tanh(u / math.sqrt(self.terms))
+        return self.bound * torch.tanh(u / self.bound)
 
     def tilted_variance(self, u: Tensor) -> Tensor:
-        return sech2(u / math.sqrt(self.terms))
+        return sech2(u / self.bound)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         count = torch.full_like(u, float(self.terms))
-        ups = torch.binomial(count, torch.sigmoid(2 * u / math.sqrt(self.terms)), generator=generator)
-        return (2 * ups - self.terms) / math.sqrt(self.terms)
+        ups = torch.binomial(count, torch.sigmoid(2 * u / self.bound), generator=generator)
+        return (2 * ups - self.terms) / self.bound
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -47,19 +45,9 @@ class RademacherSum(IidProduct):
 
     Examples
     --------
-    >>> lp.RademacherSum(1, terms=4).tilted_mean([2.0])
+    >>> lp.scalar.RademacherSum(1, terms=4).tilted_mean([2.0])
     tensor([1.5232], dtype=torch.float64)
     """
 
+    kind = RademacherSumLaw
     terms: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "terms", RademacherSumLaw(self.terms).terms)
-
-    @property
-    def law(self) -> ScalarLaw:
-        return RademacherSumLaw(self.terms)
-
-    def _details(self) -> str:
-        return f", terms={self.terms}"

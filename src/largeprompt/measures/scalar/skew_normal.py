@@ -1,7 +1,5 @@
 """Skew-normal coordinates: the Gaussian leaned to one side, with a closed cgf."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -10,7 +8,7 @@ import torch
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, normal, uniform
 
 LARGEST_SKEW = (4 - math.pi) / 2 * (2 / (math.pi - 2)) ** 1.5  # of the half-normal law, 0.99527
 FAR = -4.0  # below, log Φ is computed from its tail
@@ -38,7 +36,7 @@ class SkewNormalLaw(ScalarLaw):
     """Azzalini's skew-normal law of skewness ``skew``, with mean 0 and variance 1.
 
     x = (δ·abs(ξ) + √(1-δ²) η - m)/s with ξ, η standard normal, m = δ√(2/π), s² = 1 - m²; skew = (4-π)/2 (m/s)³ fixes δ, and
-    Λ(u) = -um/s + (u/s)²/2 + log 2Φ(δu/s).
+    Λ(u) = -um/s + (u/s)²/2 + log 2Φ(δu/s), formula (tilt.8) of docs/mathematics/tilting.md.
     """
 
     skew: float
@@ -49,11 +47,8 @@ class SkewNormalLaw(ScalarLaw):
         except (TypeError, ValueError):
             skew = math.nan
         if not abs(skew) < LARGEST_SKEW:
-            raise InvalidArgumentError(
-                "skew",
-                repr(self.skew),
-                f"a number between -{LARGEST_SKEW:.5f} and {LARGEST_SKEW:.5f}, the skewness of the half-normal law",
-            )
+            allowed = f"a number between -{LARGEST_SKEW:.5f} and {LARGEST_SKEW:.5f}, the skewness of the half-normal law"
+            raise InvalidArgumentError("skew", repr(self.skew), allowed)
         object.__setattr__(self, "skew", skew)
 
     @property
@@ -79,17 +74,14 @@ class SkewNormalLaw(ScalarLaw):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         """The tilt by u moves ξ, η by δu/s, √(1-δ²)u/s and leaves ξ > 0: a truncated normal variable and a normal one."""
         t, delta = u / self.spread, self.delta
-        positive = _positive_normal(delta * t, generator)
-        normal = torch.randn(u.shape, generator=generator, dtype=u.dtype, device=u.device)
-        rest = math.sqrt(1 - delta**2)
-        return (delta * positive + rest * (normal + rest * t) - self.center) / self.spread
+        positive, rest = _positive_normal(delta * t, generator), math.sqrt(1 - delta**2)
+        return (delta * positive + rest * (normal(u, generator) + rest * t) - self.center) / self.spread
 
 
 def _positive_normal(mean: Tensor, generator: torch.Generator) -> Tensor:
     """N(mean, 1) given that it is positive: inverse cdf; far left, an exponential variable kept with probability e^{-v²/2}."""
-    uniform = 1 - torch.rand(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
     near = mean.clamp_min(FAR)
-    drawn: Tensor = near - torch.special.ndtri(uniform * torch.special.ndtr(near))
+    drawn: Tensor = near - torch.special.ndtri((1 - uniform(mean, generator)) * torch.special.ndtr(near))
     waiting = mean < FAR
     while bool(waiting.any()):
         rate = -mean[waiting]
@@ -107,20 +99,10 @@ class SkewNormal(IidProduct):
 
     Examples
     --------
-    >>> lp.SkewNormal(1, skew=0.5).tilted_mean([[1.0], [-1.0]])
+    >>> lp.scalar.SkewNormal(1, skew=0.5).tilted_mean([[1.0], [-1.0]])
     tensor([[ 1.2...],
             [-0.8...]], dtype=torch.float64)
     """
 
+    kind = SkewNormalLaw
     skew: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "skew", SkewNormalLaw(self.skew).skew)
-
-    @property
-    def law(self) -> ScalarLaw:
-        return SkewNormalLaw(self.skew)
-
-    def _details(self) -> str:
-        return f", skew={self.skew:g}"

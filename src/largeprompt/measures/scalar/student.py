@@ -1,8 +1,7 @@
 """Student-t coordinates: no exponential moment, hence no infinite-prompt limit of softmax attention."""
 
-from __future__ import annotations
-
 import dataclasses
+import functools
 import math
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import NoMomentError
+from largeprompt.measures.base import Cumulants
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -23,6 +23,9 @@ class StudentTLaw(ScalarLaw):
     df: float
     scale: float
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "df", validation.positive("df", self.df, allow_infinity=True))
+
     @property
     def domain(self) -> tuple[float, float]:
         return (-math.inf, math.inf) if math.isinf(self.df) else (0.0, 0.0)
@@ -30,8 +33,11 @@ class StudentTLaw(ScalarLaw):
     def cgf(self, u: Tensor) -> Tensor:
         return (self.scale * u) ** 2 / 2  # df = inf, or u = 0: elsewhere the domain check has raised
 
-    def cumulants(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.tilted_mean(u), self.tilted_variance(u), torch.zeros_like(u), self._fourth(u)
+    def cumulants(self, u: Tensor) -> Cumulants:
+        mean, variance = self.tilted_mean(u), self.tilted_variance(u)
+        self._require(4, "fourth moment")
+        excess = 0.0 if math.isinf(self.df) else 6 / (self.df - 4)
+        return mean, variance, torch.zeros_like(u), excess * variance**2
 
     def tilted_mean(self, u: Tensor) -> Tensor:
         self._require(1, "mean")
@@ -42,19 +48,10 @@ class StudentTLaw(ScalarLaw):
         ratio = 1.0 if math.isinf(self.df) else self.df / (self.df - 2)
         return torch.full_like(u, self.scale**2 * ratio)
 
-    def _fourth(self, u: Tensor) -> Tensor:
-        self._require(4, "fourth moment")
-        excess = 0.0 if math.isinf(self.df) else 6 / (self.df - 4)
-        return excess * self.tilted_variance(u) ** 2
-
     def _require(self, order: int, moment: str) -> None:
         if self.df <= order:
-            raise NoMomentError(
-                moment,
-                f"a Student-t law with df = {self.df:g}",
-                f"df > {order}",
-                f"Its {moment} does not exist or is infinite.",
-            )
+            given, remedy = f"a Student-t law with df = {self.df:g}", f"Its {moment} does not exist or is infinite."
+            raise NoMomentError(moment, given, f"df > {order}", remedy)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         radius, angle = torch.rand((2, *u.shape), generator=generator, dtype=u.dtype, device=u.device)
@@ -82,14 +79,7 @@ class StudentT(IidProduct):
 
     df: float
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "df", validation.positive("df", self.df, allow_infinity=True))
-
-    @property
+    @functools.cached_property
     def law(self) -> ScalarLaw:
-        scale = math.sqrt((self.df - 2) / self.df) if 2 < self.df < math.inf else 1.0
-        return StudentTLaw(self.df, scale)
-
-    def _details(self) -> str:
-        return f", df={self.df:g}"
+        law = StudentTLaw(self.df, 1.0)
+        return dataclasses.replace(law, scale=math.sqrt((law.df - 2) / law.df)) if 2 < law.df < math.inf else law

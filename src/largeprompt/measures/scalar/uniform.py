@@ -1,7 +1,5 @@
 """Uniform coordinates of unit variance."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor
 
 from largeprompt.measures.numerics.special import langevin, langevin_derivative, log_sinhc
-from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
+from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 HALF_WIDTH = math.sqrt(3)
 
@@ -18,9 +16,7 @@ HALF_WIDTH = math.sqrt(3)
 class UniformLaw(ScalarLaw):
     """Uniform on [-√3, √3]: Λ(u) = log(sinh(√3u)/(√3u)), ∇Λ = √3 coth(√3u) - 1/u."""
 
-    @property
-    def bound(self) -> float:
-        return HALF_WIDTH
+    bound = HALF_WIDTH
 
     def cgf(self, u: Tensor) -> Tensor:
         return log_sinhc(HALF_WIDTH * u)
@@ -32,11 +28,10 @@ class UniformLaw(ScalarLaw):
         return 3 * langevin_derivative(HALF_WIDTH * u)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        uniform = torch.rand(u.shape, generator=generator, dtype=u.dtype, device=u.device)
-        rate = torch.where(u == 0, 1.0, u.abs())
+        place, rate = uniform(u, generator), torch.where(u == 0, 1.0, u.abs())
         # distance to the favoured end: an exponential of this rate, truncated at the width of the interval
-        distance = -torch.log1p(uniform * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
-        return torch.where(u == 0, HALF_WIDTH * (2 * uniform - 1), torch.sign(u) * (HALF_WIDTH - distance))
+        distance = -torch.log1p(place * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
+        return torch.where(u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance))
 
 
 class Uniform(IidProduct):
@@ -49,6 +44,4 @@ class Uniform(IidProduct):
             [1.7320]], dtype=torch.float64)
     """
 
-    @property
-    def law(self) -> ScalarLaw:
-        return UniformLaw()
+    kind = UniformLaw

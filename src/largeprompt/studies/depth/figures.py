@@ -1,18 +1,16 @@
 """Residual self-attention in depth: errors with their predicted band, where the closure breaks, and what normalisation does."""
 
-from __future__ import annotations
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter
 
-from largeprompt.runs.style import COLOURS, DASHES, MARKERS, house_style, length_label
+from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, describe, length_label, look, marks, study_figure, ticks
+from largeprompt.studies.depth.rules import breaking_window
 
-NAMES = {"token": "token outputs", "mean": "empirical mean", "covariance": "empirical covariance"}
+NAMES = {"token": "token outputs", "covariance": "empirical covariance"}
 SCALE_LABELS = {"1/N": r"$V\sim 1/N$", "1/√N": r"$V\sim 1/\sqrt{N}$", "1": r"$V\sim 1$"}
+KINDS = {"pre": "pre-norm", "sphere": "on the sphere"}
 
 
 def shown_cases(data: xr.Dataset) -> list[str]:
@@ -23,168 +21,142 @@ def shown_cases(data: xr.Dataset) -> list[str]:
     return list(first.values())
 
 
+def _legend_line(**look: Any) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **look)
+
+
+def _few_ticks(axes: Axes, values: Any) -> None:
+    """These values on a logarithmic x-axis, and no numbers between the powers of ten on the other."""
+    ticks(axes, "x", values)
+    axes.yaxis.set_minor_formatter("")
+
+
 def draw_band(data: xr.Dataset, quantity: str, axes: Axes) -> None:
     """Relative root mean squared error of one case against the layer, predicted (lines) and measured (marks), by length."""
-    part = data.sel(quantity=quantity)
+    part, layer = data.sel(quantity=quantity), data.layer.values
     lengths = [each for each in data.length.values if bool(np.isfinite(part.error.sel(length=each)).any())]
-    layer = data.layer.values
     for i, length in enumerate(lengths):
-        colour, marker = COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]
-        axes.plot(layer, np.sqrt(part.band.where(part.band > 0) / length), color=colour, lw=1.3)
+        axes.plot(layer, np.sqrt(part.band.where(part.band > 0) / length), color=COLOURS[i], lw=1.3)
         marked = part.sel(length=length, layer=layer[:: 2 if len(layer) > 13 else 1])  # every other mark, where they crowd
         root = np.sqrt(marked.error.where(marked.error > 0))
         spread = marked.standard_error / root  # 2 standard errors of the square are one of this
-        axes.errorbar(
-            marked.layer,
-            root,
-            yerr=spread,
-            fmt=marker,
-            color=colour,
-            ms=3.4,
-            lw=0.7,
-            mec="0.2",
-            mew=0.3,
-            label=length_label(length),
-        )
+        marks(axes, i, marked.layer, root, spread, length_label(length), ms=3.4, lw=0.7, mec="0.2", mew=0.3)
     if quantity == "token":
         axes.plot(layer, np.sqrt(data.independent.where(data.independent > 0) / lengths[-1]), color="0.45", lw=1.0, ls="--")
     axes.set_yscale("log")
 
 
-def band_figure(data: xr.Dataset) -> Figure:
+@study_figure(
+    "depth",
+    "Relative error of token outputs (above) and of the empirical covariance (below) against the layer, by prompt length, "
+    "one column for each size of V: predicted band (lines, up to the layer from which on there is none) and drawn prompts "
+    "(marks, ± 2 standard errors of the square). Dashed: the noise of the layers added up as if they were independent.",
+    size=lambda data: (2.15 * len(shown_cases(data)) + 0.4, 4.0),
+    panels=lambda data: (2, len(shown_cases(data))),
+    sharex=True,
+    sharey="row",
+)
+def band(data: xr.Dataset, *panels: Axes) -> None:
     """Token outputs and covariance against depth, one column for each size of V."""
-    cases, quantities = shown_cases(data), ("token", "covariance")
-    with house_style():
-        figure = Figure(figsize=(2.15 * len(cases) + 0.4, 4.0))
-        panels = figure.subplots(len(quantities), len(cases), squeeze=False, sharex=True, sharey="row")
-        for row, quantity in zip(panels, quantities, strict=True):
-            for axes, case in zip(row, cases, strict=True):
-                draw_band(data.sel(case=case), quantity, axes)
-            row[0].set_ylabel(NAMES[quantity])
-        figure.supylabel("relative error, root mean square", fontsize=9)
-        for axes, case in zip(panels[0], cases, strict=True):
-            one = data.sel(case=case)
-            axes.set_title(f"{SCALE_LABELS.get(str(one.value_scale.values), str(one.value_scale.values))}, {one.weights.values}")
-        for axes in panels[-1]:
-            axes.set_xlabel("layer")
-            axes.set_xticks(np.unique(np.linspace(0, int(data.layer.max()), 5).astype(int)))
-        longest = int(np.argmax([len(axes.get_legend_handles_labels()[0]) for axes in panels[0]]))
-        handles, labels = panels[0, longest].get_legend_handles_labels()
-        extra = [Line2D([], [], color="0.3", lw=1.3), Line2D([], [], color="0.45", lw=1.0, ls="--")]
-        figure.legend(
-            [*handles, *extra],
-            [*labels, "predicted", "layers independent (longest)"],
-            loc="outside lower center",
-            ncols=4,
-            fontsize=7.5,
-        )
-    return figure
+    cases = shown_cases(data)
+    tokens, covariances = panels[: len(cases)], panels[len(cases) :]
+    for row, quantity in ((tokens, "token"), (covariances, "covariance")):
+        for axes, case in zip(row, cases, strict=True):
+            draw_band(data.sel(case=case), quantity, axes)
+        row[0].set_ylabel(NAMES[quantity])
+    figure: Any = panels[0].figure
+    figure.supylabel("relative error, root mean square", fontsize=9)
+    for above, below, case in zip(tokens, covariances, cases, strict=True):
+        one = data.sel(case=case)
+        above.set_title(f"{SCALE_LABELS.get(str(one.value_scale.values), str(one.value_scale.values))}, {one.weights.values}")
+        below.set_xlabel("layer")
+        below.set_xticks(np.unique(np.linspace(0, int(data.layer.max()), 5).astype(int)))
+    handles, labels = max((axes.get_legend_handles_labels() for axes in tokens), key=lambda found: len(found[0]))
+    handles = [*handles, _legend_line(color="0.3", lw=1.3), _legend_line(color="0.45", lw=1.0, ls="--")]
+    labels = [*labels, "predicted", "layers independent (longest)"]
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7.5)
 
 
-def breaking_figure(data: xr.Dataset) -> Figure:
+@study_figure(
+    "breaking",
+    "Left: score variance of the recursion, with the edge of the linear regime for the shortest and the longest prompt. "
+    "Right: the layer at which the closure should break, by the recursion and the band alone, against the layer from which "
+    "on the steps of the tokens are wrong by half; every stack and length, jittered.",
+    size=(7.4, 3.3),
+)
+def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Score variance of the recursion with the edges of the linear regime; predicted against measured breaking layer."""
     scales = list(dict.fromkeys(str(each) for each in data.value_scale.values))
     none = int(data.layer.max()) + 1
-    with house_style():
-        figure = Figure(figsize=(7.4, 3.3))
-        left, right = figure.subplots(1, 2)
-        top = 4 * np.log(float(data.length.max()))
-        for case in data.case.values:
-            one = data.sel(case=case)
-            i = scales.index(str(one.value_scale.values))
-            style = DASHES[0] if str(one.weights.values) == "random" else DASHES[1]
-            left.plot(data.layer + 1, one.score_variance.where(one.score_variance < 100 * top), color=COLOURS[i], ls=style, lw=1.0)
-        for length in (data.length.values[0], data.length.values[-1]):
-            edge = np.log(float(length)) / 2
-            left.axhline(edge, color="0.4", lw=0.8, ls=":")
-            left.text(1.0, edge * 1.06, length_label(float(length)), fontsize=7.5, color="0.3", va="bottom", ha="left")
-        left.set(yscale="log", xlabel="layer $k$", ylabel=r"score variance $\sigma_k^2$, recursion", ylim=(None, top))
-        random = np.random.default_rng(0)
-        for i, scale in enumerate(scales):
-            chosen = data.isel(case=np.flatnonzero(data.value_scale.values == scale))
-            early, late = (np.fmin(chosen[name], chosen.predicted_crossing) for name in ("predicted_edge", "predicted_frozen"))
-            predicted = ((early + late) / 2).values.ravel()
-            measured = chosen.measured_breaking.values.ravel()
-            known = np.isfinite(measured)
-            jitter = random.uniform(-0.28, 0.28, size=(2, int(known.sum())))
-            right.plot(
-                predicted[known] + jitter[0],
-                measured[known] + jitter[1],
-                MARKERS[i],
-                color=COLOURS[i],
-                ms=4,
-                mec="0.2",
-                mew=0.3,
-                alpha=0.8,
-                label=SCALE_LABELS.get(scale, scale),
-            )
-        right.plot([1, none], [1, none], color="0.6", lw=0.8, zorder=0)
-        ticks = sorted({1, *range(none // 4, none - 2, max(1, none // 4)), none})
-        names = ["none" if each == none else str(each) for each in ticks]
-        right.set_xticks(ticks, names)
-        right.set_yticks(ticks, names)
-        right.set(xlabel="layer at which closure should break", ylabel="layer at which it does")
-        right.legend(fontsize=7.5, loc="lower right")
-        handles = [Line2D([], [], color="0.3", ls=DASHES[0]), Line2D([], [], color="0.3", ls=DASHES[1])]
-        left.legend(handles, ["random", "shared"], fontsize=7.5, loc=(0.45, 0.75), title="weights", title_fontsize=7.5)
-    return figure
+    top = 4 * np.log(float(data.length.max()))
+    dashes = {"random": DASHES[0], "shared": DASHES[1]}
+    for case in data.case.values:
+        one = data.sel(case=case)
+        colour, dash = COLOURS[scales.index(str(one.value_scale.values))], dashes[str(one.weights.values)]
+        left.plot(data.layer + 1, one.score_variance.where(one.score_variance < 100 * top), color=colour, ls=dash, lw=1.0)
+    for length in (data.length.values[0], data.length.values[-1]):
+        edge = np.log(float(length)) / 2
+        left.axhline(edge, color="0.4", lw=0.8, ls=":")
+        left.text(1.0, edge * 1.06, length_label(float(length)), fontsize=7.5, color="0.3", va="bottom", ha="left")
+    describe(left, "layer $k$", r"score variance $\sigma_k^2$, recursion", log="y", ylim=(None, top))
+    random = np.random.default_rng(0)
+    for i, scale in enumerate(scales):
+        chosen = data.isel(case=np.flatnonzero(data.value_scale.values == scale))
+        early, late = breaking_window(chosen)
+        points = np.stack([((early + late) / 2).values.ravel(), chosen.measured_breaking.values.ravel()])
+        points = points[:, np.isfinite(points[1])]
+        points = points + random.uniform(-0.28, 0.28, size=points.shape)
+        label = SCALE_LABELS.get(scale, scale)
+        right.plot(*points, MARKERS[i], color=COLOURS[i], ms=4, mec="0.2", mew=0.3, alpha=0.8, label=label)
+    right.plot([1, none], [1, none], color="0.6", lw=0.8, zorder=0)
+    ticks = sorted({1, *range(none // 4, none - 2, max(1, none // 4)), none})
+    names = ["none" if each == none else str(each) for each in ticks]
+    right.set_xticks(ticks, names)
+    right.set_yticks(ticks, names)
+    describe(right, "layer at which closure should break", "layer at which it does", legend=7.5, loc="lower right")
+    handles = [_legend_line(color="0.3", ls=dash) for dash in dashes.values()]
+    left.legend(handles, list(dashes), fontsize=7.5, loc=(0.45, 0.75), title="weights", title_fontsize=7.5)
 
 
-def normalised_figure(data: xr.Dataset) -> Figure:
+@study_figure(
+    "normalised",
+    "With normalisation and V of size 1: relative error of the closure against the length, with the level at which it should "
+    "stop (dashed), and that level beside the excess kurtosis of what the layers read, against the dimension.",
+    size=lambda data: (2.5 * (len(set(data.kind.values)) + 1) + 0.4, 3.0),
+    panels=lambda data: (1, len(set(data.kind.values)) + 1),
+)
+def normalised(data: xr.Dataset, *panels: Axes) -> None:
     """Error of the closure against L with the predicted level, and level and kurtosis against the dimension."""
-    kinds = list(dict.fromkeys(str(each) for each in data.kind.values))
-    dims = sorted({int(each) for each in data.dim.values})
-    titles = {"pre": "pre-norm", "sphere": "on the sphere"}
-    with house_style():
-        figure = Figure(figsize=(2.5 * (len(kinds) + 1) + 0.4, 3.0))
-        panels = figure.subplots(1, len(kinds) + 1)
-        if len(kinds) > 1:
-            panels[1].sharey(panels[0])
-        last = panels[-1]
-        twin_handles = []
-        for j, kind in enumerate(kinds):
-            axes = panels[j]
-            levels, bends = [], []
-            for i, dim in enumerate(dims):
-                one = data.isel(normalised=np.flatnonzero((data.kind.values == kind) & (data.dim.values == dim))[0])
-                error = one.normalised_error.isel(layer=slice(1, None)).mean("layer")
-                spread = np.sqrt((one.normalised_standard_error.isel(layer=slice(1, None)) ** 2).mean("layer"))
-                level = one.level.isel(layer=slice(1, None)).mean("layer")
-                root = np.sqrt(error)
-                axes.errorbar(
-                    data.normalised_length,
-                    root,
-                    yerr=spread / root,
-                    fmt=MARKERS[i],
-                    color=COLOURS[i],
-                    ms=4,
-                    lw=0.9,
-                    label=f"$d={dim}$",
-                )
-                known = float(level) > 3 * float(one.level_error.isel(layer=slice(1, None)).mean())  # told from 0
-                levels.append(float(np.sqrt(level)) if known else np.nan)
-                if known:
-                    axes.axhline(levels[-1], color=COLOURS[i], lw=1.1, ls=DASHES[1])
-                bends.append(float(abs(one.normalised_kurtosis).isel(layer=slice(1, -1)).mean()))
-            axes.set(xscale="log", yscale="log", xlabel="prompt length $L$", title=titles.get(kind, kind))
-            axes.set_xticks(data.normalised_length.values, [str(each) for each in data.normalised_length.values])
-            axes.set_xticks([], minor=True)
-            axes.yaxis.set_minor_formatter(NullFormatter())
-            (handle,) = last.plot(
-                dims, levels, MARKERS[j] + "-", color=COLOURS[j], lw=1.0, label=f"level, {titles.get(kind, kind)}"
-            )
-            (bend,) = last.plot(
-                dims, bends, MARKERS[j] + ":", color=COLOURS[j], lw=1.0, mfc="white", label=f"kurtosis, {titles.get(kind, kind)}"
-            )
-            twin_handles += [handle, bend]
-        panels[0].set_ylabel("relative error of tokens")
-        handles, labels = panels[0].get_legend_handles_labels()
-        shown = [*handles, *twin_handles]
-        figure.legend(
-            shown, [*labels, *(each.get_label() for each in twin_handles)], loc="outside lower center", ncols=4, fontsize=7
-        )
-        last.set(xscale="log", yscale="log", xlabel="dimension $d$", title="closure at $L=\\infty$")
-        last.set_xticks(dims, [str(each) for each in dims])
-        last.set_xticks([], minor=True)
-        last.yaxis.set_minor_formatter(NullFormatter())
-    return figure
+    kinds, dims = list(dict.fromkeys(data.kind.values)), sorted({int(each) for each in data.dim.values})
+    if len(kinds) > 1:
+        panels[1].sharey(panels[0])
+    handles: list[Any] = []
+    for j, (kind, axes) in enumerate(zip(kinds, panels[:-1], strict=True)):
+        levels, bends = [], []
+        for i, dim in enumerate(dims):
+            one = data.isel(normalised=np.flatnonzero((data.kind.values == kind) & (data.dim.values == dim))[0])
+            after = one.isel(layer=slice(1, None))
+            level, root = after.level.mean("layer"), np.sqrt(after.normalised_error.mean("layer"))
+            spread = np.sqrt((after.normalised_standard_error**2).mean("layer")) / root
+            marks(axes, i, data.normalised_length, root, spread, f"$d={dim}$", lw=0.9)
+            known = float(level) > 3 * float(after.level_error.mean())  # else 0 for all we know
+            levels.append(float(np.sqrt(level)) if known else np.nan)
+            if known:
+                axes.axhline(levels[-1], color=COLOURS[i], lw=1.1, ls=DASHES[1])
+            bends.append(float(abs(one.normalised_kurtosis).isel(layer=slice(1, -1)).mean()))
+        title = KINDS.get(kind, kind)
+        describe(axes, "prompt length $L$", "", title, log="xy")
+        _few_ticks(axes, data.normalised_length.values)
+        handles += panels[-1].plot(dims, levels, ls="-", label=f"level, {title}", **look(j, lw=1.0))
+        handles += panels[-1].plot(dims, bends, ls=":", label=f"kurtosis, {title}", **look(j, lw=1.0, mfc="white"))
+    panels[0].set_ylabel("relative error of tokens")
+    handles = [*panels[0].get_legend_handles_labels()[0], *handles]
+    figure: Any = panels[0].figure
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=7)
+    describe(panels[-1], "dimension $d$", "", "closure at $L=\\infty$", log="xy")
+    _few_ticks(panels[-1], dims)
+
+
+FIGURES = (band, breaking, normalised)

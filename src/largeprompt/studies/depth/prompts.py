@@ -1,6 +1,4 @@
-"""Prompts through a stack, compared with its limit token by token and layer by layer."""
-
-from __future__ import annotations
+"""The stacks of the depth study, and prompts through a stack, compared with its limit token by token and layer by layer."""
 
 import dataclasses
 import math
@@ -11,12 +9,44 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from largeprompt.depth import DeepLimit, DeepNoise, ResidualStack
+from largeprompt.depth import DeepLimit, DeepNoise, Normalisation, ResidualStack
 from largeprompt.measures import Gaussian
+from largeprompt.studies.depth.config import Case, Spectrum
 
+F = torch.float64
+POWERS = {"1/N": -1.0, "1/√N": -0.5, "1": 0.0}  # of the number of layers, for each size of V
 Array = NDArray[np.float64]
 QUANTITIES = ("token", "update", "mean", "covariance")
 BLOCK_TOKENS = 2**14  # in one pass through the layers: Hermite features of these many tokens at a time
+
+
+def spectrum(kind: Spectrum, dim: int) -> Tensor:
+    """Diagonal covariance of trace d: 'isotropic', 'power law' (λ_i ∝ 1/i) or 'spiked' (half the trace in one direction)."""
+    values = 1 / torch.arange(1, dim + 1, dtype=F) if kind == "power law" else torch.ones(dim, dtype=F)
+    if kind == "spiked":
+        values[0] = max(dim - 1, 1)
+    return torch.diag(values * dim / values.sum())
+
+
+def entry_law(kind: Spectrum, dim: int, mean: float) -> Gaussian:
+    """Gaussian tokens of that spectrum, with a mean of norm ``mean`` √d along (1, ..., 1)."""
+    return Gaussian(torch.full((dim,), mean, dtype=F), spectrum(kind, dim))
+
+
+def make_stack(case: Case, mu: Gaussian, layers: int, seed: int, normalisation: Normalisation = "none") -> ResidualStack:
+    """Gaussian weights: every U_k scaled to the score variance on entry, V_k of entries N(0, 1/d) times a power of the depth.
+
+    The same seed gives the same directions in every case, so that cases differ by what their names say alone.
+    """
+    d = mu.dim
+    generator = torch.Generator().manual_seed(seed)
+    U, V = (torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2))
+    if case.weights == "shared":
+        U, V = (matrices[:1].expand(layers, d, d) for matrices in (U, V))
+    second = mu.covariance + torch.outer(mu.mean, mu.mean)
+    found = (U.mT @ mu.covariance @ U * second).sum((-2, -1))
+    U = U * (case.score_variance / found).sqrt()[:, None, None]
+    return ResidualStack(U, V * float(layers) ** POWERS[case.scale], normalisation)
 
 
 def prompts(mu: Gaussian, length: int, replicas: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -46,12 +76,17 @@ def excess_kurtosis(z: Tensor) -> Tensor:
     return fourth / (d * (d + 2)) * (length + 1) / (length - 1) - 1
 
 
+def from_first(values: Tensor) -> Tensor:
+    """Values of the layers with NaN before the first, as an entry has no step."""
+    return torch.cat([values.new_full((1, *values.shape[1:]), math.nan), values])
+
+
 def _control_variates(noise: DeepNoise, moments: Tensor, length: int) -> Array:
     """Squares of the first-order errors of each prompt, less their exact means; shape (quantity, layer, replica)."""
     fields = torch.einsum("kpcg,rg->krpc", noise.coefficients, moments)
     token, known = fields.square().sum((-2, -1)), noise.coefficients.square().sum((1, 2, 3))
-    update = torch.cat([token.new_full((1, token.shape[1]), math.nan), fields.diff(dim=0).square().sum((-2, -1))])
-    known_update = torch.cat([token.new_full((1,), math.nan), noise.coefficients.diff(dim=0).square().sum((1, 2, 3))])
+    update = from_first(fields.diff(dim=0).square().sum((-2, -1)))
+    known_update = from_first(noise.coefficients.diff(dim=0).square().sum((1, 2, 3)))
     mean = torch.einsum("kcg,rg->krc", noise.mean_response, moments).square().sum(-1)
     covariance = torch.einsum("kceg,rg->krce", noise.covariance_response, moments).square().sum((-2, -1))
     found = torch.stack([token, update, mean, covariance])

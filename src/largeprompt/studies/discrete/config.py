@@ -1,44 +1,47 @@
-"""The problem that the parts of the study `discrete` share, and its settings."""
+"""Settings of the study `discrete`."""
 
-from __future__ import annotations
-
-import dataclasses
 import math
+from typing import Annotated, Self
 
-import torch
+import pydantic
+from pydantic import Field
 
-from largeprompt.attention import Attention
-from largeprompt.studies.covariances import KINDS, F, block_start, covariance, largest_alpha
-from largeprompt.studies.paper.study import TRAINED
-from largeprompt.training import LinearRegression
+from largeprompt.runs.settings import AnyLength, Count, Distinct, Increasing, Length, NonNegative, Positive, Seed, Some, settings
+from largeprompt.studies.covariances import Covariance
+from largeprompt.studies.paper.config import TRAINED, PaperConfig
+
+AtLeastTwo = Annotated[int, Field(ge=2)]
+Batch = tuple[Positive, Count, AtLeastTwo]
+Case = Annotated[str, Field(pattern=r"^(softmax|linear) [1-9]\d{0,14}$")]
+FiniteLength = Annotated[AnyLength, Field(le=10**15)]
 
 
-@dataclasses.dataclass(frozen=True)
+@settings
 class DiscreteConfig:
     """In-context regression in d = 2 from the theorem's balanced start; the authors' experiment beside it.
 
-    Batches are given as (step size, batch size, runs). ``paper_steps`` counts the steps of the authors' SGD that are run;
-    its law is computed to the end of their training.
+    Batches are given as (step size, batch size, runs), cases as attention and length. ``paper_steps`` counts the steps of the
+    authors' SGD that are run; its law is computed to the end of their training.
     """
 
-    dim: int = 2
-    covariance: str = "toeplitz"
-    noise_variance: float = 0.1
-    lengths: tuple[float, ...] = (30, 1000, math.inf)
-    until: float = 20.0
-    step_sizes: tuple[float, ...] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625)
-    modified_step_sizes: tuple[float, ...] = (0.2, 0.1, 0.05, 0.025)
-    times: int = 201
-    points: int = 256
-    settled: float = 4000.0
-    sections: int = 16
-    rounds: int = 3
-    large_steps: int = 17
-    large_until: float = 1000.0
-    sgd_until: float = 10.0
-    sgd_length: int = 30
-    sgd_times: int = 41
-    batches: tuple[tuple[float, int, int], ...] = (
+    dim: Count = 2
+    covariance: Covariance = "toeplitz"
+    noise_variance: NonNegative = 0.1
+    lengths: Increasing[AnyLength] = (30, 1000, math.inf)
+    until: Positive = 20.0
+    step_sizes: Distinct[Positive] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625)
+    modified_step_sizes: Distinct[Positive] = (0.2, 0.1, 0.05, 0.025)
+    times: AtLeastTwo = 201
+    points: Count = 256
+    settled: Positive = 4000.0
+    sections: AtLeastTwo = 16
+    rounds: Count = 3
+    large_steps: Count = 17
+    large_until: Positive = 1000.0
+    sgd_until: Positive = 10.0
+    sgd_length: Length = 30
+    sgd_times: AtLeastTwo = 41
+    batches: Some[Batch] = (
         (0.05, 8, 320),
         (0.05, 32, 256),
         (0.05, 128, 128),
@@ -48,37 +51,35 @@ class DiscreteConfig:
         (0.025, 32, 256),
         (0.0125, 32, 128),
     )
-    wander_until: float = 20.0
-    wander_cases: tuple[str, ...] = ("softmax 30", "linear 30")
-    wander_batch: tuple[float, int, int] = (0.04, 64, 128)
-    noise_prompts: int = 2**16
-    sgd_points: int = 2**14
-    adam_lengths: tuple[float, ...] = (1000, math.inf)
-    adam_until: float = 2.0
-    adam_step_sizes: tuple[float, ...] = (1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4)
-    sign_until: float = 0.05
-    sign_step_sizes: tuple[float, ...] = (1.6e-5, 8e-6, 4e-6)
-    arrival_lengths: tuple[float, ...] = (30, 1000)
-    arrival_step_size: float = 1e-2
-    arrival_steps: int = 2500
-    paper_length: int = 20
-    paper_until: float = TRAINED
-    paper_steps: int = 1250
-    paper_runs: int = 40
-    paper_prompts: int = 2**14
-    paper_times: int = 31
-    paper_records: int = 11
-    paper_points: int = 4096
-    seed: int = 0
+    wander_until: Positive = 20.0
+    wander_cases: Distinct[Case] = ("softmax 30", "linear 30")
+    wander_batch: Batch = (0.04, 64, 128)
+    noise_prompts: Annotated[int, Field(ge=8)] = 2**16
+    sgd_points: Count = 2**14
+    adam_lengths: Distinct[AnyLength] = (1000, math.inf)
+    adam_until: Positive = 2.0
+    adam_step_sizes: Distinct[Positive] = (1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4)
+    sign_until: Positive = 0.05
+    sign_step_sizes: Distinct[Positive] = (1.6e-5, 8e-6, 4e-6)
+    arrival_lengths: Distinct[FiniteLength] = (30, 1000)
+    arrival_step_size: Positive = 1e-2
+    arrival_steps: Count = 2500
+    paper_length: Length = 20
+    paper_until: Positive = TRAINED
+    paper_steps: Count = 1250
+    paper_runs: AtLeastTwo = 40
+    paper_prompts: AtLeastTwo = 2**14
+    paper_times: Count = 31
+    paper_records: AtLeastTwo = 11
+    paper_points: Count = 4096
+    seed: Seed = 0
 
-
-def regression(config: DiscreteConfig) -> LinearRegression:
-    """w ~ N(0, I/d)."""
-    sigma = covariance(config.covariance, config.dim)
-    return LinearRegression(sigma, torch.eye(config.dim, dtype=F) / config.dim, config.noise_variance)
-
-
-def first_layer(config: DiscreteConfig, kind: str = "softmax") -> Attention:
-    """The theorem's balanced start, at nine tenths of its bound on alpha."""
-    alpha = 0.9 * largest_alpha(covariance(config.covariance, config.dim))
-    return KINDS[kind](*block_start(config.dim, alpha, alpha))
+    @pydantic.model_validator(mode="after")
+    def consistent(self) -> Self:
+        """Rules for the query need more points than dimensions, and the authors' runs end within the time of their law."""
+        paper = PaperConfig()
+        if min(self.points, self.sgd_points // 4) <= self.dim or self.paper_points <= paper.dim:
+            raise ValueError("points, sgd_points / 4 and paper_points must be more than the dimensions")
+        if paper.learning_rate * self.paper_steps > self.paper_until * (1 + 1e-9):
+            raise ValueError(f"paper_steps {self.paper_steps} must end by paper_until {self.paper_until:g}")
+        return self

@@ -1,6 +1,4 @@
-"""Gradient descent against gradient flow: the gap over step sizes, a bowl where it is known, and the largest stable step."""
-
-from __future__ import annotations
+"""Gradient descent and Adam against their flows: the gap over step sizes, a bowl where it is known, and the largest stable step."""
 
 import math
 from typing import Any
@@ -13,13 +11,15 @@ from torch import Tensor
 from largeprompt.attention import Attention
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F
-from largeprompt.studies.discrete.config import DiscreteConfig, first_layer, regression
-from largeprompt.training import Parametrisation, descent_gap, gradient_descent, gradient_flow, modified_flow
+from largeprompt.studies.discrete.config import DiscreteConfig
+from largeprompt.studies.discrete.problem import largest_distance, path_at, problem
+from largeprompt.training import Parametrisation, adam_descent, descent_gap, gradient_descent, gradient_flow, modified_flow
+from largeprompt.training.dynamics.adam import adam_displacement, adam_flow
 from largeprompt.training.risk.objective import Objective, make_objective
 
 NEAR = 1e-6  # how far from the end point a test of stability starts
 TEST_STEPS = 200
-BRACKET = (0.87, 1.1)  # around the predicted largest stable step, which is no point of the search
+BRACKET = (0.87, 1.1)  # around the predicted largest stable step, which is not itself tried
 BEYOND = 1.01  # times the predicted largest stable step: the control
 LARGE = (0.6, 3.0)  # times it: steps from the study's own start
 GONE = 6.0  # an entry of θ beyond this counts as diverged; trained ones stay below 3
@@ -29,27 +29,25 @@ LAST = 64  # steps at the end over which sharpness and risk are averaged
 
 def descent(config: DiscreteConfig, kind: str, progress: Progress) -> xr.Dataset:
     """Predicted first-order gap and sharpness of every length; then gradient descent against the flow and the modified flow."""
-    task, start = regression(config), first_layer(config, kind)
-    options: dict[str, Any] = {"parametrisation": "block", "points": config.points, "seed": config.seed}
+    (task, start, options), lengths, until = problem(config, kind), list(config.lengths), config.until
     gaps = []
-    for length in config.lengths:
-        progress(f"predicted gap, {kind} attention, L = {length:g}")
-        gaps.append(descent_gap(task, start, length, config.until, times=np.linspace(0, config.until, config.times), **options))
-    measured = np.full((len(config.lengths), len(config.step_sizes)), np.nan)
-    modified = np.full((len(config.lengths), len(config.modified_step_sizes)), np.nan)
+    for length in lengths:
+        progress(f"predicted gap, L = {length:g}")
+        gaps.append(descent_gap(task, start, length, until, times=np.linspace(0, until, config.times), **options))
+    measured = np.full((len(lengths), len(config.step_sizes)), np.nan)
+    modified = np.full((len(lengths), len(config.modified_step_sizes)), np.nan)
     for j, step_size in enumerate(config.step_sizes):
-        progress(f"gradient descent, {kind} attention, step size {step_size:g}")
-        steps = math.floor(config.until / step_size + 1e-9)
-        run = gradient_descent(task, start, list(config.lengths), step_size, steps, record=config.times, **options)
-        if run.status != "finished":
+        progress(f"gradient descent, step size {step_size:g}")
+        steps = math.floor(until / step_size + 1e-9)
+        run = gradient_descent(task, start, lengths, step_size, steps, record=config.times, **options)
+        if run.status == "diverged":
             continue
+        run.completed()
         for i, gap in enumerate(gaps):
-            flow = torch.stack([gap.flow.theta(min(float(time), config.until)) for time in run.times])
-            measured[i, j] = float((run.parameters[i] - flow).norm(dim=-1).max())
+            measured[i, j] = float((run.parameters[i] - path_at(gap.flow, run.times, until)).norm(dim=-1).max())
         if step_size in config.modified_step_sizes:
-            bent = modified_flow(
-                task, start, list(config.lengths), step_size, config.until, times=run.times.numpy(), tolerance=1e-7, **options
-            )
+            times = run.times.numpy()
+            bent = modified_flow(task, start, lengths, step_size, until, times=times, tolerance=1e-7, **options).completed()
             apart = (run.parameters - bent.parameters[:, : len(run.times)]).norm(dim=-1).amax(-1)
             modified[:, config.modified_step_sizes.index(step_size)] = apart.numpy()
     return xr.Dataset(
@@ -60,7 +58,7 @@ def descent(config: DiscreteConfig, kind: str, progress: Progress) -> xr.Dataset
             "modified_gap": (("length", "modified_step_size"), modified),
         },
         coords={
-            "length": np.asarray(config.lengths, dtype=float),
+            "length": np.asarray(lengths, dtype=float),
             "step_size": list(config.step_sizes),
             "modified_step_size": list(config.modified_step_sizes),
             "time": gaps[0].times.numpy(),
@@ -86,8 +84,8 @@ class ReadOutAlone(Parametrisation):
 
 def bowl(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     """The control: the read-out alone, where flow, descent and gap are e^{-λt}, (1 - ηλ)^k and -½λ²t e^{-λt} by direction."""
-    task, start = regression(config), first_layer(config)
-    options: dict[str, Any] = {"parametrisation": ReadOutAlone(start), "points": config.points, "seed": config.seed}
+    task, start, options = problem(config)
+    options["parametrisation"] = ReadOutAlone(start)
     length, step_size = float(config.lengths[0]), min(0.1, config.until / 20)
     gap = descent_gap(task, start, length, config.until, times=np.linspace(0, config.until, BOWL_TIMES), tolerance=1e-8, **options)
     values, vectors = torch.linalg.eigh(gap.hessian[0])
@@ -98,7 +96,7 @@ def bowl(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     closed_flow = first - (vectors @ ((1 - torch.exp(-values * t)) * away).mT).mT
     closed_gap = -(vectors @ (values.square() * t * torch.exp(-values * t) / 2 * away).mT).mT
     steps = math.floor(config.until / step_size)
-    run = gradient_descent(task, start, length, step_size, steps, record=steps + 1, **options)
+    run = gradient_descent(task, start, length, step_size, steps, record=steps + 1, **options).completed()
     closed_descent = first - (vectors @ ((1 - (1 - step_size * values) ** (run.times.unsqueeze(-1) / step_size)) * away).mT).mT
     return xr.Dataset(
         {
@@ -109,7 +107,7 @@ def bowl(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     )
 
 
-def side_by_side(objective: Objective, theta: Tensor, step_sizes: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def descend_together(objective: Objective, theta: Tensor, step_sizes: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradient descent with one step size for each run: θ, whether it is gone, and means of sharpness and risk at the end."""
     gone = torch.zeros(len(theta), dtype=torch.bool)
     start, sharpness, risk = theta, torch.zeros(len(theta), dtype=F), torch.zeros(len(theta), dtype=F)
@@ -126,8 +124,7 @@ def side_by_side(objective: Objective, theta: Tensor, step_sizes: Tensor, steps:
 
 def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.Dataset:
     """Predicted from Hessians along the flow and where it ends; then descent near the end point, and from the start."""
-    task, start = regression(config), first_layer(config)
-    options: dict[str, Any] = {"parametrisation": "block", "points": config.points, "seed": config.seed}
+    task, start, options = problem(config)
     times = np.append(0.0, np.geomspace(config.settled / 1e4, config.settled, config.times - 1))
     flow = gradient_flow(task, start, length, config.settled, times=times, tolerance=1e-8, **options).completed()
     one, *_ = make_objective(task, start, length, **options)
@@ -140,23 +137,22 @@ def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.D
     draw = torch.randn(len(end), generator=torch.Generator().manual_seed(config.seed), dtype=F)
     near = (end + NEAR * draw / draw.norm()).expand(config.sections, -1)
     for count in range(config.rounds):
-        progress(f"largest stable step, L = {length:g}: round {count + 1} of {config.rounds}")
+        progress(f"largest stable step: round {count + 1} of {config.rounds}")
         tried = torch.linspace(low, high, config.sections, dtype=F)
-        final, gone, *_ = side_by_side(many, near, tried, TEST_STEPS)
+        final, gone, *_ = descend_together(many, near, tried, TEST_STEPS)
         grown = gone | (((final - end) @ vectors[:, -1]).abs() > ((near - end) @ vectors[:, -1]).abs())
         if bool(grown.all()) or not bool(grown.any()):
             low, high = math.nan, math.nan
             break
         edge = int(grown.long().argmax())
         low, high = float(tried[edge - 1]), float(tried[edge])
-    final, gone, *_ = side_by_side(one, near[:1], torch.tensor([BEYOND * predicted], dtype=F), TEST_STEPS)
+    final, gone, *_ = descend_together(one, near[:1], torch.tensor([BEYOND * predicted], dtype=F), TEST_STEPS)
     growth = ((final - end) @ vectors[:, -1] / ((near[:1] - end) @ vectors[:, -1])).abs()
     large = torch.linspace(*LARGE, config.large_steps, dtype=F) * predicted
-    progress(f"large steps, L = {length:g}")
+    progress("large steps")
     several, first, _ = make_objective(task, start, [length] * config.large_steps, **options)
     steps = math.ceil(config.large_until / float(large[0]))
-    _, gone, ended, risk = side_by_side(several, first, large, steps)
-    silent = torch.where(gone, torch.full_like(ended, math.nan), ended)
+    _, gone, ended, risk = descend_together(several, first, large, steps)
     return xr.Dataset(
         {
             "sharpness": ("settling", sharpness.numpy(), {"long_name": "largest Hessian eigenvalue along the flow"}),
@@ -166,9 +162,92 @@ def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.D
             "stable_step_error": (high - low) / 2,
             "growth_beyond": math.inf if bool(gone[0]) else float(growth),
             "large_step": ("multiple", large.numpy()),
-            "large_sharpness": ("multiple", silent.numpy()),
+            "large_sharpness": ("multiple", torch.where(gone, math.nan, ended).numpy()),
             "large_risk": ("multiple", torch.where(gone, math.nan, risk).numpy()),
             "settled_risk": float(flow.risk[-1]),
         },
         coords={"settling": times, "multiple": np.linspace(*LARGE, config.large_steps)},
     )
+
+
+EPSILON = 1e-8  # Adam's own, for the flow with memory
+SETTLED = 1e-2  # relative distance of b to that of the optimum at which Adam has arrived
+
+
+def adam_paths(config: DiscreteConfig, length: float, progress: Progress) -> xr.Dataset:
+    """Sign flow, flow with memory at every step size, gradient flow; then Adam against the first two."""
+    (task, start, options), until = problem(config), config.adam_until
+    times = np.linspace(0, until, config.times)
+    progress("sign flow")
+    sign = adam_flow(task, start, length, until, times=times, tolerance=1e-6, **options).completed()
+    settled = gradient_flow(task, start, length, config.settled, times=[config.settled], tolerance=1e-8, **options).completed()
+    solver: dict[str, Any] = {"epsilon": EPSILON, "tolerance": 1e-8, "times": times, **options}
+    rows: list[dict[str, Any]] = []
+    for step_size in config.adam_step_sizes:
+        progress(f"step size {step_size:g}")
+        memory = adam_flow(task, start, length, until, step_size=step_size, **solver).completed()
+        run = adam_descent(task, start, length, step_size, round(until / step_size), record=config.times, **options).completed()
+        rows.append({"sign_gap": largest_distance(run, sign, until), "memory_gap": largest_distance(run, memory, until)})
+        for name, each in (("adam", run), ("memory", memory)):
+            path = path_at(each, torch.from_numpy(times), float(each.times[-1]))
+            rows[-1] |= {f"{name}_b": path[:, -1].tolist(), f"{name}_gauge": float(each.conserved[-1])}
+    grid = ("adam_step_size", "adam_time")
+    return xr.Dataset(
+        {name: (grid if name.endswith("_b") else "adam_step_size", [row[name] for row in rows]) for name in rows[0]}
+        | {
+            "sign_b": ("adam_time", sign.parameters[:, -1].numpy()),
+            "sign_gauge": float(sign.conserved[-1]),
+            "flow_b": float(settled.parameters[-1, -1]),
+            "flow_gauge": float(settled.conserved[-1]),
+        },
+        coords={"adam_step_size": list(config.adam_step_sizes), "adam_time": times},
+    )
+
+
+def sign_gaps(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
+    """Before a gradient changes its sign the sign flow is a straight line: Adam's distance to it, predicted and measured."""
+    (task, start, options), length = problem(config), math.inf
+    times = np.linspace(0, config.sign_until, config.times)
+    sign = adam_flow(task, start, length, config.sign_until, times=times, tolerance=1e-8, epsilon=EPSILON, **options).completed()
+    objective, *_ = make_objective(task, start, length, **options)
+    gradients = torch.cat([objective.gradient(theta.unsqueeze(0))[1] for theta in sign.parameters])
+    predicted, measured = [], []
+    for step_size in config.sign_step_sizes:
+        progress(f"step size {step_size:g}")
+        predicted.append(float(adam_displacement(sign, gradients, step_size).norm(dim=-1).max()))
+        steps = math.floor(config.sign_until / step_size + 1e-9)
+        run = adam_descent(task, start, length, step_size, steps, record=config.times, **options).completed()
+        measured.append(largest_distance(run, sign, config.sign_until))
+    return xr.Dataset(
+        {"predicted_sign_gap": ("sign_step_size", predicted), "early_sign_gap": ("sign_step_size", measured)},
+        coords={"sign_step_size": list(config.sign_step_sizes)},
+    )
+
+
+def adam_arrival(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
+    """Steps until b stays within a hundredth of the optimum of its length: Adam, predicted and run; and the time of the flow."""
+    (task, start, options), step_size, steps = problem(config), config.arrival_step_size, config.arrival_steps
+    until, lengths = step_size * steps, list(config.arrival_lengths)
+    solver = {"epsilon": EPSILON, "tolerance": 1e-6, "times": np.linspace(0, until, steps + 1), **options}
+    predicted, flow_times, optima = [], [], []
+    for length in lengths:
+        progress(f"flows, L = {length:g}")
+        times = np.append(0.0, np.geomspace(1.0, 30 * length, 4 * config.times))
+        flow = gradient_flow(task, start, length, 30 * length, times=times, tolerance=1e-7, **options).completed()
+        optima.append(float(flow.parameters[-1, -1]))
+        flow_times.append(_arrival(flow.times, flow.parameters, optima[-1]))
+        memory = adam_flow(task, start, length, until, step_size=step_size, **solver).completed()
+        predicted.append(_arrival(memory.times / step_size, memory.parameters, optima[-1]))
+    progress("Adam to its end")
+    run = adam_descent(task, start, lengths, step_size, steps, record=steps + 1, **options).completed()
+    measured = [_arrival(run.times / step_size, path, b) for path, b in zip(run.parameters, optima, strict=True)]
+    found = {"arrival_steps": measured, "predicted_arrival": predicted, "flow_arrival": flow_times}
+    data = xr.Dataset({name: ("arrival_length", values) for name, values in found.items()})
+    return data.assign_coords(arrival_length=np.asarray(lengths, dtype=float))
+
+
+def _arrival(times: Tensor, path: Tensor, optimum: float) -> float:
+    """First time from which on b, the last parameter, stays within the tolerance of the optimum; NaN if it never does."""
+    outside = np.flatnonzero(np.abs(path[:, -1].numpy() / optimum - 1) > SETTLED)
+    first = int(outside[-1]) + 1 if len(outside) else 0
+    return float(times[first]) if first < len(times) else math.nan

@@ -10,12 +10,10 @@ where the inner expectations are those of :func:`largeprompt.law.scalar_prompt`.
 index 2 or less E T_L² is infinite, and the risk is infinite for every b ≠ 0.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +31,7 @@ TILTS = np.concatenate([np.logspace(-3, -1.5, 4), np.logspace(-1.25, 1.25, 20), 
 STRENGTHS = np.logspace(-3, 2, 101)  # of a
 
 
-@dataclasses.dataclass(frozen=True)
-class ScalarOptimum:
+class ScalarOptimum(NamedTuple):
     """Where a risk is least, or where descent has come: a, b and the risk there."""
 
     a: float
@@ -58,7 +55,7 @@ class ScalarRegression:
     Examples
     --------
     >>> from largeprompt.studies.heavytail.regression import ScalarRegression
-    >>> gaussian = ScalarRegression(lp.StudentTLaw(math.inf, 1.0), 100, 0.1)
+    >>> gaussian = ScalarRegression(lp.scalar.StudentTLaw(math.inf, 1.0), 100, 0.1)
     >>> print(f"{gaussian.risk(0.5, 1.5):.4f}")
     0.1072
     """
@@ -92,7 +89,7 @@ class ScalarRegression:
         from scipy.interpolate import CubicSpline
 
         prompts = [scalar_prompt(self.law, tilt, self.length) for tilt in TILTS]
-        values = np.log([[prompt.mean[0], prompt.mse[0], prompt.participation[0]] for prompt in prompts])
+        values = np.log([[prompt.mean[0], prompt.mse[0], prompt.collision[0]] for prompt in prompts])
         return CubicSpline(np.log(TILTS), values)
 
     def _averages(self, a: Array) -> tuple[Array, Array]:

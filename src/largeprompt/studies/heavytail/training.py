@@ -1,9 +1,6 @@
 """Training on heavy-tailed prompts: SGD runs of in-context regression with one scalar input, beside exact gradient descent."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +9,7 @@ from torch import Tensor
 
 from largeprompt.measures import ScalarLaw, StudentT, StudentTLaw
 from largeprompt.runs.study import Progress
+from largeprompt.studies.heavytail.config import HeavyTailConfig
 from largeprompt.studies.heavytail.regression import STRENGTHS, ScalarRegression
 
 START = 0.5  # of a and of b
@@ -41,7 +39,7 @@ def read(a: Tensor, b: Tensor, x: Tensor, y: Tensor, query: Tensor) -> tuple[Ten
     return b * mean, mean, covariance
 
 
-def descend(config: Any, law: ScalarLaw, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def descend(config: HeavyTailConfig, law: ScalarLaw, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
     """SGD on a and b in parallel runs, every step on fresh prompts: path (recorded, run, 2), its steps, and who diverged."""
     theta = torch.full((config.runs, 2), START, dtype=torch.float64)
     alive = torch.ones(config.runs, dtype=torch.bool)
@@ -62,7 +60,7 @@ def descend(config: Any, law: ScalarLaw, generator: torch.Generator) -> tuple[Te
     return torch.stack(path), kept, ~alive
 
 
-def median_error(config: Any, law: ScalarLaw, theta: Tensor, seed: int) -> Tensor:
+def median_error(config: HeavyTailConfig, law: ScalarLaw, theta: Tensor, seed: int) -> Tensor:
     """Median of (answer - w x_q)² over independent prompts, over the median of (w x_q)², for each run: saying 0 gives 1."""
     generator = torch.Generator().manual_seed(seed)
     x, y, query, clean, _ = prompts(law, (config.test_prompts,), config.training_length, config.noise_variance, generator)
@@ -70,40 +68,34 @@ def median_error(config: Any, law: ScalarLaw, theta: Tensor, seed: int) -> Tenso
     return errors / clean.square().median()
 
 
-def train(config: Any, df: float, progress: Progress) -> xr.Dataset:
+def train(config: HeavyTailConfig, df: float, progress: Progress) -> xr.Dataset:
     """Exact gradient descent and the least risk first (df > 2), then SGD runs and what they are worth on independent prompts."""
     law, test = StudentT(1, df).law, 1000 * config.seed + 999_983
     assert isinstance(law, StudentTLaw)
-    exact = {name: np.full(4, math.nan) for name in ("optimum", "descent")}
-    runs = {"risk": np.full(config.runs, math.nan)}
+    optimum, descent, risk = np.full(4, math.nan), np.full(4, math.nan), np.full(config.runs, math.nan)
     if df > 2:
-        progress(f"df = {df:g}: exact descent")
+        progress("exact descent")
         regression = ScalarRegression(law, config.training_length, config.noise_variance)
-        best = regression.optimum()
-        end = regression.descend(START, START, config.step_size, config.steps)
-        for name, found in (("optimum", best), ("descent", end)):
-            point = torch.tensor([[found.a, found.b]], dtype=torch.float64)
-            exact[name] = np.array([found.a, found.b, found.risk, float(median_error(config, law, point, test)[0])])
-    progress(f"df = {df:g}: {config.runs} runs of SGD")
+        optimum, descent = (
+            np.array([*found, float(median_error(config, law, torch.tensor([found[:2]], dtype=torch.float64), test)[0])])
+            for found in (regression.optimum(), regression.descend(START, START, config.step_size, config.steps))
+        )
+    progress(f"{config.runs} runs of SGD")
     path, steps, diverged = descend(config, law, torch.Generator().manual_seed(1000 * config.seed + 77))
     final = path[-1]
     if df > 2:
         a = final[:, 0].clamp(STRENGTHS[0], STRENGTHS[-1]).numpy()
-        runs["risk"] = np.where(diverged, math.inf, regression.risk(a, final[:, 1].numpy()))
+        risk = np.where(diverged, math.inf, regression.risk(a, final[:, 1].numpy()))
     error = median_error(config, law, final, test)
     data = xr.Dataset(
         {
             "path": (("step", "run", "parameter"), path.numpy()),
             "diverged": ("run", diverged.numpy()),
-            "run_risk": ("run", runs["risk"], {"long_name": "population risk at the end, exact"}),
+            "run_risk": ("run", risk, {"long_name": "population risk at the end, exact"}),
             "run_median": ("run", torch.where(diverged, math.inf, error).numpy(), {"long_name": "median squared error at the end"}),
-            "optimum": ("found", exact["optimum"]),
-            "descent": ("found", exact["descent"]),
+            "optimum": ("found", optimum),
+            "descent": ("found", descent),
         },
-        coords={
-            "step": steps.numpy(),
-            "parameter": ["a", "b"],
-            "found": ["a", "b", "risk", "median"],
-        },
+        coords={"step": steps.numpy(), "parameter": ["a", "b"], "found": ["a", "b", "risk", "median"]},
     )
     return data.expand_dims(training_df=[df])

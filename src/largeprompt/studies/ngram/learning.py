@@ -1,10 +1,8 @@
 """Training of the tilt strength, and its risk beside the empirical n-gram, additive smoothing and the posterior mean."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,19 +13,8 @@ from torch import Tensor
 
 from largeprompt.measures import MarkovChain, sample_chains
 from largeprompt.runs.study import Progress
-from largeprompt.studies.ngram.task import (
-    MatchingRisk,
-    attend,
-    drawn_shares,
-    exact_matching_risk,
-    first_order_matching_risk,
-    flow,
-    limit_shares,
-    matching_expansion,
-)
-
-if TYPE_CHECKING:
-    from largeprompt.studies.ngram.study import NgramConfig
+from largeprompt.studies.ngram import task
+from largeprompt.studies.ngram.config import NgramConfig
 
 Array = NDArray[np.float64]
 DEGREE = 4.5  # of the polynomial in β, for each unit of β: the risk is analytic for |Im β| < π, the error below 1e-10
@@ -37,7 +24,7 @@ PATHS = 1000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prompts(MatchingRisk):
+class Prompts(task.MatchingRisk):
     """Drawn prompts, with variables of mean zero that carry most of the noise of a difference between two risks.
 
     With S the counts after the query less their expectation (martingale differences) and p the unigram: S·p and S·P(q,·), over
@@ -67,25 +54,23 @@ def drawn(
     chains: list[MarkovChain], lengths: tuple[int, ...], replicas: int, pseudo_count: float, generator: torch.Generator
 ) -> list[Prompts]:
     """Prompts of every length, prefixes of the same paths, the final context as query; replicas of a chain lie side by side."""
-    shares: list[list[Tensor]] = [[] for _ in lengths]
-    targets: list[list[Tensor]] = [[] for _ in lengths]
-    controls: list[list[Tensor]] = [[] for _ in lengths]
+    parts: list[list[tuple[Tensor, ...]]] = [[] for _ in lengths]  # shares, targets, controls of each chain
     together = max(1, PATHS // replicas)
     for first in range(0, len(chains), together):
         some = chains[first : first + together]
         paths = sample_chains(some, max(lengths) + some[0].order, replicas, generator)
         for chain, symbols in zip(some, paths, strict=True):
             against, pull, pi = _against(chain), _pull(chain), chain.stationary.flatten()
-            for i, length in enumerate(lengths):
-                found, asked = drawn_shares(chain, symbols, length)
-                shares[i].append(found)
-                targets[i].append(chain.rows[asked])
+            for part, length in zip(parts, lengths, strict=True):
+                found, asked = task.drawn_shares(chain, symbols, length)
                 excess = found[:, -1] - found[:, -1].sum(-1, keepdim=True) * chain.rows[asked]  # S/L
                 centred = torch.einsum("im,imk->ik", excess, against[asked]) - pull[asked] / length
-                controls[i].append(centred / (pi[asked] + pseudo_count / length).square().unsqueeze(-1))
+                controls = centred / (pi[asked] + pseudo_count / length).square().unsqueeze(-1)
+                part.append((found, chain.rows[asked], controls))
     count = len(chains) * replicas
     weights = torch.full((count,), 1 / count, dtype=torch.float64)
-    return [Prompts(torch.cat(s), torch.cat(y), weights, torch.cat(c)) for s, y, c in zip(shares, targets, controls, strict=True)]
+    joined = [[torch.cat(each) for each in zip(*part, strict=True)] for part in parts]
+    return [Prompts(shares, targets, weights, controls) for shares, targets, controls in joined]
 
 
 def training(config: NgramConfig, order: int, progress: Progress) -> xr.Dataset:
@@ -95,9 +80,9 @@ def training(config: NgramConfig, order: int, progress: Progress) -> xr.Dataset:
     chains = [MarkovChain.random(alphabet, order, config.concentration, generator) for _ in range(config.training_chains)]
     lengths = config.training_lengths
     progress(f"training, order {order}: predictions")
-    expansion, infinite = matching_expansion(chains), MatchingRisk.infinite(chains)
+    expansion, infinite = task.matching_expansion(chains), task.MatchingRisk.infinite(chains)
     times = np.unique([0.0, config.tube_until, *np.geomspace(1e-2, config.until, config.times)])
-    limit = flow(infinite.gradient, 0.0, times)
+    limit = task.flow(infinite.gradient, 0.0, times)
     data: dict[str, Any] = {
         "beta_infinite": ("time", limit),
         "beta_infinite_predicted": ("time", np.append(np.nan, expansion.infinite_flow(times[1:]))),
@@ -115,17 +100,18 @@ def training(config: NgramConfig, order: int, progress: Progress) -> xr.Dataset:
         return Chebyshev.fit(nodes, values, degree, [0.0, highest])
 
     early = times <= config.tube_until
-    rate = curve(first_order_matching_risk(chains, nodes).numpy()).deriv()
+    rate = curve(task.first_order_matching_risk(chains, nodes).numpy()).deriv()
     shift = np.full(len(times), np.nan)
     shift[early] = _first_order(infinite, rate, times[early])
     data["first_order_shift"] = ("time", shift)
     if order == 1:
         progress("training: exact risk of every length")
-        risk = exact_matching_risk(chains, [*nodes, NGRAM], lengths).numpy()
+        risk = task.exact_matching_risk(chains, [*nodes, NGRAM], lengths).numpy()
         slopes = [curve(one).deriv() for one in risk[:, :-1]]
         data["beta_exact"] = (rows, np.stack([_path(slope, times) for slope in slopes]))
-        data["best_beta_exact"] = ("training_length", [_root(slope) for slope in slopes])
-        least = [curve(one)(_root(slope)) for one, slope in zip(risk[:, :-1], slopes, strict=True)]
+        optima = [task.first_root(slope, np.linspace(0.0, highest, 201)) for slope in slopes]
+        data["best_beta_exact"] = ("training_length", optima)
+        least = [curve(one)(beta) for one, beta in zip(risk[:, :-1], optima, strict=True)]
         data["ngram_risk_exact"] = ("training_length", risk[:, -1])
         data["saved_exact"] = ("training_length", risk[:, -1] - np.array(least))
         data["saved_exact_predicted"] = ("training_length", expansion.best_gain(lengths))
@@ -142,103 +128,70 @@ def training(config: NgramConfig, order: int, progress: Progress) -> xr.Dataset:
         spread.append(np.std(parts, axis=0, ddof=1) / math.sqrt(config.batches))
     data["beta_drawn"] = (rows, np.stack(paths))
     data["beta_drawn_standard_error"] = (rows, np.stack(spread))
-    coords = {"training_length": list(lengths), "time": times, "training_order": [order]}
-    return xr.Dataset({key: _under(value) for key, value in data.items()}, coords=coords)
-
-
-def _under(value: Any) -> tuple[tuple[str, ...], Array]:
-    """A variable led by the order of the chains."""
-    if not isinstance(value, tuple):
-        return ("training_order",), np.asarray([value])
-    dims = value[0] if isinstance(value[0], tuple) else (value[0],)
-    return ("training_order", *dims), np.asarray(value[1])[None]
+    return xr.Dataset(data, coords={"training_length": list(lengths), "time": times}).expand_dims(training_order=[order])
 
 
 def _path(slope: Chebyshev, times: Array) -> Array:
     """Flow on an interpolated risk; past its domain, where a small batch may lead, the slope stays as at its end."""
-    return flow(lambda beta: float(slope(min(beta, slope.domain[1]))), 0.0, times)
+    return task.flow(lambda beta: float(slope(min(beta, slope.domain[1]))), 0.0, times)
 
 
-def _root(slope: Chebyshev) -> float:
-    """Where the risk stops falling."""
-    from scipy.optimize import brentq
-
-    grid = np.linspace(0.0, float(slope.domain[1]), 201)
-    rising = int(np.flatnonzero(slope(grid) > 0)[0])
-    return float(brentq(slope, grid[rising - 1], grid[rising], xtol=1e-12)) if rising else 0.0
-
-
-def _first_order(infinite: MatchingRisk, rate: Chebyshev, times: Array) -> Array:
+def _first_order(infinite: task.MatchingRisk, rate: Chebyshev, times: Array) -> Array:
     """L(β_L - β_∞) as L → ∞ at fixed times: with R_L ≈ R + r/L, δ' = -R''(β_∞) δ - r'(β_∞), along the infinite-prompt flow."""
-    from scipy.integrate import solve_ivp
 
     def slope(time: float, state: Array) -> list[float]:
         _, first, second = infinite.terms(float(state[0]))
         return [-float(first @ infinite.weights), -float(second @ infinite.weights) * float(state[1]) - float(rate(state[0]))]
 
-    found = solve_ivp(slope, (0.0, float(times[-1])), [0.0, 0.0], "LSODA", times, rtol=1e-9, atol=1e-11)
-    return np.asarray(found.y[1], dtype=np.float64)
+    return np.asarray(task.integrated(slope, [0.0, 0.0], times)[1])
 
 
-def risks(config: NgramConfig, concentration: float, index: int, progress: Progress) -> xr.Dataset:
+def risks(config: NgramConfig, concentration: float, progress: Progress) -> xr.Dataset:
     """Chains from the Dirichlet prior: risk of every predictor at every length, β fixed beforehand by the expansion."""
-    generator = torch.Generator().manual_seed(1000 * config.seed + 800 + index)
+    generator = torch.Generator().manual_seed(1000 * config.seed + 800 + config.risk_concentrations.index(concentration))
     m, lengths = config.risk_alphabet, config.risk_lengths
     progress(f"risks, concentration {concentration:g}: predictions")
     chains = [MarkovChain.random(m, 1, concentration, generator) for _ in range(config.risk_chains)]
-    expansion = matching_expansion(chains)
+    expansion = task.matching_expansion(chains)
     betas = np.asarray(config.risk_betas)
-    limit = torch.cat([limit_shares(chain) for chain in chains])
+    limit = torch.cat([task.limit_shares(chain) for chain in chains])
     rows = torch.cat([chain.rows for chain in chains])
     share = torch.cat([chain.stationary for chain in chains]) / len(chains)
-    far = [attend(limit, float(beta)) for beta in betas]
+    far = [task.attend(limit, float(beta)) for beta in betas]
     distance = {
         "tv": [float(share @ _tv(each, rows)) for each in far],
         "kl": [float(share @ _kl(rows, each)) for each in far],
-        "infinite_risk": [float(share @ (each - rows).square().sum(-1)) / 2 for each in far],
+        "infinite_risk": [float(share @ _squared(each, rows)) / 2 for each in far],
     }
     chosen = expansion.best_beta(lengths)
     progress(f"risks, concentration {concentration:g}: paths")
     prompts = drawn(chains, lengths, config.risk_replicas, expansion.pseudo_count, generator)
-    shape = (len(lengths), len(betas))
-    found: dict[str, Array] = {
-        key: np.empty(shape)
-        for key in ("risk", "risk_standard_error", "tv_drawn", "tv_drawn_standard_error", "kl_drawn", "kl_drawn_standard_error")
+    found: dict[str, list[Any]] = {name: [] for name in ("risk", "tv_drawn", "kl_drawn", "predictor_risk", "saved")}
+    for length, one, best in zip(lengths, prompts, chosen, strict=True):
+        ngram, counts = task.attend(one.shares, math.inf), one.shares[:, -1] * length
+        smoothed = [(counts + c) / (counts.sum(-1, keepdim=True) + m * c) for c in (0.5, 1.0, concentration)]
+        errors = [_squared(each, one.targets) / 2 for each in (task.attend(one.shares, float(best)), ngram, *smoothed)]
+        saved = [_adjusted(errors[PREDICTORS.index("n-gram")] - each, one.controls) for each in errors]
+        at = [task.attend(one.shares, float(beta)) for beta in betas]
+        off = [_squared(each, one.targets) / 2 for each in at]
+        columns = (off, [_tv(each, ngram) for each in at], [_kl(ngram, each) for each in at], errors, saved)
+        for name, values in zip(found, columns, strict=True):
+            found[name].append([_mean(each, config) for each in values])
+    data: dict[str, Any] = {name: ("risk_beta", values) for name, values in distance.items()}
+    for name, pairs in found.items():
+        dims = ("risk_length", "predictor" if name in ("predictor_risk", "saved") else "risk_beta")
+        mean, error = np.moveaxis(np.array(pairs), -1, 0)
+        data |= {name: (dims, mean), f"{name}_standard_error": (dims, error)}
+    optima = np.array([one.optimum() for one in prompts])
+    data |= {
+        "saved_predicted": ("risk_length", expansion.best_gain(lengths)),
+        "chosen_beta": ("risk_length", chosen),
+        "risk_best_beta": ("risk_length", optima[:, 0]),
+        "risk_best_beta_standard_error": ("risk_length", optima[:, 1]),
+        "risk_pseudo_count": expansion.pseudo_count,
     }
-    table = np.empty((len(lengths), len(PREDICTORS)))
-    table_error, saved, saved_error = np.empty_like(table), np.empty_like(table), np.empty_like(table)
-    best = np.array([one.optimum() for one in prompts])
-    for i, (length, one) in enumerate(zip(lengths, prompts, strict=True)):
-        ngram = attend(one.shares, math.inf)
-        counts = one.shares[:, -1] * length
-        values = {
-            "attention": attend(one.shares, float(chosen[i])),
-            "n-gram": ngram,
-            "add one half": _smoothed(counts, 0.5),
-            "add one": _smoothed(counts, 1.0),
-            "posterior mean": _smoothed(counts, concentration),
-        }
-        errors = {key: (value - one.targets).square().sum(-1) / 2 for key, value in values.items()}
-        for k, key in enumerate(PREDICTORS):
-            table[i, k], table_error[i, k] = _mean(errors[key], config)
-            saved[i, k], saved_error[i, k] = _mean(_adjusted(errors["n-gram"] - errors[key], one.controls), config)
-        for j, beta in enumerate(betas):
-            here = attend(one.shares, float(beta))
-            found["risk"][i, j], found["risk_standard_error"][i, j] = _mean((here - one.targets).square().sum(-1) / 2, config)
-            found["tv_drawn"][i, j], found["tv_drawn_standard_error"][i, j] = _mean(_tv(here, ngram), config)
-            found["kl_drawn"][i, j], found["kl_drawn_standard_error"][i, j] = _mean(_kl(ngram, here), config)
-    grid = ("concentration", "risk_length", "risk_beta")
-    data: dict[str, Any] = {key: (grid, value[None]) for key, value in found.items()}
-    data |= {key: (("concentration", "risk_beta"), [value]) for key, value in distance.items()}
-    each = ("concentration", "risk_length", "predictor")
-    data |= {"predictor_risk": (each, table[None]), "predictor_risk_standard_error": (each, table_error[None])}
-    data |= {"saved": (each, saved[None]), "saved_standard_error": (each, saved_error[None])}
-    line = ("concentration", "risk_length")
-    data |= {"saved_predicted": (line, expansion.best_gain(lengths)[None]), "chosen_beta": (line, chosen[None])}
-    data |= {"risk_best_beta": (line, best[:, 0][None]), "risk_best_beta_standard_error": (line, best[:, 1][None])}
-    data["risk_pseudo_count"] = (("concentration",), [expansion.pseudo_count])
-    coords = {"concentration": [concentration], "risk_length": list(lengths), "risk_beta": betas, "predictor": list(PREDICTORS)}
-    return xr.Dataset(data, coords=coords)
+    coords = {"risk_length": list(lengths), "risk_beta": betas, "predictor": list(PREDICTORS)}
+    return xr.Dataset(data, coords=coords).expand_dims(concentration=[concentration])
 
 
 def _mean(values: Tensor, config: NgramConfig) -> tuple[float, float]:
@@ -254,9 +207,9 @@ def _adjusted(values: Tensor, controls: Tensor) -> Tensor:
     return values - controls @ slopes
 
 
-def _smoothed(counts: Tensor, constant: float) -> Tensor:
-    """(N_qj + c)/(N_q + m c)."""
-    return (counts + constant) / (counts.sum(-1, keepdim=True) + counts.shape[-1] * constant)
+def _squared(p: Tensor, q: Tensor) -> Tensor:
+    """‖p - q‖²."""
+    return (p - q).square().sum(-1)
 
 
 def _tv(p: Tensor, q: Tensor) -> Tensor:

@@ -1,10 +1,8 @@
 """Dependent tokens: attention over drawn paths of Markov chains against its limit, its exact law and its first order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +16,8 @@ from largeprompt.law.chain import chain_error, chain_expansion
 from largeprompt.measures import Gaussian, MarkovChain
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
+from largeprompt.studies.ngram.config import NgramConfig, case_name
 from largeprompt.studies.ngram.task import attend, drawn_shares, limit_shares, matching_query, next_symbol_head, skip_gram_mixture
-
-if TYPE_CHECKING:
-    from largeprompt.studies.ngram.study import NgramConfig
 
 Array = NDArray[np.float64]
 QUERIES = ("likeliest", "rarest", "last")
@@ -64,19 +60,16 @@ def summary(squared: Array, lengths: Sequence[int], shortest: Array) -> dict[str
     }
 
 
-def convergence(config: NgramConfig, index: int, progress: Progress) -> xr.Dataset:
+def convergence(config: NgramConfig, alphabet: int, order: int, progress: Progress) -> xr.Dataset:
     """One chain: predicted constant and exact law for three queries, then paths."""
-    alphabet, order = config.cases[index]
-    generator = torch.Generator().manual_seed(1000 * config.seed + index)
+    generator = torch.Generator().manual_seed(1000 * config.seed + config.cases.index((alphabet, order)))
     chain = MarkovChain.random(alphabet, order, config.concentration, generator)
-    name = f"{alphabet} symbols, order {order}"
+    name = case_name(alphabet, order)
     progress(f"{name}: predictions")
     betas, pi = torch.tensor(config.betas, dtype=torch.float64), chain.stationary.flatten()
     fixed = torch.stack([pi.argmax(), pi.argmin()])
-    found = _constants(chain, betas)  # constant, independent, rho for every query
-    chosen = {
-        key: np.stack([*(value[q].numpy() for q in fixed), (pi @ value).numpy()], -1) for key, value in found.items()
-    }  # (β, query)
+    found = _constants(chain, betas)
+    constant, independent, rho = torch.cat([found[:, fixed], (pi @ found).unsqueeze(1)], 1).mT.numpy()  # (β, query) each
     exact = np.full((len(betas), len(QUERIES), len(config.lengths)), np.nan)
     if chain.contexts <= config.exact_contexts:
         z = matching_query(chain, fixed.unsqueeze(-1), betas)
@@ -93,28 +86,32 @@ def convergence(config: NgramConfig, index: int, progress: Progress) -> xr.Datas
                 shares, asked = drawn_shares(chain, symbols, length, query)
                 part[:, i, j] = (attend(shares, betas.unsqueeze(-1)) - limits[:, asked]).square().sum(-1)
         squared.append(part)
-    shortest = SLACK * np.maximum(chosen["rho"], chain.relaxation_time)
+    shortest = SLACK * np.maximum(rho, chain.relaxation_time)
+    dims = ("beta", "query", "length")
     drawn = summary(torch.cat(squared, -1).numpy(), config.lengths, shortest)
-    grid: dict[str, Any] = {"exact": (("beta", "query", "length"), exact)}
-    grid |= {key: (("beta", "query"), value) for key, value in chosen.items()}
-    grid |= {key: (("beta", "query", "length")[: value.ndim], value) for key, value in drawn.items()}
-    grid |= {
-        "relaxation_time": chain.relaxation_time,
-        "alphabet": alphabet,
-        "order": order,
-        "shortest": (("beta", "query"), shortest),
-    }
-    return xr.Dataset(grid, coords={"beta": list(config.betas), "query": list(QUERIES), "length": list(config.lengths)})
+    return xr.Dataset(
+        {
+            "exact": (dims, exact),
+            "constant": (dims[:2], constant),
+            "independent_constant": (dims[:2], independent),
+            "rho": (dims[:2], rho),
+            "shortest": (dims[:2], shortest),
+            "relaxation_time": chain.relaxation_time,
+            "alphabet": alphabet,
+            "order": order,
+            **{key: (dims[: value.ndim], value) for key, value in drawn.items()},
+        },
+        coords={"beta": list(config.betas), "query": list(QUERIES), "length": list(config.lengths)},
+    )
 
 
-def _constants(chain: MarkovChain, betas: Tensor) -> dict[str, Tensor]:
-    """C, C of independent tokens and ρ for every query and β, shape (query, β): few queries at a time, to save memory."""
+def _constants(chain: MarkovChain, betas: Tensor) -> Tensor:
+    """C, C of independent tokens and ρ for every query and β, shape (3, query, β): few queries at a time, to save memory."""
     head, parts = next_symbol_head(chain), []
     for query in torch.arange(chain.contexts).split(16):
         found = chain_expansion(head, chain, matching_query(chain, query.unsqueeze(-1), betas))
         parts.append(torch.stack([found.constant, found.independent_constant, found.rho]))
-    constant, independent, rho = torch.cat(parts, 1)
-    return {"constant": constant, "independent_constant": independent, "rho": rho}
+    return torch.cat(parts, 1)
 
 
 def _exact_last(chain: MarkovChain, betas: Tensor, lengths: Sequence[int]) -> Array:
@@ -131,12 +128,10 @@ def mixing(config: NgramConfig, progress: Progress) -> xr.Dataset:
     base = MarkovChain.random(config.mixing_alphabet, 1, config.concentration, generator)
     betas = torch.tensor(config.mixing_betas, dtype=torch.float64)
     dense = 1 - np.geomspace(1.0, 0.01, 41)
-    curves = [base.lazy(float(h)) for h in dense]
-    pi = base.stationary  # the same for all
-    predicted = [{key: (pi @ value).numpy() for key, value in _constants(chain, betas).items()} for chain in curves]
-    length = max(config.lengths)
-    slow = [base.lazy(h) for h in config.holdings]
-    at = [{key: (pi @ value).numpy() for key, value in _constants(chain, betas).items()} for chain in slow]
+    pi, length = base.stationary, max(config.lengths)  # the law is the same for all
+    curves, slow = ([base.lazy(float(h)) for h in holdings] for holdings in (dense, config.holdings))
+    every = (np.stack([(pi @ _constants(chain, betas)).numpy() for chain in chains], 1) for chains in (curves, slow))
+    (curve, curve_alone, _), (at, alone, _) = every
     exact = np.stack([_exact_last(chain, betas, [length])[:, 0] for chain in slow])
     far = chain_expansion(next_symbol_head(base), slow[-1], matching_query(base, torch.arange(base.contexts), 30.0))
     mse, error = np.empty(exact.shape), np.empty(exact.shape)
@@ -151,11 +146,11 @@ def mixing(config: NgramConfig, progress: Progress) -> xr.Dataset:
     rows = ("holding", "mixing_beta")
     return xr.Dataset(
         {
-            "mixing_curve": (("curve", "mixing_beta"), np.stack([each["constant"] for each in predicted])),
-            "mixing_curve_independent": (("curve", "mixing_beta"), np.stack([each["independent_constant"] for each in predicted])),
+            "mixing_curve": (("curve", "mixing_beta"), curve),
+            "mixing_curve_independent": (("curve", "mixing_beta"), curve_alone),
             "mixing_curve_time": ("curve", [chain.relaxation_time for chain in curves]),
-            "mixing_constant": (rows, np.stack([each["constant"] for each in at])),
-            "mixing_independent": (rows, np.stack([each["independent_constant"] for each in at])),
+            "mixing_constant": (rows, at),
+            "mixing_independent": (rows, alone),
             "mixing_exact": (rows, exact * length),
             "mixing_drawn": (rows, mse * length),
             "mixing_standard_error": (rows, error * length),
@@ -181,29 +176,25 @@ def controls(config: NgramConfig, progress: Progress) -> xr.Dataset:
     base = [finite_prompt(head, law, z, 1, expansion=True), finite_prompt(layer, gaussian, z2, 1, expansion=True)]
     whole, apart = chain_expansion(head, chain, z), chain_expansion(head, alike, z)
     constant = [whole.constant, base[0].mse, apart.constant, base[1].mse]
-    nothing = torch.full((len(lengths),), math.nan, dtype=torch.float64)
-    exact = [
-        chain_error(head, chain, z, lengths),
-        nothing,
-        chain_error(head, alike, z, lengths),
-        finite_prompt(layer, gaussian, z2, lengths).mse,
-    ]
+    along, single = (chain_error(head, source, z, lengths) for source in (chain, alike))
+    exact = [along, torch.full_like(along, math.nan), single, finite_prompt(layer, gaussian, z2, lengths).mse]
     rho = [whole.rho, whole.rho, apart.rho, torch.exp(z2 @ z2)]
     to_affine = chain_error(head, chain, z, lengths, center=affine)
     progress("controls: paths")
-    squared: dict[str, list[Tensor]] = {"chain": [], "independent symbols": [], "affine": [], "shuffled": []}
+    squared: dict[str, list[Tensor]] = {"chain": [], "affine": [], "shuffled": [], "independent symbols": []}
     centre = head(alike.ngrams(2), z)
+
+    def compare(source: MarkovChain, symbols: Tensor, **centres: Tensor) -> None:
+        at = torch.stack([attend(drawn_shares(source, symbols, length, q)[0], beta) for length in lengths])
+        for key, other in centres.items():
+            squared[key.replace("_", " ")].append((at - other).square().sum(-1))
+
     for symbols in chunks(config, chain, generator, replicas):
-        at = [attend(drawn_shares(chain, symbols, length, q)[0], beta) for length in lengths]
-        squared["chain"].append(torch.stack([(each - limit).square().sum(-1) for each in at]))
-        squared["affine"].append(torch.stack([(each - affine).square().sum(-1) for each in at]))
+        compare(chain, symbols, chain=limit, affine=affine)
         order = torch.rand(symbols.shape, generator=generator).argsort(-1)
-        mixed = symbols.gather(1, order)
-        at = [attend(drawn_shares(chain, mixed, length, q)[0], beta) for length in lengths]
-        squared["shuffled"].append(torch.stack([(each - limit).square().sum(-1) for each in at]))
+        compare(chain, symbols.gather(1, order), shuffled=limit)
     for symbols in chunks(config, alike, generator, replicas):
-        at = [attend(drawn_shares(alike, symbols, length, q)[0], beta) for length in lengths]
-        squared["independent symbols"].append(torch.stack([(each - centre).square().sum(-1) for each in at]))
+        compare(alike, symbols, independent_symbols=centre)
     found = {key: torch.cat(value, -1) for key, value in squared.items()}
     for key, mu, layer_, query in (("independent tokens", law, head, z), ("Gaussian tokens", gaussian, layer, z2)):
         drawn = sample_prompts(layer_, mu, query, lengths, replicas, generator)
@@ -232,7 +223,7 @@ def operator(config: NgramConfig, progress: Progress) -> xr.Dataset:
     found = {name: np.empty((len(config.cases), len(betas))) for name in names}
     closed = 0.0
     for i, (alphabet, order) in enumerate(config.cases):
-        progress(f"limit operator: {alphabet} symbols, order {order}")
+        progress(f"limit operator: {case_name(alphabet, order)}")
         generator = torch.Generator().manual_seed(1000 * config.seed + i)
         chain = MarkovChain.random(alphabet, order, config.concentration, generator)  # that of the convergence cell
         pi, head, law = chain.stationary.flatten(), next_symbol_head(chain), chain.ngrams(order + 1)
@@ -241,28 +232,31 @@ def operator(config: NgramConfig, progress: Progress) -> xr.Dataset:
         unigram, rows = chain.ngram_law(1), chain.rows[asked]
         matrix, offset = affine_limit(head, law)
         leading = _leading(chain, asked)
+
+        def size(values: Tensor) -> float:
+            return math.sqrt(float(share @ values.square().sum(-1)))  # noqa: B023
+
         for j, beta in enumerate(betas):
             z = matching_query(chain, asked, float(beta))
             limit, affine = head(law, z), z @ matrix.mT + offset
             mixture = torch.stack([skip_gram_mixture(chain, int(q), float(beta)) for q in asked])
             found["identity_error"][i, j] = float((limit - mixture).abs().max())
-            found["row_distance"][i, j] = float(share @ (limit - rows).square().sum(-1)) ** 0.5
-            found["row_leading"][i, j] = float(share @ leading.square().sum(-1)) ** 0.5 * math.exp(-beta)
-            found["affine_gap"][i, j] = float(share @ (limit - affine).square().sum(-1)) ** 0.5
+            found["row_distance"][i, j] = size(limit - rows)
+            found["row_leading"][i, j] = size(leading) * math.exp(-beta)
+            found["affine_gap"][i, j] = size(limit - affine)
             line, wanted = affine - unigram, limit - unigram
             scale = (share @ (line * wanted).sum(-1)) / (share @ line.square().sum(-1)).clamp_min(1e-300)
-            found["best_scaled_gap"][i, j] = float(share @ (wanted - scale * line).square().sum(-1)) ** 0.5
-            found["unigram_distance"][i, j] = float(share @ (rows - unigram).square().sum(-1)) ** 0.5
+            found["best_scaled_gap"][i, j] = size(wanted - scale * line)
+            found["unigram_distance"][i, j] = size(rows - unigram)
             found["affine_outside"][i, j] = float(share @ (affine.amin(-1) < 0).to(share.dtype))
             if order == 1:  # both distances in closed form
                 away = (rows - unigram).norm(dim=-1)
                 gate = pi[asked] * math.expm1(beta) / (1 + pi[asked] * math.expm1(beta))
                 closed = max(closed, float(((limit - rows).norm(dim=-1) - (1 - gate) * away).abs().max()))
                 closed = max(closed, float(((limit - affine).norm(dim=-1) - (beta * pi[asked] - gate).abs() * away).abs().max()))
-    coords = {"case": [f"{m} symbols, order {r}" for m, r in config.cases], "operator_beta": betas}
-    return xr.Dataset(
-        {key: (("case", "operator_beta"), value) for key, value in found.items()} | {"closed_form_error": closed}, coords=coords
-    )
+    coords = {"case": [case_name(*case) for case in config.cases], "operator_beta": betas}
+    data = xr.Dataset({key: (("case", "operator_beta"), value) for key, value in found.items()}, coords=coords)
+    return data.assign(closed_form_error=closed)
 
 
 def _leading(chain: MarkovChain, asked: Tensor) -> Tensor:

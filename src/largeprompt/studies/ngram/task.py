@@ -10,14 +10,12 @@ an interpolation of all (skip-)n-grams up to the order. At order one it is addit
 (N_qj + a p_j)/(N_q + a) with the pseudo-count a = L/(e^β - 1), and β = ∞ is the in-context empirical n-gram.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -73,9 +71,8 @@ def drawn_shares(chain: MarkovChain, symbols: Tensor, length: int, query: Tensor
     m, r = chain.alphabet, chain.order
     length = validation.integer("length", length)
     if symbols.shape[-1] < length + r:
-        raise InvalidArgumentError(
-            "symbols", f"paths of {symbols.shape[-1]} symbols", f"{length} + {r} symbols for {length} tokens"
-        )
+        found = f"paths of {symbols.shape[-1]} symbols"
+        raise InvalidArgumentError("symbols", found, f"{length} + {r} symbols for {length} tokens")
     context = chain.context_index(symbols[:, : length + r])
     query = context[:, -1] if query is None else torch.as_tensor(query).expand(len(symbols))
     matches = match_table(m, r).flatten()[query.unsqueeze(-1) * chain.contexts + context[:, :-1]]
@@ -112,7 +109,7 @@ class MatchingRisk:
     weights: Tensor  # (i,)
 
     @classmethod
-    def infinite(cls, chains: Sequence[MarkovChain]) -> MatchingRisk:
+    def infinite(cls, chains: Sequence[MarkovChain]) -> Self:
         """Infinite prompts of several chains alike, queries by their stationary law."""
         return cls(
             torch.cat([limit_shares(chain) for chain in chains]),
@@ -130,11 +127,7 @@ class MatchingRisk:
         slope = first - mean * T
         bend = second - mean * first - (square - mean.square()) * T - mean * slope
         away = T - self.targets
-        return (
-            away.square().sum(-1) / 2,
-            (away * slope).sum(-1),
-            slope.square().sum(-1) + (away * bend).sum(-1),
-        )
+        return (away.square().sum(-1) / 2, (away * slope).sum(-1), slope.square().sum(-1) + (away * bend).sum(-1))
 
     def value(self, beta: float) -> float:
         """The risk at β."""
@@ -148,26 +141,34 @@ class MatchingRisk:
         """β at which the gradient turns positive, by bisection, and its standard error over the prompts; ∞ where it never does."""
         if self.gradient(high) <= 0:
             return math.inf, math.nan
-        from scipy.optimize import brentq
-
-        grid = np.linspace(low, high, 101)
-        rising = int(np.flatnonzero([self.gradient(float(b)) > 0 for b in grid])[0])
-        best = float(grid[0]) if rising == 0 else float(brentq(self.gradient, grid[rising - 1], grid[rising], xtol=1e-12))
+        best = first_root(self.gradient, np.linspace(low, high, 101))
         _, slope, bend = self.terms(best)
         spread = math.sqrt(float(self.weights.square() @ (slope - slope @ self.weights).square()))
         return best, spread / float(bend @ self.weights)
 
 
-def flow(gradient: Callable[[float], float], start: float, times: Array) -> Array:
-    """β(t) with β' = -R'(β), at the times asked for, the first of which may be 0."""
+def first_root(slope: Callable[[float], float], grid: Array) -> float:
+    """Where a slope turns positive: between the first two points of a grid where it does; the first point if it is so there."""
+    from scipy.optimize import brentq
+
+    rising = int(np.flatnonzero([slope(float(beta)) > 0 for beta in grid])[0])
+    return float(brentq(slope, grid[rising - 1], grid[rising], xtol=1e-12)) if rising else float(grid[0])
+
+
+def integrated(slope: Callable[[float, Array], list[float]], start: list[float], times: Array) -> Array:
+    """The solution of state' = slope(time, state) at the times asked for, the first of which may be 0; shape (state, time)."""
     from scipy.integrate import solve_ivp
 
-    found = solve_ivp(
-        lambda _, beta: [-gradient(float(beta[0]))], (0.0, float(times[-1])), [start], "LSODA", times, rtol=1e-9, atol=1e-11
-    )
+    found = solve_ivp(slope, (0.0, float(times[-1])), start, "LSODA", times, rtol=1e-9, atol=1e-11)
     if not found.success:
         raise ArithmeticError(f"the flow stopped: {found.message}")
-    return np.asarray(found.y[0], dtype=np.float64)
+    return np.asarray(found.y, dtype=np.float64)
+
+
+def flow(gradient: Callable[[float], float], start: float, times: Array) -> Array:
+    """β(t) with β' = -R'(β)."""
+    (beta,) = integrated(lambda _, state: [-gradient(float(state[0]))], [start], times)
+    return np.asarray(beta)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,10 +250,8 @@ def exact_matching_risk(chains: Sequence[MarkovChain], betas: Any, lengths: Sequ
     for chain in chains:
         query = torch.arange(chain.contexts)[chain.stationary.flatten() > 0]
         z = matching_query(chain, query.unsqueeze(-1), betas)  # (query, β, d)
-        target = chain.rows[query].unsqueeze(1).expand(-1, len(betas), -1)
-        error = chain_error(
-            next_symbol_head(chain), chain, z, lengths, center=target, ending=query.unsqueeze(-1).expand(-1, len(betas))
-        )
+        target, ending = chain.rows[query].unsqueeze(1).expand(-1, len(betas), -1), query.unsqueeze(-1).expand(-1, len(betas))
+        error = chain_error(next_symbol_head(chain), chain, z, lengths, center=target, ending=ending)
         total += torch.einsum("lqb,q->lb", error, chain.stationary.flatten()[query]) / 2
     return total / len(chains)
 

@@ -1,80 +1,74 @@
 """Short contexts: how wrong the large-prompt theory is for L = 1 to 30."""
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
-from matplotlib.figure import Figure
 
-from largeprompt.runs.style import COLOURS, DASHES, MARKERS, house_style
-
-SHORT = 30
+from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, curves, describe, study_figure, ticks
+from largeprompt.studies.shortcontext.formulas import SHORT, cases, ill_conditioned, isotropic
 
 
-def short_figure(data: xr.Dataset) -> Figure:
+@study_figure(
+    "short",
+    "L = 1 to 30, exact: relative error of the limit, first order over exact error (grey: within 10 %), and relative "
+    "error for ill-conditioned tokens along weak and strong directions.",
+    size=(7.6, 3.2),
+    panels=(1, 3),
+)
+def short(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     """Relative error of the limit, first order over exact error, and the same limit for ill-conditioned tokens, L up to 30."""
-    near = data.sel(length=slice(1, SHORT))
-    isotropic = near.isel(case=np.flatnonzero(near.direction.values == "any"))
-    dim = int(isotropic.dim.values[np.argsort(np.abs(isotropic.dim.values - 4), kind="stable")[0]])
-    with house_style():
-        figure = Figure(figsize=(7.6, 3.2))
-        left, middle, right = figure.subplots(1, 3)
-        shown = isotropic.isel(case=np.flatnonzero(isotropic.dim.values == dim))
-        for i in range(shown.sizes["case"]):
-            one = shown.isel(case=i)
-            label = rf"$\sigma^2={float(one.score_variance):g}$"
-            left.plot(near.length, np.sqrt(one.exact / one["size"]), color=COLOURS[i], ls=DASHES[i], label=label)
-            middle.plot(near.length, one.first_order / one.exact, color=COLOURS[i], ls=DASHES[i])
-        middle.axhspan(0.9, 1.1, color="0.9", zorder=0)
-        tilted = near.isel(case=np.flatnonzero(near.direction.values != "any"))
-        variances = np.unique(tilted.score_variance.values)
-        variance = variances[np.argmin(np.abs(variances - 2))]
-        tilted = tilted.isel(case=np.flatnonzero(tilted.score_variance.values == variance))
-        for i, condition in enumerate(np.unique(tilted.condition.values)):
-            for direction, dash in (("weak", "-"), ("strong", "--")):
-                chosen = np.flatnonzero((tilted.condition.values == condition) & (tilted.direction.values == direction))
-                one = tilted.isel(case=int(chosen[0]))
-                name = f"condition {condition:g}" if direction == "weak" else None
-                right.plot(near.length, np.sqrt(one.exact / one["size"]), dash, color=COLOURS[i], label=name)
-        right.plot([], [], "-", color="0.3", label="weak direction")
-        right.plot([], [], "--", color="0.3", label="strong direction")
-        relative = r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}/\|T\|$"
-        left.set(yscale="log", ylabel=relative, title=f"the limit, $d={dim}$")
-        middle.set(yscale="log", ylabel="first order / exact error", title=f"the first order, $d={dim}$")
-        right.set(yscale="log", title=rf"ill-conditioned, $\sigma^2={variance:g}$")
-        for axes in (left, right):
-            axes.axhline(0.5, color="0.6", lw=0.8)
-        for axes in (left, middle, right):
-            axes.set(xlabel="prompt length $L$", xlim=(0, SHORT + 1))
-        left.set_ylim(0.4, 10)
-        right.set_ylim(0.3, 3e3)
-        for axes, ticks in ((left, (0.5, 1, 2, 5, 10)), (middle, (1, 2, 5, 10, 20, 50))):
-            axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
-            axes.set_yticks([], minor=True)
-        left.legend(fontsize=7)
-        right.legend(fontsize=7)
-    return figure
+    near = data.assign(relative=np.sqrt(data.exact / data["size"])).sel(length=slice(1, SHORT))
+    dims = isotropic(near).dim.values
+    dim = int(dims[np.argmin(np.abs(dims - 4))])
+    shown = cases(isotropic(near), dim=dim)
+    for i, variance, one in curves(shown.set_index(case="score_variance"), "case"):
+        left.plot(near.length, one.relative, color=COLOURS[i], ls=DASHES[i], label=rf"$\sigma^2={variance:g}$")
+        middle.plot(near.length, one.first_order / one.exact, color=COLOURS[i], ls=DASHES[i])
+    middle.axhspan(0.9, 1.1, color="0.9", zorder=0)
+    tilted = ill_conditioned(near)
+    variances = np.unique(tilted.score_variance.values)
+    variance = variances[np.argmin(np.abs(variances - 2))]
+    for i, condition in enumerate(np.unique(tilted.condition.values)):
+        for direction, dash in (("weak", "-"), ("strong", "--")):
+            one = cases(tilted, condition=condition, direction=direction, score_variance=variance).isel(case=0)
+            name = f"condition {condition:g}" if direction == "weak" else None
+            right.plot(near.length, one.relative, dash, color=COLOURS[i], label=name)
+    right.plot([], [], "-", color="0.3", label="weak direction")
+    right.plot([], [], "--", color="0.3", label="strong direction")
+    for axes in (left, middle, right):
+        describe(axes, "prompt length $L$", log="y", xlim=(0, SHORT + 1))
+    left.set(ylabel=r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}/\|T\|$", title=f"the limit, $d={dim}$", ylim=(0.4, 10))
+    middle.set(ylabel="first order / exact error", title=f"the first order, $d={dim}$")
+    right.set(title=rf"ill-conditioned, $\sigma^2={variance:g}$", ylim=(0.3, 3e3))
+    for axes in (left, right):
+        axes.axhline(0.5, color="0.6", lw=0.8)
+        axes.legend(fontsize=7)
+    ticks(left, "y", (0.5, 1, 2, 5, 10))
+    ticks(middle, "y", (1, 2, 5, 10, 20, 50))
 
 
-def regression_figure(data: xr.Dataset) -> Figure:
+@study_figure(
+    "regression",
+    "Risk of in-context regression at the infinite-prompt optimum against L, d = 5, by condition number of the inputs; "
+    "marks: predicted at L = 1; grey band: L up to 30.",
+    size=(7.6, 3.1),
+    panels=lambda data: (1, data.sizes["attention"]),
+    sharey=True,
+)
+def regression(data: xr.Dataset, *panels: Axes) -> None:
     """Risk at the infinite-prompt optimum against L for both attentions, with its limit and the risk of answering 0."""
-    with house_style():
-        figure = Figure(figsize=(7.6, 3.1))
-        panels = figure.subplots(1, data.sizes["attention"], sharey=True, squeeze=False)[0]
-        for axes, kind in zip(panels, data.attention.values, strict=True):
-            for i, condition in enumerate(data.regression_condition.values):
-                one = data.risk.sel(attention=kind, regression_condition=condition)
-                axes.plot(data.regression_length, one, color=COLOURS[i], ls=DASHES[i], label=f"condition {condition:g}")
-                if kind == "softmax":
-                    at_one = float(data.risk_at_one.sel(regression_condition=condition))
-                    axes.plot([1], [at_one], MARKERS[i], color=COLOURS[i], mfc="none")
-            axes.axhline(float(data.limit_risk), color="0.5", lw=0.9)
-            axes.axhline(float(data.zero_risk.max()), color="0.5", lw=0.9, ls=":")
-            axes.axvspan(1, SHORT, color="0.93", zorder=0)
-            axes.set(xscale="log", yscale="log", xlabel="prompt length $L$", title=f"{kind} attention")
-        edge = float(data.regression_length[-1])
-        panels[-1].text(edge, float(data.limit_risk) * 1.15, "limit", ha="right", fontsize=8, color="0.35")
-        panels[-1].text(edge, float(data.zero_risk.max()) * 1.15, "always 0", ha="right", fontsize=8, color="0.35")
-        panels[0].set_ylabel("risk at the infinite-prompt optimum")
-        panels[0].legend(fontsize=7.5)
-    return figure
+    limit, zero = float(data.limit_risk), float(data.zero_risk.max())
+    for axes, kind in zip(panels, data.attention.values, strict=True):
+        for i, condition, one in curves(data.sel(attention=kind), "regression_condition"):
+            axes.plot(data.regression_length, one.risk, color=COLOURS[i], ls=DASHES[i], label=f"condition {condition:g}")
+            if kind == "softmax":
+                axes.plot([1], [float(one.risk_at_one)], MARKERS[i], color=COLOURS[i], mfc="none")
+        axes.axhline(limit, color="0.5", lw=0.9)
+        axes.axhline(zero, color="0.5", lw=0.9, ls=":")
+        axes.axvspan(1, SHORT, color="0.93", zorder=0)
+        describe(axes, "prompt length $L$", "", f"{kind} attention", log="xy")
+    for level, words in ((limit, "limit"), (zero, "always 0")):
+        panels[-1].text(float(data.regression_length[-1]), level * 1.15, words, ha="right", fontsize=8, color="0.35")
+    describe(panels[0], "", "risk at the infinite-prompt optimum", legend=7.5)
+
+
+FIGURES = (short, regression)

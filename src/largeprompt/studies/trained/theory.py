@@ -1,7 +1,5 @@
 """What the exact theory of one layer says before anything is trained: best risks, regimes, and the risk of the affine read-out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from largeprompt.attention import LinearAttention
 from largeprompt.training import Contexts, LinearRegression, isotropic_optimum
 from largeprompt.training.risk.exact import read_out
 
@@ -64,7 +63,7 @@ def predictions(task: LinearRegression, training_lengths: Sequence[int], lengths
     from scipy.stats import chi2
 
     softmax = [isotropic_optimum(task, length) for length in lengths]
-    linear = [isotropic_optimum(task, length, softmax=False).risk for length in lengths]
+    linear = [isotropic_optimum(task, length, LinearAttention).risk for length in lengths]
     objective, a, b = common_optimum(task, training_lengths)
     point = (torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64))
     carried = [float(task.isotropic_risk(*point, length)[0]) for length in lengths]

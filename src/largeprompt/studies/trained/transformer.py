@@ -1,11 +1,9 @@
 """Small causal transformers for in-context regression, several independent ones trained side by side."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -13,9 +11,8 @@ from torch.nn import functional
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.studies.trained.config import Kind
 
-Kind = Literal["attention", "blocks"]
-KINDS: tuple[Kind, ...] = ("attention", "blocks")
 # query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be read, factor of the scores, layer
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
 
@@ -39,29 +36,20 @@ def reading_mask(length: int, prefixes: Sequence[int], device: torch.device | st
 class Architecture:
     """Shape of a transformer that answers in-context regression.
 
-    Attributes
-    ----------
-    kind
-        'attention': layers of bare attention on the tokens, z ← z + Σ_h P_h Σ_l softmax(z_l·U_h z) z_l, and the answer is the last
-        coordinate of the query token, which starts at 0 (one layer and one head is the exact theory's softmax attention).
-        'blocks': linear embedding, pre-norm blocks of attention and a GELU network, a last LayerNorm, linear read-out.
-    layers, heads
-        Numbers of layers, and of heads in each.
-    inputs
-        Dimension d + 1 of the tokens (x, y).
-    width
-        Width of the residual stream of 'blocks', a multiple of ``heads``.
+    'attention': layers of bare attention on the tokens, z ← z + Σ_h P_h Σ_l softmax(z_l·U_h z) z_l, and the answer is the last
+    coordinate of the query token, which starts at 0 (one layer and one head is the exact theory's softmax attention).
+    'blocks': linear embedding, pre-norm blocks of attention and a GELU network, a last LayerNorm, linear read-out.
     """
 
     kind: Kind
     layers: int
-    heads: int
-    inputs: int
-    width: int = 32
+    heads: int  # in each layer
+    inputs: int  # dimension d + 1 of the tokens (x, y)
+    width: int = 32  # of the residual stream of 'blocks', a multiple of the heads
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InvalidArgumentError("kind", repr(self.kind), " or ".join(map(repr, KINDS)))
+        if self.kind not in get_args(Kind):
+            raise InvalidArgumentError("kind", repr(self.kind), " or ".join(map(repr, get_args(Kind))))
         for name in ("layers", "heads", "inputs", "width"):
             validation.integer(name, getattr(self, name))
         if self.kind == "blocks" and self.width % self.heads:
@@ -86,14 +74,7 @@ class Architecture:
 class StackedTransformer:
     """``runs`` transformers of one architecture with weights of their own: each product of matrices serves all of them.
 
-    Parameters
-    ----------
-    architecture
-        Their common shape.
-    runs
-        How many.
-    generator
-        Draws the first weights; its device is theirs. Weights are float32.
+    The generator draws the first weights, in float32; its device is theirs.
     """
 
     def __init__(self, architecture: Architecture, runs: int, generator: torch.Generator) -> None:
@@ -135,34 +116,23 @@ class StackedTransformer:
     def __call__(self, tokens: Tensor, mask: Tensor, attend: Attend = softmax_attention) -> Tensor:
         """Answers at the query tokens, shape (runs, batch, queries).
 
-        Parameters
-        ----------
-        tokens
-            Prompt, then query tokens, shape (runs, batch, length + queries, inputs).
-        mask
-            From :func:`reading_mask`.
-        attend
-            What stands for softmax attention; the batch that it sees is (run, prompt), flattened.
+        ``tokens`` are a prompt, then queries, shape (runs, batch, length + queries, inputs), ``mask`` is :func:`reading_mask`, and
+        ``attend`` stands for softmax attention: the batch that it sees is (run, prompt), flattened.
         """
         runs, batch, rows, _ = tokens.shape
         length = mask.shape[-1]
         shape, get = self.architecture, self.parameters
         if (runs, rows) != (self.runs, mask.shape[-2]):
-            raise InvalidArgumentError(
-                "tokens",
-                f"shape {tuple(tokens.shape)}",
-                f"({self.runs}, batch, {mask.shape[-2]}, {shape.inputs}), as model and mask",
-            )
+            expected = f"({self.runs}, batch, {mask.shape[-2]}, {shape.inputs}), as model and mask"
+            raise InvalidArgumentError("tokens", f"shape {tuple(tokens.shape)}", expected)
         stream = tokens if shape.kind == "attention" else self._affine(tokens, "embed")
         for i in range(shape.layers):
             begin = length if i == shape.layers - 1 else 0  # of the last layer only the answers are read
             source = stream if shape.kind == "attention" else self._norm(stream, f"{i}.before")
-            inner = shape.heads * shape.head_width
-            read = get[f"{i}.read"]
+            read, inner = get[f"{i}.read"], shape.heads * shape.head_width
             query = self._heads(self._product(source[:, :, begin:], read[..., :inner]))
-            key, value = (
-                self._heads(each) for each in self._product(source[:, :, :length], read[..., inner:]).split(inner, dim=-1)
-            )
+            both = self._product(source[:, :, :length], read[..., inner:])
+            key, value = (self._heads(each) for each in both.split(inner, dim=-1))
             found = attend(query, key, value, mask[..., begin:, :], shape.scale, i)
             found = found.transpose(1, 2).reshape(runs, batch, rows - begin, inner)
             stream = stream[:, :, begin:] + self._product(found, get[f"{i}.write"])
@@ -209,12 +179,8 @@ def train(
 ) -> None:
     """Adam on the mean squared error, the learning rate warmed up over a twentieth of the steps and then lowered to 0 by a cosine.
 
-    Parameters
-    ----------
-    draw
-        Fresh prompts: tokens (runs, batch, length + queries, inputs) and answers (runs, batch, queries).
-    watch
-        Called with the number of steps taken, before the first and after every one.
+    ``draw`` gives fresh prompts: tokens (runs, batch, length + queries, inputs) and answers (runs, batch, queries). ``watch`` is
+    called with the number of steps taken, before the first and after every one; each run's own gradient is kept to length one.
     """
     optimiser = torch.optim.Adam(model.parameters.values(), lr=learning_rate, betas=(0.9, 0.98))
     warm = max(1, steps // 20)
@@ -225,15 +191,9 @@ def train(
         tokens, answers = draw()
         optimiser.zero_grad(set_to_none=True)
         (model(tokens, mask) - answers).square().mean((1, 2)).sum().backward()
-        _clip(model)
+        gradients = [each.grad for each in model.parameters.values() if each.grad is not None]
+        norms = torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
+        for each in gradients:
+            each.mul_((1 / norms.clamp_min(1.0))[:, None, None])
         optimiser.step()
         watch(step + 1)
-
-
-def _clip(model: StackedTransformer) -> None:
-    """Shorten each run's own gradient to length one where it is longer."""
-    gradients = [each.grad for each in model.parameters.values() if each.grad is not None]
-    norms = torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
-    factor = (1 / norms.clamp_min(1.0))[:, None, None]
-    for each in gradients:
-        each.mul_(factor)

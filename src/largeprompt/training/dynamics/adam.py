@@ -1,10 +1,8 @@
 """Adam on the exact risk, and the flows that it follows: with its memory as the step size leaves it, and without."""
 
-from __future__ import annotations
-
+import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -13,54 +11,57 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.dynamics.flow import Array, _report_times, build
-from largeprompt.training.dynamics.parameters import Parametrisation
+from largeprompt.training.dynamics.descent import Advance, DescentOptions, descend, stepping
+from largeprompt.training.dynamics.integrate import Array, Slope, integrate, report_times
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.risk.exact import RiskError
-from largeprompt.training.risk.objective import Kind, Objective, make_objective
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
+from largeprompt.training.risk.objective import Form, Objective, make_objective
 from largeprompt.training.tasks.task import Task
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # the defaults of torch.optim.Adam
 SMOOTHING = 1e-6  # ε of the sign flow, which is stiff below
-TINY = 1e-6  # gradients below this need not be told apart
+TINY = 1e-6  # gradients below this need not be distinguished
 LARGEST_STEP = 0.05  # of the sign flow, so that its solver does not leap over a change of sign
 
 
 def adam_descent(
     task: Task,
     attention: Attention,
-    length: Any,
+    length: validation.Lengths,
     step_size: float,
     steps: int,
     *,
     betas: tuple[float, float] = BETAS,
     epsilon: float = EPSILON,
-    parametrisation: Kind | Parametrisation = "full",
-    record: int = 201,
-    points: int = 4096,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    **options: Unpack[DescentOptions],
 ) -> Trajectory:
-    """torch.optim.Adam on the exact risk, all lengths side by side; times are step numbers times the step size."""
-    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
-    record = validation.integer("record", record, minimum=2)
+    """torch.optim.Adam on the exact risk.
+
+    Parameters
+    ----------
+    betas, epsilon
+        Those of torch.optim.Adam; all else as for :func:`gradient_descent`.
+
+    Returns
+    -------
+    Trajectory
+        Times are step numbers times the step size.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    >>> lp.training.adam_descent(task, attention, 100, 0.01, 200, parametrisation="block")
+    Trajectory(softmax, length=100.0, until=2, risk=..., finished)
+    """
     _check_betas(betas)
-    objective, start, several = make_objective(task, attention, length, parametrisation, points, seed)
-    theta = start.clone().requires_grad_()
-    stepper = torch.optim.Adam([theta], lr=step_size, betas=betas, eps=validation.positive("epsilon", epsilon))
-    wanted, path = sorted({round(i * steps / (record - 1)) for i in range(record)}), [start]
-    for step in range(1, steps + 1):
-        theta.grad = objective.gradient(theta)[1]
-        stepper.step()
-        if step in wanted:
-            path.append(theta.detach().clone())
-        if progress is not None:
-            progress(step)
-    if not bool(torch.isfinite(theta).all()):
-        raise RiskError(f"Adam: parameters that are not finite after {steps} steps of {step_size:g}. Use a smaller step size.")
-    config = {"dynamics": "Adam", "task": repr(task), "step_size": step_size, "steps": steps, "points": points, "seed": seed}
-    times = step_size * torch.tensor(wanted, dtype=torch.float64)
-    return build(objective, times, torch.stack(path), several, "finished", f"{steps} steps of {step_size:g}", config, None)
+    step_size, epsilon = validation.positive("step_size", step_size), validation.positive("epsilon", epsilon)
+
+    def start_from(objective: Objective, start: Tensor) -> Advance:
+        options = {"lr": step_size, "betas": betas, "eps": epsilon}
+        return stepping(torch.optim.Adam, start, lambda theta: objective.gradient(theta)[1], **options)
+
+    return descend("Adam", task, attention, length, step_size, steps, start_from, {}, **options)
 
 
 def _check_betas(betas: tuple[float, float]) -> None:
@@ -77,18 +78,15 @@ def adam_flow(
     step_size: float | None = None,
     betas: tuple[float, float] = BETAS,
     epsilon: float | None = None,
-    parametrisation: Kind | Parametrisation = "full",
+    parametrisation: Form = "full",
     times: Any = None,
     tolerance: float = 1e-7,
-    points: int = 4096,
-    seed: int = 0,
+    average: SobolAverage = AVERAGE,
 ) -> Trajectory:
     """The flow that Adam follows, with time counted as steps times step size.
 
     As the step size η tends to 0 with β fixed, both averages forget at once: θ' = -∇R/(abs(∇R) + ε), entry by entry, the sign flow.
-    At a given η the averages are those of the last τ = -η/log β of time: θ' = -m/(√v + ε), m' = (∇R - m)/(τ₁(1 - e^{-s/τ₁})),
-    v' = (∇R² - v)/(τ₂(1 - e^{-s/τ₂})), m and v after Adam's bias correction. With s = t + η/2 the mean age of what they remember is
-    Adam's own at every step.
+    At a given η they keep a memory of τ = η(1 + β)/(2(1 - β)): formulas (dyn.16-17) of docs/mathematics/dynamics.md.
 
     Parameters
     ----------
@@ -97,6 +95,11 @@ def adam_flow(
     epsilon
         ε; Adam's own 1e-8 where a step size is given, 1e-6 for the sign flow, which it smooths where an entry of the gradient
         stays at 0 while others move (it slides along ∂R = 0): the end point moves by some ten times ε.
+
+    Returns
+    -------
+    Trajectory
+        Of θ alone, without the averages.
 
     Examples
     --------
@@ -108,62 +111,54 @@ def adam_flow(
     >>> print(f"{float(end[1] - end[0]):.4f} {float(end[0] * end[1]):.4f}")
     0.4000 1.0000
     """
-    from scipy.integrate import BDF, Radau, solve_ivp
-
     if epsilon is None:
         epsilon = SMOOTHING if step_size is None else EPSILON
     until, epsilon = validation.positive("until", until), validation.positive("epsilon", epsilon)
     tolerance = validation.positive("tolerance", tolerance)
     length = validation.length("length", length, allow_infinity=True)
     _check_betas(betas)
-    objective, start, _ = make_objective(task, attention, length, parametrisation, points, seed)
-    kept, p = _report_times(times, until), start.shape[-1]
-    options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance / 100, "dense_output": True}
-    solver: Any  # a class of SciPy's
+    objective, start, _ = make_objective(task, attention, length, parametrisation, average)
+    p = start.shape[-1]
+    options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance / 100}
     if step_size is None:
         slope, jacobian = _sign_system(objective, epsilon)
-        state, solver = start[0].numpy(), Radau
-        options["max_step"] = LARGEST_STEP
+        state = start[0].numpy()
+        options |= {"method": "Radau", "max_step": LARGEST_STEP}
     else:
         slope, jacobian = _memory_system(objective, validation.positive("step_size", step_size), betas, epsilon)
         gradient = objective.gradient(start)[1][0]
-        state, solver = torch.cat([start[0], gradient, gradient.abs() + TINY]).numpy(), BDF
-        options["atol"] = np.repeat([tolerance / 100, tolerance * TINY, tolerance * TINY], p)
-    found: Any = solve_ivp(slope, (0.0, until), state, solver, **options, jac=jacobian)
-    if not found.success:
-        raise RiskError(f"adam_flow: the solver stopped at time {found.t[-1]:g}: {found.message}")
-
-    def interpolate(time: Any) -> Array:
-        value: Array = found.sol(time)[:p]
-        return value
-
-    path = torch.from_numpy(interpolate(kept).T.copy()).reshape(len(kept), 1, p)
-    config = {
+        state = torch.cat([start[0], gradient, gradient.abs() + TINY]).numpy()
+        options |= {"method": "BDF", "atol": np.repeat([tolerance / 100, tolerance * TINY, tolerance * TINY], p)}
+    found = integrate(slope, state, until, report_times(times, until), jac=jacobian, **options)
+    moved = dataclasses.replace(found, states=found.states[:, :p], at=lambda time: found.at(time)[:p])
+    config: dict[str, Any] = {
         "dynamics": "sign flow" if step_size is None else "Adam's flow",
         "task": repr(task),
         "step_size": step_size,
-        "betas": list(betas),
-        "epsilon": epsilon,
-        "points": points,
-        "seed": seed,
     }
-    return build(objective, torch.from_numpy(kept), path, False, "finished", f"reached time {until:g}", config, interpolate)
+    config |= {"betas": list(betas), "epsilon": epsilon, **dataclasses.asdict(average)}
+    return Trajectory.of_flow(objective, moved, False, config)
 
 
-System = tuple[Callable[[float, Array], Array], Callable[[float, Array], Array]]  # right-hand side and Jacobian
+System = tuple[Slope, Slope]  # right-hand side and Jacobian
+
+
+def _gradient(objective: Objective, theta: Array) -> Array:
+    return objective.gradient(torch.from_numpy(theta).unsqueeze(0))[1][0].numpy()
+
+
+def _hessian(objective: Objective, theta: Array) -> Array:
+    return objective.hessian(torch.from_numpy(theta).unsqueeze(0))[0].numpy()
 
 
 def _sign_system(objective: Objective, epsilon: float) -> System:
-    def slope(_: float, flat: Array) -> Array:
-        gradient = objective.gradient(torch.from_numpy(flat).unsqueeze(0))[1][0].numpy()
-        value: Array = -gradient / (np.abs(gradient) + epsilon)
-        return value
+    def slope(_: float, theta: Array) -> Array:
+        gradient = _gradient(objective, theta)
+        return np.asarray(-gradient / (np.abs(gradient) + epsilon))
 
-    def jacobian(_: float, flat: Array) -> Array:
-        theta = torch.from_numpy(flat).unsqueeze(0)
-        gradient, hessian = objective.gradient(theta)[1][0].numpy(), objective.hessian(theta)[0].numpy()
-        value: Array = -(epsilon / (np.abs(gradient) + epsilon) ** 2)[:, None] * hessian
-        return value
+    def jacobian(_: float, theta: Array) -> Array:
+        scale = epsilon / (np.abs(_gradient(objective, theta)) + epsilon) ** 2
+        return -scale[:, None] * _hessian(objective, theta)
 
     return slope, jacobian
 
@@ -178,15 +173,12 @@ def _memory_system(objective: Objective, step_size: float, betas: tuple[float, f
 
     def slope(time: float, flat: Array) -> Array:
         theta, m, r = np.split(flat, 3)
-        gradient = objective.gradient(torch.from_numpy(theta).unsqueeze(0))[1][0].numpy()
-        first, second = rates(time)
+        gradient, (first, second) = _gradient(objective, theta), rates(time)
         return np.concatenate([-m / (r + epsilon), first * (gradient - m), second * (gradient**2 / r - r) / 2])
 
     def jacobian(time: float, flat: Array) -> Array:
         theta, m, r = np.split(flat, 3)
-        point = torch.from_numpy(theta).unsqueeze(0)
-        gradient, hessian = objective.gradient(point)[1][0].numpy(), objective.hessian(point)[0].numpy()
-        first, second = rates(time)
+        gradient, hessian, (first, second) = _gradient(objective, theta), _hessian(objective, theta), rates(time)
         zero, eye = np.zeros_like(hessian), np.eye(len(theta))
         return np.block(
             [
@@ -200,7 +192,7 @@ def _memory_system(objective: Objective, step_size: float, betas: tuple[float, f
 
 
 def mean_lag(beta: float, steps: Tensor) -> Tensor:
-    """Mean age, in steps, of what a bias-corrected average of weights β^j remembers after so many steps: tends to β/(1-β)."""
+    """Mean age, in steps, of what a bias-corrected average remembers after so many steps: tends to (dyn.14)."""
     power = torch.exp(steps * math.log(beta))
     return torch.where(steps > 0, beta / (1 - beta) - steps * power / (1 - power).clamp_min(1e-300), torch.zeros_like(steps))
 
@@ -208,8 +200,7 @@ def mean_lag(beta: float, steps: Tensor) -> Tensor:
 def adam_displacement(flow: Trajectory, gradients: Tensor, step_size: float, betas: tuple[float, float] = BETAS) -> Tensor:
     """Adam less the sign flow, to first order in the step size, shape (time, p); NaN from the first change of a gradient's sign on.
 
-    m lags n₁ steps behind the gradient and √v lags n₂, so that m/√v = sign(g)(1 + η(n₂ - n₁) g'/g): the entry gains
-    -sign(g) η ∫ (n₂ - n₁) d log|g|, which is -sign(g) η (β₂/(1-β₂) - β₁/(1-β₁)) log|g(t)/g(0)| after the first 1/(1-β₂) steps.
+    Formula (dyn.15) of docs/mathematics/dynamics.md, with the shorter memory of the first 1/(1-β₂) steps.
 
     Parameters
     ----------

@@ -1,10 +1,9 @@
 """Discrete training: gradient descent on the exact risk, and stochastic gradient descent on drawn prompts."""
 
-from __future__ import annotations
-
+import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -13,122 +12,160 @@ from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import RunningTilt
-from largeprompt.training.dynamics.flow import BLOW_UP, build
-from largeprompt.training.dynamics.parameters import Parametrisation
-from largeprompt.training.dynamics.trajectory import Status, Trajectory
+from largeprompt.training.dynamics.flow import BLOW_UP
+from largeprompt.training.dynamics.integrate import Ending
+from largeprompt.training.dynamics.trajectory import Trajectory
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import RiskError
-from largeprompt.training.risk.objective import Kind, Objective, make_objective
+from largeprompt.training.risk.objective import Form, Objective, make_objective
 from largeprompt.training.tasks.task import Task
 
 CHUNK_NUMBERS = 2**22  # drawn at a time while a long prompt streams by
+Advance = Callable[[Tensor], Tensor]  # from θ to the next one
 
 
-def _recorded(steps: int, count: int) -> set[int]:
-    """Steps to record: the first, the last, and about ``count`` in all."""
-    return {round(i * steps / max(1, count - 1)) for i in range(count)} | {0, steps}
+class DescentOptions(TypedDict, total=False):
+    """What every descent takes: the parametrisation, how many steps to record, the average of the risk, and progress by steps."""
+
+    parametrisation: Form
+    record: int
+    average: SobolAverage
+    progress: Callable[[int], None] | None
 
 
 def gradient_descent(
-    task: Task,
-    attention: Attention,
-    length: Any,
-    step_size: float,
-    steps: int,
-    *,
-    parametrisation: Kind | Parametrisation = "full",
-    record: int = 201,
-    points: int = 4096,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    task: Task, attention: Attention, length: validation.Lengths, step_size: float, steps: int, **options: Unpack[DescentOptions]
 ) -> Trajectory:
     """θ <- θ - step_size ∇R_L(θ) on the same exact risk as :func:`gradient_flow`; times are step numbers times the step size.
 
     A step size that is too large is reported as status 'diverged', with the step; no NaN is returned.
+
+    Parameters
+    ----------
+    task, attention, length
+        As for :func:`gradient_flow`; several lengths descend side by side.
+    step_size, steps
+        Positive.
+    options
+        ``parametrisation``, ``average`` as for :func:`gradient_flow`; ``record`` (201), about how many steps to record;
+        ``progress``, called with the number of every step.
+
+    Returns
+    -------
+    Trajectory
+        With the steps recorded; its status is 'finished', 'diverged' or 'interrupted'.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    >>> lp.gradient_descent(task, attention, 100, 0.1, 100, parametrisation="block")
+    Trajectory(softmax, length=100.0, until=10, risk=..., finished)
+    """
+
+    def start_from(objective: Objective, _: Tensor) -> Advance:
+        return lambda theta: theta - step_size * objective.gradient(theta)[1]
+
+    return descend("gradient descent", task, attention, length, step_size, steps, start_from, {}, watch=True, **options)
+
+
+def descend(
+    dynamics: str,
+    task: Task,
+    attention: Attention,
+    length: validation.Lengths,
+    step_size: float,
+    steps: int,
+    start_from: Callable[[Objective, Tensor], Advance],
+    config: dict[str, Any],
+    *,
+    watch: bool = False,
+    parametrisation: Form = "full",
+    record: int = 201,
+    average: SobolAverage = AVERAGE,
+    progress: Callable[[int], None] | None = None,
+) -> Trajectory:
+    """Take steps, each from θ to what ``start_from`` (objective, first θ) makes of it.
+
+    Parameters that are not finite, or an absurd risk, end the run as 'diverged'. The risk is looked at where a step is recorded,
+    and at every step with ``watch``.
     """
     step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
-    objective, theta, several = make_objective(task, attention, length, parametrisation, points, seed)
-    wanted, kept, path = _recorded(steps, record), [0], [theta]
-    largest = _largest_risk(objective, theta)
-    status, message, taken = "finished", f"{steps} steps of {step_size:g}", 0
+    objective, start, several = make_objective(task, attention, length, parametrisation, average)
+    advance = start_from(objective, start)
+    wanted, kept, path = recorded_steps(steps, validation.integer("record", record)), [0], [start]
+    largest = BLOW_UP * max(1.0, float(objective.gradient(start)[0].max()))
+    ending: Ending = ("finished", f"{steps} steps of {step_size:g}")
+    step, taken, latest = 0, 0, start
     try:
         for step in range(1, steps + 1):
-            theta = theta - step_size * objective.gradient(theta)[1]
-            if not _sane(objective, theta, largest):
-                status, message = "diverged", _too_large(step, step_size)
-                break
+            theta = advance(latest)
+            if not bool(torch.isfinite(theta).all()) or ((watch or step in wanted) and not _sane(objective, theta, largest)):
+                raise RiskError
             taken, latest = step, theta
             if step in wanted:
                 kept.append(step)
                 path.append(theta)
             if progress is not None:
                 progress(step)
+    except RiskError:
+        words = f"the step size {step_size:g} is too large; the limit is 2 over the largest Hessian eigenvalue"
+        ending = "diverged", f"diverged at step {step}: {words}"
     except KeyboardInterrupt:
-        status, message = "interrupted", f"interrupted after step {taken}"
-        if taken > kept[-1]:
+        ending = "interrupted", f"interrupted after step {taken}"
+        if taken > kept[-1] and _sane(objective, latest, largest):
             kept.append(taken)
             path.append(latest)
-    config = {
-        "dynamics": "gradient descent",
-        "task": repr(task),
-        "step_size": step_size,
-        "steps": steps,
-        "points": points,
-        "seed": seed,
-    }
-    return _assemble(objective, kept, path, step_size, several, status, message, config)  # type: ignore[arg-type]
+    settings = {"dynamics": dynamics, "task": repr(task), "step_size": step_size, "steps": steps}
+    settings |= {**config, **dataclasses.asdict(average)}
+    times = step_size * torch.tensor(kept, dtype=torch.float64)
+    return Trajectory.of(objective, times, torch.stack(path), several, ending, settings)
 
 
-def _largest_risk(objective: Objective, start: Tensor) -> float:
-    """Risk above which a run counts as diverged."""
-    return BLOW_UP * max(1.0, float(objective.gradient(start)[0].max()))
+def stepping(optimizer: Any, start: Tensor, gradient: Callable[[Tensor], Tensor], **options: Any) -> Advance:
+    """Steps of a class of torch.optim, from the gradient at θ; it keeps θ and its own state."""
+    theta = start.clone().requires_grad_()
+    stepper = optimizer([theta], **options)
+
+    def advance(_: Tensor) -> Tensor:
+        theta.grad = gradient(theta)
+        stepper.step()
+        return theta.detach().clone()
+
+    return advance
+
+
+def recorded_steps(steps: int, count: int) -> set[int]:
+    """Steps to record: the first, the last, and about ``count`` in all."""
+    return {round(i * steps / max(1, count - 1)) for i in range(count)} | {0, steps}
 
 
 def _sane(objective: Objective, theta: Tensor, largest: float) -> bool:
-    """Whether the parameters are finite, and their exact risk is a number that is not absurd."""
-    if not bool(torch.isfinite(theta).all()):
-        return False
+    """Whether the exact risk is a number that is not absurd."""
     try:
-        with torch.no_grad():
-            risks = objective.risks(theta)
+        return bool((objective.risks(theta) <= largest).all())
     except RiskError:
         return False
-    return bool((risks <= largest).all())
 
 
-def _too_large(step: int, step_size: float) -> str:
-    return f"diverged at step {step}: the step size {step_size:g} is too large; the limit is 2 over the largest Hessian eigenvalue"
-
-
-def _assemble(
-    objective: Objective,
-    kept: list[int],
-    path: list[Tensor],
-    step_size: float,
-    several: bool,
-    status: Status,
-    message: str,
-    config: dict[str, Any],
-) -> Trajectory:
-    times = step_size * torch.tensor(kept, dtype=torch.float64)
-    return build(objective, times, torch.stack(path), several, status, message, config, None)
-
-
+@torch.no_grad()
 def prompt_gradients(
     task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V.
 
-    The gradients need the tilted mean m and covariance C alone: ∂/∂U = (V C)^T e z^T and ∂/∂V = e m^T, e the error. For linear
-    attention m = (1/L) Σ z_l z_l^T u and C = (1/L) Σ z_l z_l^T. Prompts too long for memory stream by in chunks.
+    Formula (dyn.13) of docs/mathematics/dynamics.md; for linear attention C = (1/L) Σ z_l z_l^T and m = Cu. Prompts too long for
+    memory stream by in chunks.
     """
     chunk = max(1, CHUNK_NUMBERS // (batch * task.token_dim**2))
     contexts, query, answer = task.draw_contexts(batch, generator)
+    U, V = attention.U.detach(), attention.V.detach()
     if length <= chunk:
-        return _gradients_in_memory(attention, task.draw_tokens(contexts, length, generator), query, answer)
-    parts = task.draw_parts(contexts, length, chunk, generator)
-    with torch.no_grad():
-        U, V = attention.U.detach(), attention.V.detach()
-        u = query @ U.mT
+        tokens = task.draw_tokens(contexts, length, generator)
+        pull, error, mean = prompt_factors(type(attention), U, V, tokens, query, answer)
+        in_u = pull.mT @ query / batch
+    else:
+        parts, u = task.draw_parts(contexts, length, chunk, generator), query @ U.mT
         if isinstance(attention, SoftmaxAttention):
             states = (RunningTilt.of(u.unsqueeze(-2), tokens, covariance=True) for tokens in parts)
             state = functools.reduce(RunningTilt.merge, states)
@@ -139,24 +176,27 @@ def prompt_gradients(
             mean = (covariance @ u.unsqueeze(-1)).squeeze(-1)
         error = mean @ V.mT - answer  # (batch, o)
         in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
-        in_v = error.mT @ mean / batch
-        return error.square().sum(-1).mean() / 2, in_u, in_v
+    return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
 
 
-def _gradients_in_memory(attention: Attention, tokens: Tensor, query: Tensor, answer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same over prompts (batch, L, D) that fit: C V^Te is a weighted sum over tokens, and C itself is not needed."""
-    with torch.no_grad():
-        U, V = attention.U.detach(), attention.V.detach()
-        batch, length = tokens.shape[:2]
-        scores = (tokens @ (query @ U.mT).unsqueeze(-1)).squeeze(-1)
-        softmax = isinstance(attention, SoftmaxAttention)
-        weights = torch.softmax(scores, -1) if softmax else scores / length
-        mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
-        error = mean @ V.mT - answer
-        back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)  # z_l·V^Te
-        back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / length
-        in_u = (back.unsqueeze(-2) @ tokens).squeeze(-2).mT @ query / batch
-        return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
+def prompt_factors(
+    kind: type[Attention], U: Tensor, V: Tensor, tokens: Tensor, query: Tensor, answer: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """pull (..., n, D), error (..., n, o), mean (..., n, D) of every prompt: its gradients are pull z^T in U, error mean^T in V.
+
+    With m and C the tilted mean and covariance, error = Vm - y and pull = C V^T error, a weighted sum over tokens that needs no C;
+    U (..., D, D), V (..., o, D), tokens (..., n, L, D), queries z (..., n, D), answers y (..., n, o). Linear attention has
+    (1/L) Σ x x^T in the place of C.
+    """
+    softmax = issubclass(kind, SoftmaxAttention)
+    tilt = query @ U.mT
+    scores = (tokens @ tilt.unsqueeze(-1)).squeeze(-1)
+    weights = torch.softmax(scores, -1) if softmax else scores / tokens.shape[-2]
+    mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
+    error = mean @ V.mT - answer
+    back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)
+    back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / tokens.shape[-2]
+    return (back.unsqueeze(-2) @ tokens).squeeze(-2), error, mean
 
 
 def stochastic_gradient_descent(
@@ -168,59 +208,52 @@ def stochastic_gradient_descent(
     batch_size: int,
     generator: torch.Generator,
     *,
-    parametrisation: Kind | Parametrisation = "full",
     optimizer: Literal["SGD", "Adam"] = "SGD",
-    record: int = 101,
-    points: int = 4096,
-    seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    **options: Unpack[DescentOptions],
 ) -> Trajectory:
     """Train on freshly drawn prompts, ``batch_size`` at each step, by SGD or Adam of torch.optim.
 
-    This is the only place where prompts are drawn. The risks reported along the path are the exact ones. Prompts of 10^6 tokens
-    stream by in chunks.
+    Prompts of 10^6 tokens stream by in chunks. The risks reported along the path are the exact ones.
+
+    Parameters
+    ----------
+    task, attention, step_size, steps, options
+        As for :func:`gradient_descent`, with about 101 steps recorded.
+    length
+        One finite prompt length.
+    generator
+        Of the prompts.
+    optimizer
+        Of torch.optim, with its defaults.
+
+    Returns
+    -------
+    Trajectory
+        Times are step numbers times the step size.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> lp.stochastic_gradient_descent(task, attention, 100, 0.1, 100, 32, generator, parametrisation="block")
+    Trajectory(softmax, length=100.0, until=10, risk=..., finished)
     """
-    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
-    batch_size = validation.integer("batch_size", batch_size)
+    step_size, batch_size = validation.positive("step_size", step_size), validation.integer("batch_size", batch_size)
     tokens = int(validation.length("length", length))
     validation.generator(generator, torch.device("cpu"))
     if optimizer not in ("SGD", "Adam"):
         raise InvalidArgumentError("optimizer", repr(optimizer), "'SGD' or 'Adam'")
-    objective, start, _ = make_objective(task, attention, tokens, parametrisation, points, seed)
-    theta = start.clone().requires_grad_()
-    stepper = getattr(torch.optim, optimizer)([theta], lr=step_size)
-    kind, largest = type(attention), _largest_risk(objective, start)
-    wanted, kept, path = _recorded(steps, record), [0], [start]
-    status, message, taken = "finished", f"{steps} steps of {step_size:g}", 0
-    try:
-        for step in range(1, steps + 1):
-            stepper.zero_grad()
+
+    def start_from(objective: Objective, start: Tensor) -> Advance:
+        def drawn(theta: Tensor) -> Tensor:
             U, V = objective.parametrisation.layer(theta)
-            _, in_u, in_v = prompt_gradients(task, kind(U[0].detach(), V[0].detach()), tokens, batch_size, generator)
-            torch.autograd.backward([U[0], V[0]], [in_u, in_v])
-            stepper.step()
-            taken = step
-            recorded = step in wanted
-            if not bool(torch.isfinite(theta).all()) or (recorded and not _sane(objective, theta.detach(), largest)):
-                status, message = "diverged", _too_large(step, step_size)
-                break
-            if recorded:
-                kept.append(step)
-                path.append(theta.detach().clone())
-            if progress is not None:
-                progress(step)
-    except KeyboardInterrupt:
-        status, message = "interrupted", f"interrupted after step {taken}"
-        if taken > kept[-1] and _sane(objective, theta.detach(), largest):
-            kept.append(taken)
-            path.append(theta.detach().clone())
-    config = {
-        "dynamics": optimizer,
-        "task": repr(task),
-        "step_size": step_size,
-        "steps": steps,
-        "batch_size": batch_size,
-        "points": points,
-        "seed": seed,
-    }
-    return _assemble(objective, kept, path, step_size, False, status, message, config)  # type: ignore[arg-type]
+            layer = type(attention)(U[0].detach(), V[0].detach())
+            _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
+            return torch.autograd.grad([U[0], V[0]], theta, [in_u, in_v])[0]
+
+        return stepping(getattr(torch.optim, optimizer), start, drawn, lr=step_size)
+
+    config = {"batch_size": batch_size}
+    options.setdefault("record", 101)
+    return descend(optimizer, task, attention, tokens, step_size, steps, start_from, config, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ class Parametrisation(abc.ABC):
         """Name of each entry of θ."""
 
     def conserved(self, theta: Tensor) -> Tensor:
-        """A quantity that the infinite-prompt flow conserves, shape (run,): ‖v‖² - ‖U‖_F² for the (U, V) family."""
+        """What the infinite-prompt flow conserves, shape (run,): ‖V‖² - ‖U‖_F², (dyn.1-4) of docs/mathematics/dynamics.md."""
         U, V = self.layer(theta)
         return V.square().sum(dim=(-2, -1)) - U.square().sum(dim=(-2, -1))
 
@@ -123,18 +122,20 @@ class Factorised(Parametrisation):
 
         return cls(draw(dim), draw(dim), draw(dim), draw(1))
 
+    @property
+    def _parts(self) -> dict[str, Tensor]:
+        return {"K": self.K, "Q": self.Q, "V": self.V, "readout": self.readout}
+
     def start(self, attention: Attention | None = None) -> Tensor:
-        return torch.cat([part.reshape(-1) for part in (self.K, self.Q, self.V, self.readout)])
+        return torch.cat([part.reshape(-1) for part in self._parts.values()])
 
     def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        shapes = [part.shape for part in (self.K, self.Q, self.V, self.readout)]
-        parts = theta.split([shape.numel() for shape in shapes], dim=-1)
-        K, Q, V, readout = (part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True))
+        parts = zip(theta.split([part.numel() for part in self._parts.values()], dim=-1), self._parts.values(), strict=True)
+        K, Q, V, readout = (flat.reshape(-1, *part.shape) for flat, part in parts)
         return K.mT @ Q / math.sqrt(self.K.shape[0]), readout @ V
 
     def names(self) -> list[str]:
-        parts: list[tuple[str, Any]] = [("K", self.K), ("Q", self.Q), ("V", self.V), ("readout", self.readout)]
-        return [entry for name, part in parts for entry in _entries(name, *part.shape)]
+        return [entry for name, part in self._parts.items() for entry in _entries(name, *part.shape)]
 
     def conserved(self, theta: Tensor) -> Tensor:
         """‖K‖² - ‖Q‖², which the flow conserves at every length."""

@@ -1,7 +1,5 @@
 """How far gradient descent is from the gradient flow: the gap to first order in the step size, and the flow that it follows."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Unpack
 
@@ -10,11 +8,12 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
-from largeprompt.training.dynamics.flow import Array, _report_times, build
-from largeprompt.training.dynamics.parameters import Parametrisation
+from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
+from largeprompt.training.dynamics.integrate import Array, integrate, report_times
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.gaps.linearised import FlowOptions, LinearisedFlow, linearised_flow
-from largeprompt.training.risk.objective import Kind, make_objective
+from largeprompt.training.gaps.linearised import LinearisedFlow, linearise
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
+from largeprompt.training.risk.objective import Form, make_objective
 from largeprompt.training.tasks.task import Task
 
 
@@ -68,29 +67,31 @@ class DescentGap:
 
 
 def descent_gap(
-    task: Task,
-    attention: Attention,
-    length: float,
-    until: float,
-    **options: Unpack[FlowOptions],
+    task: Task, attention: Attention, length: float, until: float, *, resolution: float = 0.25, **options: Unpack[FlowOptions]
 ) -> DescentGap:
     """The gap between gradient descent and gradient flow to first order in the step size, without a step of descent.
 
-    Backward error analysis: descent follows the flow of R + (η/4)‖∇R‖² up to O(η²), hence δ' = -Hδ - ½H∇R along the flow, δ(0) = 0.
+    Backward error analysis: formulas (dyn.9-10) of docs/mathematics/dynamics.md.
 
     Parameters
     ----------
     length
         One length, or ``math.inf``.
+    resolution
+        The largest product of a time step with an eigenvalue of the Hessian; the error is of fourth order in it.
     options
-        ``parametrisation``, ``times``, ``tolerance``, ``points`` and ``seed`` as for :func:`gradient_flow`, and ``resolution``
-        (0.25), the largest product of a time step of the solver with an eigenvalue of the Hessian; its error is of fourth order.
+        ``parametrisation``, ``times``, ``tolerance``, ``average`` and ``progress`` as for :func:`gradient_flow`.
+
+    Returns
+    -------
+    DescentGap
+        With the flow itself.
 
     Examples
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
-    >>> gap = lp.descent_gap(task, attention, math.inf, until=10.0, parametrisation="block")
+    >>> gap = lp.training.descent_gap(task, attention, math.inf, until=10.0, parametrisation="block")
     >>> gap
     DescentGap(until=10, supremum=0.09347 times the step size, stable_step=1)
     >>> descent = lp.gradient_descent(task, attention, math.inf, 0.01, 1000, parametrisation="block")
@@ -98,7 +99,8 @@ def descent_gap(
     >>> print(f"{float(measured):.4f}")
     0.0937
     """
-    return gap_of(linearised_flow(task, attention, length, until, **options))
+    length = validation.length("length", length, allow_infinity=True)
+    return gap_of(linearise(gradient_flow(task, attention, length, until, **options).completed(), resolution))
 
 
 def gap_of(line: LinearisedFlow) -> DescentGap:
@@ -110,26 +112,39 @@ def gap_of(line: LinearisedFlow) -> DescentGap:
 def modified_flow(
     task: Task,
     attention: Attention,
-    length: Any,
+    length: validation.Lengths,
     step_size: float,
     until: float,
     *,
-    parametrisation: Kind | Parametrisation = "full",
+    parametrisation: Form = "full",
     times: Any = None,
     tolerance: float = 1e-10,
-    points: int = 4096,
-    seed: int = 0,
+    average: SobolAverage = AVERAGE,
 ) -> Trajectory:
     """Flow of R + (η/4)‖∇R‖², θ' = -∇R - (η/2)H∇R, which gradient descent of step size η follows up to O(η²).
 
-    Risks and gradient norms of the trajectory are those of R. Several lengths run side by side.
-    """
-    from scipy.integrate import solve_ivp
+    Parameters
+    ----------
+    step_size
+        η; all else as for :func:`gradient_flow`.
 
+    Returns
+    -------
+    Trajectory
+        Risks and gradient norms are those of R.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    >>> bent = lp.training.modified_flow(task, attention, math.inf, 0.1, 5.0, parametrisation="block")
+    >>> descent = lp.gradient_descent(task, attention, math.inf, 0.1, 50, parametrisation="block")
+    >>> print(f"{float((bent.theta(5.0) - descent.theta(5.0)).norm()):.0e}")
+    1e-05
+    """
     step_size, until = validation.positive("step_size", step_size), validation.positive("until", until)
     tolerance = validation.positive("tolerance", tolerance)
-    objective, start, several = make_objective(task, attention, length, parametrisation, points, seed)
-    kept = _report_times(times, until)
+    objective, start, several = make_objective(task, attention, length, parametrisation, average)
 
     def slope(_: float, flat: Array) -> Array:
         theta = torch.from_numpy(flat).reshape(start.shape)
@@ -137,9 +152,6 @@ def modified_flow(
         moved = gradient + step_size / 2 * (objective.hessian(theta) @ gradient)
         return -moved.reshape(-1).numpy()
 
-    found: Any = solve_ivp(
-        slope, (0.0, until), start.reshape(-1).numpy(), "DOP853", dense_output=True, rtol=tolerance, atol=tolerance / 1000
-    )
-    path = torch.from_numpy(found.sol(kept).T.copy()).reshape(len(kept), *start.shape)
-    config = {"dynamics": "modified flow", "task": repr(task), "step_size": step_size, "points": points, "seed": seed}
-    return build(objective, torch.from_numpy(kept), path, several, "finished", f"reached time {until:g}", config, found.sol)
+    found = integrate(slope, start.reshape(-1).numpy(), until, report_times(times, until), rtol=tolerance, atol=tolerance / 1000)
+    config = {"dynamics": "modified flow", "task": repr(task), "step_size": step_size, **dataclasses.asdict(average)}
+    return Trajectory.of_flow(objective, found, several, config)

@@ -1,7 +1,5 @@
 """Drawn gradients: of single prompts, their covariance, and many runs of SGD side by side."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -9,51 +7,26 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.attention import Attention, SoftmaxAttention
-from largeprompt.training.dynamics.parameters import Parametrisation
-from largeprompt.training.risk.objective import Kind, _parametrisation
+from largeprompt.attention import Attention
+from largeprompt.training.dynamics.descent import prompt_factors, recorded_steps
+from largeprompt.training.risk.derivatives import rows
+from largeprompt.training.risk.objective import Form, Objective, chosen_parametrisation
 from largeprompt.training.tasks.task import Task
 
 CHUNK_NUMBERS = 2**20  # entries of tokens held at a time
 
 
-def prompt_factors(
-    U: Tensor, V: Tensor, softmax: bool, tokens: Tensor, query: Tensor, answer: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """pull (run, n, D), error (run, n, o) and mean (run, n, D) of every prompt: its gradients are pull z^T in U, error mean^T in V.
-
-    With m and C the tilted mean and covariance, error = Vm - y and pull = C V^T error; U (run, D, D), V (run, o, D), tokens
-    (run, n, L, D), queries z (run, n, D), answers y (run, n, o). Linear attention has (1/L) Σ x x^T in the place of C.
-    """
-    tilt = query @ U.mT
-    scores = (tokens @ tilt.unsqueeze(-1)).squeeze(-1)
-    weights = torch.softmax(scores, -1) if softmax else scores / tokens.shape[-2]
-    mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
-    error = mean @ V.mT - answer
-    back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)
-    back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / tokens.shape[-2]
-    return (back.unsqueeze(-2) @ tokens).squeeze(-2), error, mean
-
-
 def gradient_noise(
-    task: Task,
-    parametrisation: Parametrisation,
-    theta: Tensor,
-    length: int,
-    prompts: int,
-    generator: torch.Generator,
-    *,
-    softmax: bool = True,
-    groups: int = 1,
+    task: Task, objective: Objective, theta: Tensor, length: int, prompts: int, generator: torch.Generator, *, groups: int = 1
 ) -> Tensor:
     """Covariance of the gradient of a single prompt at θ (p,), from groups of drawn prompts, shape (group, p, p)."""
     each = prompts // groups
     chunk = max(1, min(each, CHUNK_NUMBERS // (length * task.token_dim)))
     with torch.enable_grad():
         point = theta.detach().unsqueeze(0).requires_grad_()
-        layer = parametrisation.layer(point)
+        layer = objective.parametrisation.layer(point)
         flat = torch.cat([part.reshape(-1) for part in layer])
-        jacobian = torch.stack([torch.autograd.grad(entry, point, retain_graph=True)[0][0] for entry in flat])  # (m, p)
+        jacobian = rows(flat.unsqueeze(0), point)[0]  # (m, p)
     U, V = (part.detach() for part in layer)
     found = []
     for _ in range(groups):
@@ -62,7 +35,7 @@ def gradient_noise(
             count = min(chunk, each - done)
             contexts, query, answer = task.draw_contexts(count, generator)
             tokens = task.draw_tokens(contexts, length, generator)
-            pull, error, mean = (part[0] for part in prompt_factors(U, V, softmax, tokens[None], query[None], answer[None]))
+            pull, error, mean = (part[0] for part in prompt_factors(objective.kind, U, V, tokens[None], query[None], answer[None]))
             in_u, in_v = pull.unsqueeze(-1) * query.unsqueeze(-2), error.unsqueeze(-1) * mean.unsqueeze(-2)
             drawn = torch.cat([in_u.reshape(count, -1), in_v.reshape(count, -1)], -1)
             total, square = total + drawn.sum(0), square + drawn.mT @ drawn
@@ -104,26 +77,48 @@ def stochastic_ensemble(
     replicas: int,
     generator: torch.Generator,
     *,
-    parametrisation: Kind | Parametrisation = "full",
+    parametrisation: Form = "full",
     record: int = 41,
 ) -> Ensemble:
-    """Independent runs of SGD on freshly drawn prompts, all steps taken side by side; record counts the times kept."""
+    """Independent runs of SGD on freshly drawn prompts, all steps taken side by side.
+
+    Parameters
+    ----------
+    task, attention, length, step_size, steps, batch_size, generator, parametrisation
+        As for :func:`stochastic_gradient_descent`.
+    replicas
+        How many runs.
+    record
+        About how many steps are kept.
+
+    Returns
+    -------
+    Ensemble
+        Paths of all runs, without their risks.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    >>> lp.training.stochastic_ensemble(task, attention, 20, 0.1, 10, 8, 3, torch.Generator().manual_seed(0))
+    Ensemble(3 runs, until=1)
+    """
     step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
     batch_size, replicas = validation.integer("batch_size", batch_size), validation.integer("replicas", replicas, minimum=2)
     length, record = int(validation.length("length", length)), validation.integer("record", record, minimum=2)
     validation.generator(generator, torch.device("cpu"))
     task.check(attention)
-    softmax, chosen = isinstance(attention, SoftmaxAttention), _parametrisation(task, parametrisation)
+    chosen = chosen_parametrisation(task, parametrisation)
     theta = chosen.start(attention).detach().expand(replicas, -1).clone()
     side = max(1, CHUNK_NUMBERS // (batch_size * length * task.token_dim))  # runs whose prompts are drawn together
-    wanted = sorted({round(i * steps / (record - 1)) for i in range(record)})
+    wanted = recorded_steps(steps, record)
     path = [theta]
     for step in range(1, steps + 1):
         with torch.enable_grad():
             point = theta.detach().requires_grad_()
             U, V = chosen.layer(point)
             slopes = [
-                _mean_gradients(task, U[now].detach(), V[now].detach(), softmax, length, batch_size, generator)
+                _mean_gradients(task, type(attention), U[now].detach(), V[now].detach(), length, batch_size, generator)
                 for now in (slice(begin, begin + side) for begin in range(0, replicas, side))
             ]
             in_u, in_v = (torch.cat(parts) for parts in zip(*slopes, strict=True))
@@ -131,11 +126,11 @@ def stochastic_ensemble(
         theta = theta - step_size * gradient
         if step in wanted:
             path.append(theta)
-    return Ensemble(step_size * torch.tensor(wanted, dtype=torch.float64), torch.stack(path, 1))
+    return Ensemble(step_size * torch.tensor(sorted(wanted), dtype=torch.float64), torch.stack(path, 1))
 
 
 def _mean_gradients(
-    task: Task, U: Tensor, V: Tensor, softmax: bool, length: int, batch: int, generator: torch.Generator
+    task: Task, kind: type[Attention], U: Tensor, V: Tensor, length: int, batch: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Gradients in U (run, D, D) and V (run, o, D), each run averaged over its own freshly drawn prompts."""
     runs = len(U)
@@ -143,5 +138,5 @@ def _mean_gradients(
     tokens = task.draw_tokens(contexts, length, generator)
     shaped: Any = (part.reshape(runs, batch, *part.shape[1:]) for part in (tokens, query, answer))
     tokens, query, answer = shaped
-    pull, error, mean = prompt_factors(U, V, softmax, tokens, query, answer)
+    pull, error, mean = prompt_factors(kind, U, V, tokens, query, answer)
     return pull.mT @ query / batch, error.mT @ mean / batch

@@ -1,55 +1,28 @@
 """Linear equations along a gradient flow: what a small disturbance of training grows or shrinks to."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.attention import Attention
-from largeprompt.training.dynamics.flow import gradient_flow
-from largeprompt.training.dynamics.parameters import Parametrisation
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.risk.objective import Kind, Objective, make_objective
-from largeprompt.training.tasks.task import Task
 
 GAUSS = (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6)  # the two points of an interval at which Hessians are taken
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LinearisedFlow:
-    """A gradient flow of one length with the Hessian H along it, on a grid that resolves exp(-Ht).
+    """A gradient flow of one length with the Hessian H along it, on a grid that resolves exp(-Ht)."""
 
-    Attributes
-    ----------
-    flow
-        The trajectory, on the times asked for.
-    objective
-        The risk that it descends.
-    grid
-        Times of the grid, shape (k + 1,); every reported time is one of them.
-    reported
-        Where in the grid the reported times are, shape (time,).
-    nodes
-        Two Gauss points of every interval, shape (k, 2).
-    gradient, hessian
-        ∇R (k, 2, p) and H (k, 2, p, p) there.
-    reported_hessian
-        H at the reported times, shape (time, p, p).
-    """
-
-    flow: Trajectory
-    objective: Objective
-    grid: Tensor
-    reported: Tensor
-    nodes: Tensor
-    gradient: Tensor
-    hessian: Tensor
-    reported_hessian: Tensor
+    flow: Trajectory  # on the times asked for
+    grid: Tensor  # times (k + 1,); every reported time is one of them
+    reported: Tensor  # where in the grid the reported times are, (time,)
+    nodes: Tensor  # two Gauss points of every interval, (k, 2)
+    gradient: Tensor  # ∇R there, (k, 2, p)
+    hessian: Tensor  # H there, (k, 2, p, p)
+    reported_hessian: Tensor  # H at the reported times, (time, p, p)
 
     @property
     def steps(self) -> Tensor:
@@ -88,36 +61,9 @@ class LinearisedFlow:
         return torch.stack(states, -3)
 
 
-class FlowOptions(TypedDict, total=False):
-    """What :func:`linearised_flow` takes besides the task, for functions that hand it on."""
-
-    parametrisation: Kind | Parametrisation
-    times: Any
-    resolution: float
-    tolerance: float
-    points: int
-    seed: int
-
-
-def linearised_flow(
-    task: Task,
-    attention: Attention,
-    length: float,
-    until: float,
-    *,
-    parametrisation: Kind | Parametrisation = "full",
-    times: Any = None,
-    resolution: float = 0.25,
-    tolerance: float = 1e-9,
-    points: int = 4096,
-    seed: int = 0,
-) -> LinearisedFlow:
-    """Run the flow, then take Hessians along it, so closely that an interval times an eigenvalue is below ``resolution``."""
-    length = validation.length("length", length, allow_infinity=True)
-    resolution = validation.positive("resolution", resolution)
-    options: dict[str, Any] = {"parametrisation": parametrisation, "points": points, "seed": seed}
-    flow = gradient_flow(task, attention, length, until, times=times, tolerance=tolerance, **options).completed()
-    objective, *_ = make_objective(task, attention, length, **options)
+def linearise(flow: Trajectory, resolution: float) -> LinearisedFlow:
+    """Take Hessians along a flow of one length, so closely that an interval times an eigenvalue is below ``resolution``."""
+    resolution, objective = validation.positive("resolution", resolution), flow.objective
     sharp = torch.stack([objective.hessian(theta.unsqueeze(0))[0] for theta in flow.parameters])
     largest = torch.linalg.eigvalsh(sharp).abs().amax(-1)
     pieces, reported = [flow.times[:1]], [0]
@@ -132,12 +78,5 @@ def linearised_flow(
     hessian = torch.cat([objective.hessian(theta.unsqueeze(0)) for theta in path])
     p = path.shape[-1]
     return LinearisedFlow(
-        flow,
-        objective,
-        grid,
-        torch.tensor(reported),
-        nodes,
-        gradient.reshape(-1, 2, p),
-        hessian.reshape(-1, 2, p, p),
-        sharp,
+        flow, grid, torch.tensor(reported), nodes, gradient.reshape(-1, 2, p), hessian.reshape(-1, 2, p, p), sharp
     )

@@ -1,21 +1,19 @@
 """How far SGD is from the gradient flow: covariance, mean and risk of its runs to first order in step size over batch size."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
-from largeprompt.training.dynamics.parameters import Parametrisation
+from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
+from largeprompt.training.dynamics.trajectory import between
 from largeprompt.training.gaps.descent import DescentGap, gap_of
 from largeprompt.training.gaps.ensemble import gradient_noise
-from largeprompt.training.gaps.linearised import linearised_flow
-from largeprompt.training.risk.objective import Kind, make_objective
+from largeprompt.training.gaps.linearised import linearise
 from largeprompt.training.tasks.task import Task
 
 DIFFERENCE = 0.02  # step of the second difference of the gradient, in units of the deviation itself
@@ -95,21 +93,17 @@ def stochastic_gap(
     until: float,
     generator: torch.Generator,
     *,
-    parametrisation: Kind | Parametrisation = "full",
-    times: Any = None,
     noise_times: int = 25,
     prompts: int = 2**15,
     groups: int = 8,
     shift: bool = True,
     resolution: float = 0.25,
-    tolerance: float = 1e-7,
-    points: int = 4096,
-    seed: int = 0,
+    **options: Unpack[FlowOptions],
 ) -> StochasticGap:
     """Predict the runs of SGD around the gradient flow, without running SGD.
 
-    P' = -HP - PH + C along the flow, P(0) = 0, and m' = -Hm - ½∇³R:P, m(0) = 0. Along flat directions P grows like a random walk;
-    where the Hessian is positive it settles at the solution of HP + PH = C.
+    Formulas (dyn.11-12) of docs/mathematics/dynamics.md. Along flat directions P grows like a random walk; where the Hessian is
+    positive it settles at the solution of HP + PH = C.
 
     Parameters
     ----------
@@ -119,51 +113,53 @@ def stochastic_gap(
         The prompts are split into so many groups, whose scatter gives ``spread_error``.
     shift
         Whether m is computed, which takes 2p + 1 gradients at each time; zero otherwise.
+    resolution, options
+        As for :func:`descent_gap`; ``tolerance`` is 1e-7 when left out.
+
+    Returns
+    -------
+    StochasticGap
+        With the flow and the gap of gradient descent.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> gap = lp.training.stochastic_gap(task, attention, 20, 2.0, generator, prompts=256, shift=False, parametrisation="block")
+    >>> bool((gap.root_mean_square(0.01, 32)[1:] > 0).all())
+    True
     """
     validation.generator(generator, torch.device("cpu"))
     length = int(validation.length("length", length))
     prompts, groups = validation.integer("prompts", prompts, minimum=4), validation.integer("groups", groups, minimum=2)
     noise_times = validation.integer("noise_times", noise_times, minimum=2)
-    options: dict[str, Any] = {"parametrisation": parametrisation, "points": points, "seed": seed}
-    line = linearised_flow(task, attention, length, until, times=times, resolution=resolution, tolerance=tolerance, **options)
-    at = line.flow.times[torch.linspace(0, len(line.flow.times) - 1, noise_times).round().long().unique()]
-    chosen, softmax = line.objective.parametrisation, line.objective.softmax
+    options.setdefault("tolerance", 1e-7)
+    flow = gradient_flow(task, attention, length, until, **options).completed()
+    line, objective = linearise(flow, resolution), flow.objective
+    at = flow.times[torch.linspace(0, len(flow.times) - 1, noise_times).round().long().unique()]
     drawn = torch.stack(
-        [
-            gradient_noise(task, chosen, line.flow.theta(float(t)), length, prompts, generator, softmax=softmax, groups=groups)
-            for t in at
-        ],
-        1,
+        [gradient_noise(task, objective, flow.theta(float(t)), length, prompts, generator, groups=groups) for t in at], 1
     )  # (group, noise time, p, p)
-    along = line.covariance(_between(at, drawn, line.nodes.reshape(-1), 1).reshape(groups, *line.hessian.shape))
+    along = line.covariance(between(at, drawn, line.nodes.reshape(-1), 1).reshape(groups, *line.hessian.shape))
     along = along[:, line.reported]  # (group, time, p, p)
     covariance = along.mean(0)
     error = along.diagonal(dim1=-2, dim2=-1).sum(-1).std(0) / math.sqrt(groups)
-    path = line.flow.parameters
+    path = flow.parameters
     bend = torch.zeros_like(path)
     if shift:
-        repeated, *_ = make_objective(task, attention, [length] * (2 * path.shape[-1] + 1), **options)
+        repeated = objective.with_lengths([length] * (2 * path.shape[-1] + 1))
         bend = torch.stack([_third(repeated.gradient, theta, P) for theta, P in zip(path, covariance, strict=True)])
-    forcing = -_between(line.flow.times, bend, line.nodes.reshape(-1)).reshape(line.gradient.shape) / 2
+    forcing = -between(flow.times, bend, line.nodes.reshape(-1)).reshape(line.gradient.shape) / 2
     return StochasticGap(
-        line.flow.times,
+        flow.times,
         gap_of(line),
         covariance,
         line.response(forcing)[line.reported],
-        _between(at, drawn.mean(0), line.flow.times),
-        torch.cat([line.objective.gradient(theta.unsqueeze(0))[1] for theta in path]),
+        between(at, drawn.mean(0), flow.times),
+        torch.cat([objective.gradient(theta.unsqueeze(0))[1] for theta in path]),
         error,
     )
-
-
-def _between(times: Tensor, values: Tensor, wanted: Tensor, axis: int = 0) -> Tensor:
-    """Values along an axis of times, linear in between, at the wanted times."""
-    right = torch.searchsorted(times, wanted.contiguous()).clamp(1, len(times) - 1)
-    share = ((wanted - times[right - 1]) / (times[right] - times[right - 1])).clamp(0.0, 1.0)
-    shape = [1] * values.dim()
-    shape[axis] = -1
-    share = share.reshape(shape)
-    return (1 - share) * values.index_select(axis, right - 1) + share * values.index_select(axis, right)
 
 
 def _third(gradient: Any, theta: Tensor, covariance: Tensor) -> Tensor:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 import torch
@@ -15,10 +14,8 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.dynamics.flow import gradient_flow
-from largeprompt.training.dynamics.parameters import Parametrisation
+from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.risk.objective import Kind, make_objective
 from largeprompt.training.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -85,50 +82,40 @@ class Tube:
         return f"Tube(until={float(self.times[-1]):g}, supremum={{{pairs}}})"
 
 
-def tube(
-    task: Task,
-    attention: Attention,
-    lengths: Any,
-    until: float,
-    *,
-    parametrisation: Kind | Parametrisation = "full",
-    times: Any = None,
-    tolerance: float = 1e-9,
-    points: int = 4096,
-    seed: int = 0,
-    progress: Callable[[float], None] | None = None,
-) -> Tube:
+def tube(task: Task, attention: Attention, lengths: validation.Lengths, until: float, **options: Unpack[FlowOptions]) -> Tube:
     """Run the flows of several lengths and of the infinite prompt from the same start, and bound their distance.
 
-    δ' = -H̄ δ - (∇R_L - ∇R_∞)(θ_∞) with H̄ the mean of the Hessian of R_L over the segment from θ_∞ to θ_L, hence
-    d‖δ‖/dt <= ‖∇R_L(θ_∞) - ∇R_∞(θ_∞)‖ + μ‖δ‖, μ = -λ_min(H̄): Grönwall's lemma with what the run itself met, not the worst case
-    of a ball. Between reported times forcing and μ are taken at the larger of their two ends, so that the times should be dense
-    enough to see their peaks.
+    Formulas (dyn.7-8) of docs/mathematics/dynamics.md: Grönwall's lemma with what the run itself met, not the worst case of a ball.
+    Between reported times forcing and μ are taken at the larger of their two ends, so that the times should be dense enough to see
+    their peaks.
 
     Parameters
     ----------
     lengths
         Finite prompt lengths.
-    times
-        Times to report, 201 equally spaced ones when left out; the envelope is computed on them.
+    options
+        ``parametrisation``, ``times`` (on which the envelope is computed), ``tolerance``, ``average`` and ``progress`` as for
+        :func:`gradient_flow`.
+
+    Returns
+    -------
+    Tube
+        Distances, envelopes, and the flows themselves.
 
     Examples
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.1, 0.0], [0.0, 0.0]], [[0.0, 0.1]])
-    >>> found = lp.tube(task, attention, [100, 10_000], until=5.0, parametrisation="block", points=256)
+    >>> average = lp.training.SobolAverage(256)
+    >>> found = lp.training.tube(task, attention, [100, 10_000], until=5.0, parametrisation="block", average=average)
     >>> bool((found.distance <= found.envelope).all()), bool(found.supremum[1] < found.supremum[0])
     (True, True)
     """
     chosen, _ = validation.lengths("lengths", lengths, allow_infinity=False)
-    options: dict[str, Any] = {"parametrisation": parametrisation, "points": points, "seed": seed}
-    both = gradient_flow(
-        task, attention, [*chosen, math.inf], until, times=times, tolerance=tolerance, progress=progress, **options
-    ).completed()
+    both = gradient_flow(task, attention, [*chosen, math.inf], until, **options).completed()
     if len(both.times) < 2:
-        raise InvalidArgumentError("times", str(times), "at least two times that the flow reached")
-    objective, *_ = make_objective(task, attention, chosen, parametrisation, points, seed)
-    endless, *_ = make_objective(task, attention, math.inf, parametrisation, points, seed)
+        raise InvalidArgumentError("times", str(options.get("times")), "at least two times that the flow reached")
+    objective, endless = both.objective.with_lengths(chosen), both.objective.with_lengths(math.inf)
     flow, limit = _part(both, slice(0, len(chosen))), _part(both, slice(len(chosen), None))
     nodes, weights = (torch.from_numpy(value) for value in np.polynomial.legendre.leggauss(NODES))
     forcing, growth = [], []

@@ -2,9 +2,7 @@
 
 Heads h = 1..H read the same prompt of in-context regression with tilts aρ_h x_q, Σ, Σ_q, W multiples of the identity. Their
 outputs in the y coordinate have second moments E T_h T_k = X_hk V2 + G_hk Σ ω given the scale of the scores, by the rule for two
-heads (:mod:`largeprompt.law.two_heads`), so that the risk is a quadratic form in the read-outs b, whatever H:
-
-    2R = s² + E t² - 2 b·c + b^T M b,   least at b = M^{-1}c.
+heads (:mod:`largeprompt.law.two_heads`): the risk is formula (risk.15) of docs/mathematics/regression.md, whatever H.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +17,9 @@ from numpy.typing import NDArray
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law import weight_moments
+from largeprompt.law import collision_moments, weight_moments
 from largeprompt.law.two_heads import LARGEST_SCALE, two_head_overlap
+from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.tasks.regression import LinearRegression
 
 Array = NDArray[np.float64]
@@ -43,7 +41,7 @@ class HeadsOptimum:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HeadLattice:
+class SeveralHeads:
     """Moments of the heads on a lattice of score scales; serves every dimension, noise and tilt of one length.
 
     Attributes
@@ -65,7 +63,7 @@ class HeadLattice:
     along: Array
 
     @classmethod
-    def of(cls, length: Any, ratios: Sequence[float], *, odd: bool = False, largest: float = 8.0) -> HeadLattice:
+    def of(cls, length: float, ratios: Sequence[float], *, odd: bool = False, largest: float = 8.0) -> SeveralHeads:
         """Compute the lattice: H² or so integrals in the plane for each of some forty scales up to ``largest``.
 
         Parameters
@@ -116,7 +114,7 @@ class HeadLattice:
         """How many heads there are."""
         return len(self.ratios) * (2 if self.odd else 1)
 
-    def only(self, chosen: Sequence[int]) -> HeadLattice:
+    def only(self, chosen: Sequence[int]) -> SeveralHeads:
         """The lattice of some of the heads, or pairs: a choice of positions in ``ratios``."""
         index = list(chosen)
         pairs = np.ix_(range(len(self.scales)), index, index)
@@ -162,24 +160,15 @@ class HeadLattice:
 
     def optimum(self, task: LinearRegression) -> HeadsOptimum:
         """Least risk over a and all read-outs: a scan in log a, then a bounded search around its best point."""
-        from scipy.optimize import minimize_scalar
-
         high = math.log(self.largest_tilt(task) * (1 - 1e-9))
         grid = np.linspace(min(high - 6.0, -5.0), high, 65)
-        risks = [self.best_readouts(task, math.exp(x)).risk for x in grid]
-        i = int(np.argmin(risks))
-        found = minimize_scalar(
-            lambda x: self.best_readouts(task, math.exp(x)).risk,
-            bounds=(grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]),
-            method="bounded",
-            options={"xatol": 1e-7},
-        )
-        return min((self.best_readouts(task, math.exp(x)) for x in (float(found.x), grid[i])), key=lambda best: best.risk)
+        x, *_ = scan_minimum(lambda x: self.best_readouts(task, math.exp(x)).risk, grid)
+        return self.best_readouts(task, math.exp(x))
 
 
 def _pair(length: float, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """X and E SS' - X; one-dimensional integrals where the heads are one."""
     if not torch.equal(first, second):
         return two_head_overlap(length, first, second)
-    y, w3, y2 = weight_moments(length, first.abs(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
+    y, w3, y2 = collision_moments(length, first.abs())
     return y, first**2 * (1 - y - 6 * w3 + 6 * y2)

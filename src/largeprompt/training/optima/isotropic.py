@@ -1,17 +1,19 @@
 """The least risk that one layer can have, where it is a search over two numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from largeprompt import validation
-from largeprompt.training.tasks.regression import LinearRegression
+from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.training.optima.scan import scan_minimum
+from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
+from largeprompt.training.tasks.regression import FROZEN, LinearRegression
+
+REACH = 9.2  # how far beyond √d a query is too rare to matter: longer than √d + r with probability e^{-r²/2} at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,41 +26,78 @@ class IsotropicOptimum:
 
 
 def isotropic_optimum(
-    task: LinearRegression, length: Any = math.inf, *, softmax: bool = True, start: tuple[float, float] | None = None
+    task: LinearRegression,
+    length: float = math.inf,
+    kind: type[Attention] = SoftmaxAttention,
+    *,
+    start: tuple[float, float] | None = None,
 ) -> IsotropicOptimum:
     """Least exact risk over U = diag(aI, 0), v = (0, b) for covariances that are multiples of the identity.
 
     A search in (log a, log b) on the one-dimensional form of the risk, with its gradient; no flow, no Sobol points. The infinite
-    prompt has a whole curve of optima; the search ends on the point of it that is nearest to ``start``.
+    prompt has a whole curve of optima; the search ends on the point of it that is nearest to ``start``. Where a step leads out of
+    the scores that are tabulated, as with prompts of a few tokens, a scan over a with the best b of each takes its place. It ends
+    at score variances of 8192, which one input and two tokens reach alone: the best is less than 0.2 % below there.
 
     Parameters
     ----------
     length
         From 1 to 10^15, or ``math.inf``.
+    kind
+        SoftmaxAttention or LinearAttention.
     start
         First a and b, both positive; those of the infinite prompt's endpoint when left out.
+
+    Returns
+    -------
+    IsotropicOptimum
+        The risk, a and b.
 
     Examples
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
-    >>> found = lp.isotropic_optimum(task, 100, softmax=False)
+    >>> found = lp.training.isotropic_optimum(task, 100, lp.LinearAttention)
     >>> print(f"{found.risk:.8f} {0.5 * 0.02 / 1.02:.8f}")  # ½ c/(1+c), c = (d + 1)/L
     0.00980392 0.00980392
     """
     from scipy.optimize import minimize
 
     length = validation.length("length", length, allow_infinity=True)
-    sigma = float(task.covariance[0, 0])
+    softmax, (sigma, query, _) = is_softmax(kind), task.isotropic_scales()
     root = math.pow(task.dim, 0.25) / math.sqrt(sigma)
     first = (1 / (sigma * root), root) if start is None else tuple(validation.positive("start", value) for value in start)
+    farthest = sigma * query * (12 + math.sqrt(task.dim)) ** 2  # score variance at a = 1 of the longest query
 
     def risk(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         point = torch.tensor(logs, dtype=torch.float64, requires_grad=True)
         a, b = point.exp()
-        value = task.isotropic_risk(a.reshape(1), b.reshape(1), length, softmax=softmax)[0]
+        if softmax and math.isfinite(length) and not math.exp(2 * logs[0]) * farthest <= LARGEST_SCORE_VARIANCE:
+            raise RiskError("isotropic_optimum: a step that leads too far")
+        value = task.isotropic_risk(a.reshape(1), b.reshape(1), length, kind)[0]
         (slope,) = torch.autograd.grad(value, point)
         return float(value.detach()), slope.numpy()
 
-    found = minimize(risk, np.log(first), jac=True, method="BFGS", options={"gtol": 1e-12})
+    try:
+        found = minimize(risk, np.log(first), jac=True, method="BFGS", options={"gtol": 1e-12})
+    except RiskError:
+        return _scan(task, length, sigma * query)
     a, b = np.exp(found.x)
     return IsotropicOptimum(float(found.fun), float(a), float(b))
+
+
+def _scan(task: LinearRegression, length: float, scale: float) -> IsotropicOptimum:
+    """Least softmax risk over a, each with its best b, as far as the risk is tabulated."""
+
+    def best(log_a: float) -> tuple[float, float]:
+        """Least risk over b, and this b: the risk is a parabola in it."""
+        a = torch.full((3,), math.exp(log_a), dtype=torch.float64)
+        less, none, more = task.isotropic_risk(a, a.new_tensor([-1.0, 0.0, 1.0]), length).tolist()
+        slope, bend = (less - more) / 2, less + more - 2 * none
+        return none - slope**2 / (2 * bend), slope / bend
+
+    for most in (LARGEST_SCORE_VARIANCE, FROZEN):
+        high = math.log(most / scale) / 2 - math.log(math.sqrt(task.dim) + REACH)
+        x, least, at_the_edge = scan_minimum(lambda log_a: best(log_a)[0], np.linspace(high - 8, high, 65), 1e-9)
+        if not at_the_edge:
+            break
+    return IsotropicOptimum(least, math.exp(x), best(x)[1])

@@ -1,30 +1,29 @@
 """Value, gradient and Hessian of the exact risk in (U, V) by formula: what a flow evaluates thousands of times."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from largeprompt.training.risk.exact import Contexts, LayerDerivatives, covered_tables, move
+from largeprompt.attention import Attention
+from largeprompt.training.risk.exact import Contexts, LayerDerivatives, covered_tables, is_softmax, move
 
 CHUNK_NUMBERS = 2**23  # of the largest intermediate of a Hessian
-
-
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives, each (run, n)
 
 
-def coefficients(q: Tensor, lengths: Sequence[float], softmax: bool, *, limit: bool, order: int) -> tuple[Orders, Orders, Orders]:
+def coefficients(
+    q: Tensor, lengths: Sequence[float], kind: type[Attention], *, limit: bool, order: int
+) -> tuple[Orders, Orders, Orders]:
     """α, β, γ of α‖a‖² + β a·t + γ V2, twice what a finite length adds to the conditional risk, with derivatives in q.
 
     Softmax: α = -f - 6h, β = 2f, γ = f. Linear attention: α = 1/L, β = 0, γ = q/L. With ``limit`` the infinite prompt's own
     α = 1 and β = -2 are added.
     """
     zero = torch.zeros_like(q)
-    if not softmax:
-        inverse = q.new_tensor([0.0 if math.isinf(x) else 1 / x for x in lengths]).unsqueeze(-1).expand_as(q)
+    if not is_softmax(kind):
+        inverse = q.new_tensor([1 / length for length in lengths]).unsqueeze(-1).expand_as(q)
         alpha: Orders = (inverse, zero, zero)
         beta: Orders = (zero, zero, zero)
         gamma: Orders = (inverse * q, inverse, zero)
@@ -45,12 +44,12 @@ def coefficients(q: Tensor, lengths: Sequence[float], softmax: bool, *, limit: b
 
 
 def layer_derivatives(
-    U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool, *, limit: bool, hessian: bool
+    U: Tensor, V: Tensor, hessian: bool, *, contexts: Contexts, lengths: Sequence[float], kind: type[Attention], limit: bool
 ) -> LayerDerivatives:
     """Average over contexts of ½(α‖a‖² + β a·t + γ V2), u = Uz, a = VΓu, V2 = tr VΓV^T, with its derivatives in (U, V).
 
-    With g = Γu, P = VΓ, m = 2αa + βt, κ = α'‖a‖² + β' a·t + γ'V2, p = P^T(2α'a + β't) and κ' as κ with second derivatives,
-    ∂/∂U = Γ(2κu + V^Tm) z^T, ∂/∂V = m g^T + 2γP, and in u and V the second derivatives are
+    The gradient is formula (risk.4) of docs/mathematics/regression.md; with its g, P, m and κ, p = P^T(2α'a + β't) and κ' as κ with
+    second derivatives, the second derivatives in u and V are
     2κΓ + 4κ' gg^T + 2(gp^T + pg^T) + 2α P^TP (u, u), (2(2α'a + β't) g^T + 2αP)_kc g_e + m_k Γ_ce + 4γ' g_c P_ke (V_ke, u_c),
     2α g_e g_f + 2γ Γ_ef (V_ke, V_kf).
     """
@@ -63,7 +62,7 @@ def layer_derivatives(
     size, agreement = a.square().sum(-1), (a * t).sum(-1)
     spread = (gamma.reshape(len(gamma), -1) @ (V.mT @ V).reshape(runs, -1).mT).mT.expand_as(q)
     (alpha, alpha1, *alpha2), (beta, beta1, *beta2), (gain, gain1, *gain2) = coefficients(
-        q, lengths, softmax, limit=limit, order=2 if hessian else 1
+        q, lengths, kind, limit=limit, order=2 if hessian else 1
     )
     value = (alpha * size + beta * agreement + gain * spread) @ weight
     if limit:
@@ -118,13 +117,14 @@ def layer_derivatives(
     return LayerDerivatives(value, grad_u, grad_v, second)
 
 
-def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor], U: Tensor, V: Tensor, *, hessian: bool) -> LayerDerivatives:
+def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor | None], U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
     """The same of a risk that is a closed form in U (run, D, D) and V (run, o, D), by autograd."""
     runs, sizes = U.shape[0], [U[0].numel(), V[0].numel()]
     with torch.enable_grad():
         flat = torch.cat([U.reshape(runs, -1), V.reshape(runs, -1)], -1).detach().requires_grad_()
         in_u, in_v = flat.split(sizes, -1)
         value = risk(in_u.reshape(U.shape), in_v.reshape(V.shape))
+        assert value is not None  # a task has its closed form at every U and V
         (gradient,) = torch.autograd.grad(value.sum(), flat, create_graph=hessian)
         second = rows(gradient, flat).detach() if hessian else None
     in_u, in_v = gradient.detach().split(sizes, -1)

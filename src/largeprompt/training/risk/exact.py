@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from largeprompt.errors import LargePromptError
+from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError, LargePromptError
 from largeprompt.training.risk.table import WeightTables
 
 LARGEST_SCORE_VARIANCE = 2048.0  # softmax over 10^15 tokens is frozen from 70 on
@@ -69,6 +70,13 @@ class ReadOut:
     limit: Tensor
 
 
+def is_softmax(kind: type[Attention]) -> bool:
+    """Whether a kind of attention is softmax; anything but softmax or linear attention is refused."""
+    if not (isinstance(kind, type) and issubclass(kind, SoftmaxAttention | LinearAttention)):
+        raise InvalidArgumentError("kind", repr(kind), "SoftmaxAttention or LinearAttention")
+    return issubclass(kind, SoftmaxAttention)
+
+
 def move(covariance: Tensor, u: Tensor) -> Tensor:
     """Γ_i u_i for covariance (n, D, D) or a common (1, D, D), and u (run, n, D)."""
     return u @ covariance[0] if len(covariance) == 1 else torch.einsum("nij,rnj->rni", covariance, u)
@@ -89,32 +97,30 @@ def read_out(U: Tensor, V: Tensor, contexts: Contexts) -> ReadOut:
     )
 
 
-def covered_tables(lengths: Sequence[float], q: Tensor) -> WeightTables:
-    """Tables of the weight moments that reach every score variance in q, shape (length, n)."""
+def covered_tables(lengths: Sequence[float], q: Tensor, most: float = LARGEST_SCORE_VARIANCE) -> WeightTables:
+    """Tables of the weight moments that reach every score variance in q, shape (length, n), none above ``most``."""
     largest = float(q.detach().max())
-    if not largest <= LARGEST_SCORE_VARIANCE:
+    if not largest <= most:
         raise RiskError(f"risk: a score variance of {largest:.3g}; the parameters have run away. Use a smaller step or start.")
     return WeightTables.reaching(lengths, largest)
 
 
-def finite_length_excess(read: ReadOut, lengths: Sequence[float], softmax: bool) -> Tensor:
-    """Twice what a finite length adds to the conditional risk, shape (run, n).
-
-    Softmax: f (V2 - ‖a‖² + 2a·t) - 6h‖a‖² with f = E Y(q), h = E[W3 - Y²](q). Linear attention: (V2 q + ‖a‖²)/L.
-    """
+def finite_length_excess(
+    read: ReadOut, lengths: Sequence[float], kind: type[Attention], *, most: float = LARGEST_SCORE_VARIANCE
+) -> Tensor:
+    """Twice what a finite length adds to the conditional risk, shape (run, n): (risk.2-3) of docs/mathematics/regression.md."""
     q = read.score_variance
-    if not softmax:
-        inverse = torch.tensor([0.0 if math.isinf(length) else 1 / length for length in lengths], dtype=q.dtype)
-        return inverse.unsqueeze(-1) * (read.spread * q + read.size)
+    if not is_softmax(kind):
+        return q.new_tensor([1 / length for length in lengths]).unsqueeze(-1) * (read.spread * q + read.size)
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     if not finite:
         return torch.zeros_like(q)
-    f, h = covered_tables([lengths[i] for i in finite], q[finite])(q[finite])
+    f, h = covered_tables([lengths[i] for i in finite], q[finite], most)(q[finite])
     excess = f * (read.spread - read.size + 2 * read.agreement)[finite] - 6 * h * read.size[finite]
     return excess if len(finite) == len(lengths) else torch.zeros_like(q).index_copy(0, torch.tensor(finite), excess)
 
 
-def context_risk(U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool) -> Tensor:
+def context_risk(U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], kind: type[Attention]) -> Tensor:
     """Population risk ½ E‖read-out - answer‖² of each run, shape (run,), averaged over the contexts."""
     read = read_out(U, V, contexts)
-    return ((read.limit + finite_length_excess(read, lengths, softmax)) * contexts.weight).sum(-1) / 2
+    return ((read.limit + finite_length_excess(read, lengths, kind)) * contexts.weight).sum(-1) / 2

@@ -5,22 +5,23 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.parameters import Block, Factorised, Full, Parametrisation
-from largeprompt.training.risk.calibration import calibrated_weights
+from largeprompt.training.risk.average import AVERAGE, SobolAverage, calibrated_weights
 from largeprompt.training.risk.derivatives import closed_derivatives, layer_derivatives, rows
-from largeprompt.training.risk.exact import LayerDerivatives, RiskError
+from largeprompt.training.risk.exact import LayerDerivatives, RiskError, is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import GaussianTask, Task
 
-Kind = Literal["full", "block"]
+Form = Literal["full", "block"] | Parametrisation
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
 Derivatives = Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
 
@@ -30,13 +31,18 @@ class Objective:
     """Risks of several runs, one for each length, at θ of shape (run, p)."""
 
     lengths: tuple[float, ...]
-    softmax: bool
+    kind: type[Attention]  # SoftmaxAttention or LinearAttention
     parametrisation: Parametrisation
     layer: Layer
     derivatives: Derivatives
     floor: float  # no layer has a risk below this, the noise of the answer, less rounding
     transpose: Tensor | None  # of the Jacobian of (U, V) in θ, sparse (p, m), where the map is linear
     calibrated: bool  # whether the average is exact for the infinite prompt
+    _remake: Callable[[validation.Lengths], Objective]
+
+    def with_lengths(self, lengths: validation.Lengths) -> Objective:
+        """The same at other lengths."""
+        return self._remake(lengths)
 
     def _evaluate(self, U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
         found = self.derivatives(U.detach(), V.detach(), hessian)
@@ -91,12 +97,7 @@ def _linear_transpose(layer: Layer, start: Tensor) -> Tensor | None:
 
 
 def make_objective(
-    task: Task,
-    attention: Attention,
-    length: Any,
-    parametrisation: Kind | Parametrisation,
-    points: int,
-    seed: int,
+    task: Task, attention: Attention, length: validation.Lengths, parametrisation: Form, average: SobolAverage = AVERAGE
 ) -> tuple[Objective, Tensor, bool]:
     """Objective, starting point (run, p), and whether several lengths were given."""
     if not isinstance(task, Task):
@@ -105,70 +106,55 @@ def make_objective(
     if attention.heads:
         raise InvalidArgumentError("attention", repr(attention), "one layer, without leading dimensions")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
-    softmax = isinstance(attention, SoftmaxAttention)
-    chosen = _parametrisation(task, parametrisation)
+    kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
     start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
-    quadratic = not softmax or all(math.isinf(one) for one in lengths)
     if isinstance(chosen, Block) and isinstance(task, LinearRegression):
-        contexts = task.block_contexts(task.quadratic_queries() if quadratic else task.block_queries(points, seed))
+        quadratic = not is_softmax(kind) or all(math.isinf(one) for one in lengths)
+        contexts = task.block_contexts(task.quadratic_queries() if quadratic else task.block_queries(average))
 
-        def block_layer(theta: Tensor) -> tuple[Tensor, Tensor]:
+        def layer(theta: Tensor) -> tuple[Tensor, Tensor]:
             return task.block_layer(*chosen.split(theta))
 
-        def averaged(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
-            return layer_derivatives(U, V, contexts, lengths, softmax, limit=True, hessian=hessian)
-
-        layer: Layer = block_layer
-        derivatives: Derivatives = averaged
-        noise, calibrated = contexts.noise, True
+        derivatives: Derivatives = partial(layer_derivatives, contexts=contexts, lengths=lengths, kind=kind, limit=True)
+        calibrated = True
     else:
         layer = chosen.layer
-        derivatives, noise, calibrated = _derivatives(task, *layer(start), lengths, softmax, points, seed)
+        derivatives, calibrated = _derivatives(task, *layer(start), lengths, kind, average)
     U, V = layer(start)
     silent = derivatives(0 * U, 0 * V, False).value  # the risk of reading nothing, ½(E‖t‖² + noise)
-    floor = noise / 2 - 1e-9 * noise - 1e-12 * float(silent.max())
+    floor = task.answer_noise / 2 - 1e-9 * task.answer_noise - 1e-12 * float(silent.max())
     transpose = _linear_transpose(layer, start)
-    return Objective(tuple(lengths), softmax, chosen, layer, derivatives, floor, transpose, calibrated), start, several
+
+    def remake(lengths: validation.Lengths) -> Objective:
+        return make_objective(task, attention, lengths, parametrisation, average)[0]
+
+    objective = Objective(tuple(lengths), kind, chosen, layer, derivatives, floor, transpose, calibrated, remake)
+    return objective, start, several
 
 
 def _derivatives(
-    task: Task, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, points: int, seed: int
-) -> tuple[Derivatives, float, bool]:
-    """Derivatives of the risk in (U, V), from closed forms where the task has them; the noise of the answer; whether calibrated."""
+    task: Task, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage
+) -> tuple[Derivatives, bool]:
+    """Derivatives of the risk in (U, V), from closed forms where the task has them, and whether the average is calibrated."""
     if not isinstance(task, GaussianTask):
-
-        def layer_risks(U: Tensor, V: Tensor) -> Tensor:
-            return task.layer_risks(U, V, lengths, softmax, points=points, seed=seed)
-
-        return lambda U, V, hessian: closed_derivatives(layer_risks, U, V, hessian=hessian), task.answer_noise, False
-    if not softmax and task.linear_risk(U, V, lengths) is not None:
-
-        def linear_risk(U: Tensor, V: Tensor) -> Tensor:
-            risk = task.linear_risk(U, V, lengths)
-            assert risk is not None  # a task has its closed form at every U and V
-            return risk
-
-        noise = task.contexts(1, seed).noise
-        return lambda U, V, hessian: closed_derivatives(linear_risk, U, V, hessian=hessian), noise, True
+        return partial(closed_derivatives, partial(task.layer_risks, lengths=lengths, kind=kind, average=average)), False
+    if not is_softmax(kind) and task.linear_risk(U, V, lengths) is not None:
+        return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths)), True
     closed = task.limit_risk(U, V) is not None
-    contexts = task.contexts(points, seed)
+    contexts = task.contexts(average)
     weights = calibrated_weights(task.calibration(contexts), contexts.weight)
     if weights is not None:
         contexts = dataclasses.replace(contexts, weight=weights)
-
-    def limit_risk(U: Tensor, V: Tensor) -> Tensor:
-        risk = task.limit_risk(U, V)
-        assert risk is not None  # as above
-        return risk
+    excess = partial(layer_derivatives, contexts=contexts, lengths=lengths, kind=kind, limit=not closed)
 
     def derivatives(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
-        found = layer_derivatives(U, V, contexts, lengths, softmax, limit=not closed, hessian=hessian)
-        return found + closed_derivatives(limit_risk, U, V, hessian=hessian) if closed else found
+        return excess(U, V, hessian) + closed_derivatives(task.limit_risk, U, V, hessian)
 
-    return derivatives, contexts.noise, weights is not None
+    return derivatives if closed else excess, weights is not None
 
 
-def _parametrisation(task: Task, wanted: Kind | Parametrisation) -> Parametrisation:
+def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:
+    """A parametrisation from its name, or checked against the task."""
     if isinstance(wanted, Factorised):
         if wanted.K.shape[-1] != task.token_dim or wanted.readout.shape[0] != task.target_dim:
             raise InvalidArgumentError(

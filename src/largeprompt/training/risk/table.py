@@ -34,9 +34,8 @@ def _nodes(length: float, largest: float) -> tuple[Tensor, Tensor]:
 class WeightTables:
     """f(q) = E Y and h(q) = E[W3 - Y²] for several lengths, by cubic Hermite interpolation of log f and h/f in log(1 + q).
 
-    Values and slopes are exact at the nodes: f' = E[Y - 4 W3 + 3 Y²], h' = E[3 W3 - 2 Y² - 10 Y³ + 22 Y W3 - 13 p4] (by Stein's
-    identity). The interpolant is smooth within cells and once differentiable across them: enough for a gradient flow and the Newton
-    steps of its solver. It is good to 1e-7 of f.
+    Values and slopes are exact at the nodes: formula (law.18) of docs/mathematics/finite_prompt.md. The interpolant is good to 1e-7
+    of f, smooth within cells and once differentiable across them: enough for a gradient flow and the Newton steps of its solver.
     """
 
     lengths: tuple[float, ...]

@@ -4,17 +4,13 @@ Given the task vector w a token (x, y), y = w·x + noise, has Λ_w(u_x, u_y) = �
 
     tilted mean of x: ∇Λ(u_x + u_y w),   of y: w·∇Λ(u_x + u_y w) + s²u_y.
 
-With block parameters U = [[A, 0], [0, 0]], v = (0, b) the answer is b w·∇Λ(A x_q), and w, the noise and (through the law of
-:mod:`largeprompt.law.atomic`) the prompt can be averaged out. The flow keeps this family for every law of the inputs and every
-length: a change of sign of w and the noise turns the error round and leaves the derivatives in the other parameters as they are.
+With block parameters U = [[A, 0], [0, 0]], v = (0, b), a family that the flow keeps (docs/mathematics/regression.md, "Blocks"), the
+answer is b w·∇Λ(A x_q), and w, the noise and (through the law of :mod:`largeprompt.law.atomic`) the prompt can be averaged out.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +19,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.atomic import read_out_moments
+from largeprompt.law.atomic import feature_moments
 from largeprompt.measures import Discrete, Gaussian, Measure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
@@ -88,7 +84,7 @@ class RegressionTokens(Measure):
 class MeasureRegression:
     """Tokens (x, y), y = w·x + noise, with x from ``inputs``, a new w ~ N(0, W) in every prompt, and queries from the same law.
 
-    It is no :class:`Task`: finite prompts have an exact risk at block parameters only (:meth:`block_risk`), not at every U and V.
+    Not a :class:`Task`: finite prompts have an exact risk at block parameters only (:meth:`block_risk`), not at every U and V.
 
     Parameters
     ----------
@@ -105,7 +101,7 @@ class MeasureRegression:
     --------
     On signs the infinite prompt is read as b tanh(a x) w: at b tanh a = 1 it is right, where the Gaussian theory has b a = 1.
 
-    >>> task = lp.MeasureRegression(lp.Rademacher(2), torch.eye(2, dtype=torch.float64), 0.0)
+    >>> task = lp.training.MeasureRegression(lp.Rademacher(2), torch.eye(2, dtype=torch.float64), 0.0)
     >>> A, b = torch.eye(2, dtype=torch.float64), torch.tensor(1 / math.tanh(1.0), dtype=torch.float64)
     >>> print(f"{float(task.block_risk(A, b)):.6f} {float(task.block_risk(A, 0 * b + 1)):.6f}")
     0.000000 0.056837
@@ -162,7 +158,7 @@ class MeasureRegression:
         error = answer - self._atoms.atoms @ tasks.atoms.mT
         return (self._atoms.weights @ error.square() @ tasks.weights + self.noise_variance) / 2
 
-    def block_risk(self, A: Tensor, b: Tensor, length: Any = math.inf, *, queries: Discrete | None = None) -> Tensor:
+    def block_risk(self, A: Tensor, b: Tensor, length: float = math.inf, *, queries: Discrete | None = None) -> Tensor:
         """Population risk at U = [[A, 0], [0, 0]], v = (0, b), shape (...); A (..., d, d), b (...). Exact and differentiable.
 
         Infinite prompt: ½ E‖W^{1/2}(b∇Λ(Ax) - x)‖² + s²/2. Length L: bS - x in its place, S = Σ w_l x_l, and ½ b² s² E Σ w_l²
@@ -183,7 +179,7 @@ class MeasureRegression:
             tokens, mass = self._atoms.atoms, self._atoms.weights
             features = b[..., None, None, None] * (tokens @ self._root) - (x @ self._root).unsqueeze(-2)  # (..., q, j, d)
             extra = (b.square() * self.noise_variance)[..., None, None].expand(*u.shape[:-1], len(tokens))
-            square = read_out_moments(u @ tokens.mT, mass, features, length, extra=extra)[1]
+            square = feature_moments(u @ tokens.mT, mass, features, length, extra=extra)[1]
         return ((square * share).sum(-1) + self.noise_variance) / 2
 
     def _block(self, A: Any, b: Any) -> tuple[Tensor, Tensor]:
@@ -226,35 +222,3 @@ class MeasureRegression:
 
     def __repr__(self) -> str:
         return f"MeasureRegression({self.inputs!r}, noise_variance={self.noise_variance:g})"
-
-
-def fixed_step_flow(risk: Callable[[Tensor], Tensor], start: Tensor, until: float, steps: int) -> Tensor:
-    """Gradient flow θ' = -∇R of several runs by the classical Runge-Kutta rule, path of shape (steps + 1, run, p).
-
-    The same steps for every risk, so that flows on different risks can be compared without the solver's choices between them.
-
-    Parameters
-    ----------
-    risk
-        From θ (run, p) to the risks (run,).
-    start
-        θ at time 0, shape (run, p).
-    """
-    until, steps = validation.positive("until", until), validation.integer("steps", steps)
-    h = until / steps
-
-    def slope(theta: Tensor) -> Tensor:
-        with torch.enable_grad():
-            point = theta.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(risk(point).sum(), point)
-        return -gradient
-
-    path = [start.detach()]
-    for _ in range(steps):
-        theta = path[-1]
-        first = slope(theta)
-        second = slope(theta + h / 2 * first)
-        third = slope(theta + h / 2 * second)
-        fourth = slope(theta + h * third)
-        path.append(theta + h / 6 * (first + 2 * second + 2 * third + fourth))
-    return torch.stack(path)

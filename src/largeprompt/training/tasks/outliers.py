@@ -1,12 +1,10 @@
 """In-context linear regression with marked outliers: softmax can silence them, linear attention cannot."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,20 +13,16 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from largeprompt import validation
-from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
+from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.kinds import ReadOutKinds, linear_error, softmax_error
-from largeprompt.measures import Gaussian, sobol_points
-from largeprompt.training.risk.calibration import calibrated_weights
-from largeprompt.training.risk.cubature import quadratic_points, quartic_points
+from largeprompt.law.token_kinds import ReadOutKinds, linear_error, softmax_error
+from largeprompt.training.optima.outliers import IsotropicOutliers, OutlierOptimum
+from largeprompt.training.risk.average import SobolAverage, calibrated_weights, quadratic_points, quartic_points
+from largeprompt.training.risk.exact import is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
-from largeprompt.training.tasks.task import Task
+from largeprompt.training.tasks.task import Task, normal
 
 CONTEXTS_AT_ONCE = 512
-
-
-def _normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -37,12 +31,12 @@ class MarkedOutliers(Task):
 
     Tokens (x_l, y_l, c_l) in R^{d+2}: y = w·x + noise and c = 0 with probability 1 - p, else y ~ N(0, τ²), independent of x and w,
     and c = 1. The query is (x_q, 0, 1), so that U = diag(A, 0, -γ) gives the score x_l·Ax_q - γc_l: softmax multiplies the weight
-    of an outlier by e^{-γ}; linear attention only adds -γ to its weight, which the best one does not use
-    (:func:`isotropic_outliers`).
+    of an outlier by e^{-γ}; linear attention only adds -γ to its weight, which the best one does not use.
 
     Given (w, x_q) tokens are of two Gaussian kinds, and the risk of any layer is exact at every length
-    (:mod:`largeprompt.law.kinds`), averaged over Sobol points of (w, x_q) for softmax and in closed form (a cubature of degree
-    five) for linear attention.
+    (:mod:`largeprompt.law.token_kinds`), averaged over Sobol points of (w, x_q) for softmax and in closed form (a cubature of
+    degree five) for linear attention. Least risks (``isotropic_...``) are formulas (sel.5) to (sel.8) of
+    docs/mathematics/selection.md, for covariances that are multiples of the identity.
 
     Parameters
     ----------
@@ -56,14 +50,16 @@ class MarkedOutliers(Task):
     Examples
     --------
     >>> eye = torch.eye(5, dtype=torch.float64)
-    >>> task = lp.MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.0), probability=0.2, variance=25.0)
-    >>> print(f"{2 * lp.isotropic_outliers(task, 100).risk:.4f} {2 * lp.isotropic_outliers(task, 100, softmax=False).risk:.4f}")
-    0.1762 0.3189
+    >>> task = lp.training.MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.0), probability=0.2, variance=25.0)
+    >>> best = [task.isotropic_optimum(100, kind).risk for kind in (lp.SoftmaxAttention, lp.LinearAttention)]
+    >>> print(f"{2 * best[0]:.4f} {2 * best[1]:.4f}, equal at an outlier variance of {task.crossing_variance(100):.2f}")
+    0.1762 0.3189, equal at an outlier variance of 8.73
     """
 
     regression: LinearRegression
     probability: float
     variance: float
+    target_dim = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.regression, LinearRegression):
@@ -84,17 +80,12 @@ class MarkedOutliers(Task):
         return self.dim + 2
 
     @property
-    def target_dim(self) -> int:
-        return 1
-
-    @property
     def answer_noise(self) -> float:
         return self.regression.noise_variance
 
-    def layer(self, kind: Literal["softmax", "linear"], A: Any, mark: float, read_out: float) -> Attention:
+    def layer(self, kind: type[Attention], A: Any, mark: float, read_out: float) -> Attention:
         """The layer with U = diag(A, 0, -γ) and v = (0, b, 0); A a number (times the identity) or a matrix, ``mark`` γ."""
-        if kind not in ("softmax", "linear"):
-            raise InvalidArgumentError("kind", repr(kind), "'softmax' or 'linear'")
+        is_softmax(kind)  # refuses anything but softmax and linear attention
         d = self.dim
         U, V = torch.zeros(d + 2, d + 2, dtype=torch.float64), torch.zeros(1, d + 2, dtype=torch.float64)
         matrix = validation.tensor("A", A)
@@ -102,7 +93,7 @@ class MarkedOutliers(Task):
             raise InvalidArgumentError("A", f"shape {validation.shape_text(matrix.shape)}", f"a number, or shape ({d}, {d})")
         U[:d, :d] = matrix if matrix.dim() else matrix * torch.eye(d, dtype=torch.float64)
         U[d + 1, d + 1], V[0, d] = -validation.number("mark", mark), validation.number("read_out", read_out)
-        return SoftmaxAttention(U, V) if kind == "softmax" else LinearAttention(U, V)
+        return kind(U, V)
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         w, query, answer = self.regression.draw_contexts(batch, generator)
@@ -111,7 +102,7 @@ class MarkedOutliers(Task):
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
         tokens = self.regression.draw_tokens(contexts, length, generator)
         mark = torch.rand(len(contexts), length, 1, generator=generator, dtype=torch.float64) < self.probability
-        other = math.sqrt(self.variance) * _normal(generator, len(contexts), length, 1)
+        other = math.sqrt(self.variance) * normal(generator, len(contexts), length, 1)
         y = torch.where(mark, other, tokens[..., -1:])
         return torch.cat([tokens[..., :-1], y, mark.to(torch.float64)], -1)
 
@@ -136,19 +127,16 @@ class MarkedOutliers(Task):
         pi = torch.tensor([1 - self.probability, self.probability], dtype=torch.float64)
         return ReadOutKinds(pi, level, covariances(u, u), offset.unsqueeze(-1), covariances(u, v).unsqueeze(-1), covariances(v, v))
 
-    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, *, points: int, seed: int) -> Tensor:
-        roots = self.regression._roots
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
+        roots, softmax = self.regression._roots, is_softmax(kind)
         if not softmax:
             w, weight_w = quartic_points(self.dim)
             x, weight_x = quadratic_points(self.dim)
             w, x = w.repeat_interleave(len(x), 0) @ roots[1].mT, x.repeat(len(w), 1) @ roots[2].mT
             weight = (weight_w.unsqueeze(-1) * weight_x).reshape(-1)
         else:
-            dim = 2 * self.dim
-            law = Gaussian(torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64))
-            normal = sobol_points(law, points, seed)
-            w, x = normal[:, : self.dim] @ roots[1].mT, normal[:, self.dim :] @ roots[2].mT
-            weight = torch.full((points,), 1 / points, dtype=torch.float64)
+            w, x = self.regression._tasks_and_queries(average.normal(2 * self.dim))
+            weight = average.weights
             # exact for all that regression's infinite prompt is made of, where there are enough points
             exact = calibrated_weights(self.regression.calibration(self.regression._contexts(w, x, weight)), weight)
             weight = weight if exact is None else exact
@@ -168,8 +156,8 @@ class MarkedOutliers(Task):
         kinds = self.kinds(U, V, w, x)
         return softmax_error(length, kinds) if softmax else linear_error(length, kinds, (w * x).sum(-1, keepdim=True))
 
-    def bayes_risk(self, length: Any, *, draws: int = 4096, seed: int = 0) -> float:
-        """Least risk of any predictor: the marks tell the outliers, so it is that of regression on K ~ Binomial(L, 1 - p) tokens.
+    def bayes_risk(self, length: float, *, draws: int = 4096, seed: int = 0) -> float:
+        """Least risk of any predictor: marks show the outliers, and regression on K ~ Binomial(L, 1 - p) tokens is left.
 
         The mean over K is a sum for short prompts, and over 64 of its quantiles for long ones; the rest as in
         :meth:`LinearRegression.bayes_risk`, the same draws for every K.
@@ -182,6 +170,60 @@ class MarkedOutliers(Task):
         silent = (self.answer_noise + signal) / 2
         risks = [self.regression.bayes_risk(int(k), draws=draws, seed=seed) if k > 0 else silent for k in counts]
         return float(np.dot(weights, risks))
+
+    def _isotropic(self, mark: float | None = None) -> IsotropicOutliers:
+        if mark is not None and (math.isnan(mark) or mark == -math.inf):
+            raise InvalidArgumentError("mark", str(mark), "a finite number, or math.inf")
+        scales, noise = self.regression.isotropic_scales(), self.regression.noise_variance
+        if min(scales) <= 0:
+            raise InvalidArgumentError("task", repr(self), "covariances that are positive multiples of the identity")
+        return IsotropicOutliers(self.dim, *scales, noise, self.probability, self.variance)
+
+    def isotropic_risk(self, a: Any, mark: float, read_out: Any, length: float = math.inf) -> Tensor:
+        """Exact softmax risk at U = diag(aI, 0, -γ), v = (0, b, 0), covariances multiples of the identity: one integral.
+
+        ``a`` and ``read_out`` are numbers or tensors that broadcast, differentiable; ``mark`` is one number, ``math.inf`` to
+        silence the outliers altogether.
+        """
+        length = validation.length("length", length, allow_infinity=True)
+        return self._isotropic(mark).risk(validation.tensor("a", a), mark, validation.tensor("read_out", read_out), length)
+
+    def isotropic_optimum(
+        self, length: float, kind: type[Attention] = SoftmaxAttention, *, mark: float | None = math.inf
+    ) -> OutlierOptimum:
+        """Least exact risk over U = diag(aI, 0, -γ), v = (0, b, 0) for covariances that are multiples of the identity.
+
+        Linear attention is best at γ = 0: the mark does not help it. For softmax the search over a ends at a²σσ_q d = 4, or 16
+        where there are fewer than 30 good tokens. That end is reached with two or three good tokens only; taking the best token
+        alone (a = ∞) is at most 1 % better there (d = 1, two tokens, no outliers or noise), and worse from three on.
+
+        Parameters
+        ----------
+        length
+            From 1 to 10^15, finite.
+        kind
+            SoftmaxAttention or LinearAttention.
+        mark
+            γ of softmax: ``math.inf`` silences the outliers, 0 ignores the mark, None searches for the best (seconds).
+        """
+        isotropic, length = self._isotropic(mark), validation.length("length", length)
+        return isotropic.softmax_optimum(length, mark) if is_softmax(kind) else isotropic.linear_optimum(length)
+
+    def linear_constant(self) -> float:
+        """L times c, where the best linear attention has excess c/(1 + c) of E(w·x_q)²: exact at every length."""
+        return self._isotropic().linear_constant()
+
+    def softmax_constant(self, *, mark: float = math.inf) -> float:
+        """Limit of L times the relative excess of the best softmax at a given γ, as L grows. Silence is best."""
+        return self._isotropic(mark).softmax_constant(mark)
+
+    def crossing_variance(self, length: float = math.inf) -> float:
+        """Outlier variance τ² at which the best linear and the best softmax attention have equal risk; softmax wins beyond it.
+
+        Infinite length: the first-order constants are equal. Finite length: the root between the exact least risks, outliers
+        silenced. 0 where softmax wins at every τ², infinity where it never does (p = 0). The own ``variance`` is not used.
+        """
+        return self._isotropic().crossing_variance(validation.length("length", length, allow_infinity=True))
 
     def __repr__(self) -> str:
         return f"MarkedOutliers({self.regression!r}, probability={self.probability:g}, variance={self.variance:g})"

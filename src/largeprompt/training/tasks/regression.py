@@ -1,46 +1,33 @@
 """In-context linear regression: tokens (x, y), y = w·x + noise, a new w in every prompt."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures import Gaussian, sobol_points
+from largeprompt.measures import Gaussian
 from largeprompt.measures.gaussian import square_root
+from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.risk.exact import Contexts, ReadOut, context_risk, finite_length_excess
-from largeprompt.training.tasks.task import GaussianTask
+from largeprompt.training.tasks.task import GaussianTask, chi_rule, normal
 
-
-def _isotropic(matrix: Tensor) -> float | None:
-    """The c of a matrix c·I, or None."""
-    scale = matrix.diagonal().mean()
-    multiple = torch.allclose(matrix, scale * torch.eye(matrix.shape[-1], dtype=matrix.dtype), rtol=1e-13, atol=1e-14)
-    return float(scale) if multiple else None
-
-
-def _standard(dim: int) -> tuple[Tensor, Tensor]:
-    return torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64)
-
-
-def _normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+FROZEN = 8192.0  # score variance beyond which softmax is argmax for the prompts of two or three tokens that lead so far
+NEGLIGIBLE = 1e-20  # share of the queries that no digit of a risk sees
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LinearRegression(GaussianTask):
     """Tokens (x_l, y_l) in R^{d+1} with y = w·x + noise and a new w ~ N(0, W) in every prompt; the answer is w·x_q + noise.
 
-    x ~ N(0, Σ), noise N(0, s²), query (x_q, 0) with x_q ~ N(0, Σ_q). Given w the tokens are N(0, Γ_w),
-    Γ_w = [[Σ, Σw], [w^TΣ, w^TΣw + s²]].
+    x ~ N(0, Σ), noise N(0, s²), query (x_q, 0) with x_q ~ N(0, Σ_q). Given w the tokens are N(0, Γ_w), formula (risk.1) of
+    docs/mathematics/regression.md.
 
     Parameters
     ----------
@@ -67,7 +54,8 @@ class LinearRegression(GaussianTask):
     covariance: Tensor
     prior_covariance: Tensor
     noise_variance: float
-    query_covariance: Tensor | None = None
+    query_covariance: Tensor = None  # type: ignore[assignment]  # made a tensor by __post_init__
+    target_dim = 1
 
     def __post_init__(self) -> None:
         covariance = validation.last_dimensions("covariance", validation.tensor("covariance", self.covariance), ("d", "d"))
@@ -96,25 +84,15 @@ class LinearRegression(GaussianTask):
     def token_dim(self) -> int:
         return self.dim + 1
 
-    @property
-    def target_dim(self) -> int:
-        return 1
-
-    @property
-    def _query(self) -> Tensor:
-        assert isinstance(self.query_covariance, Tensor)  # made one by __post_init__
-        return self.query_covariance
-
     @functools.cached_property
     def _roots(self) -> tuple[Tensor, Tensor, Tensor]:
         """Square roots of Σ, W and Σ_q."""
-        return square_root(self.covariance), square_root(self.prior_covariance), square_root(self._query)
+        return square_root(self.covariance), square_root(self.prior_covariance), square_root(self.query_covariance)
 
     def token_law(self, w: Tensor) -> Gaussian:
         """Law of the tokens given the task vector w, shape (..., d): N(0, Γ_w)."""
-        gamma = self._token_covariance(
-            validation.last_dimensions("w", validation.tensor("w", w, like=self.covariance), (self.dim,))
-        )
+        w = validation.last_dimensions("w", validation.tensor("w", w, like=self.covariance), (self.dim,))
+        gamma = self._token_covariance(w)
         return Gaussian(gamma.new_zeros(gamma.shape[:-1]), gamma)
 
     def _token_covariance(self, w: Tensor) -> Tensor:
@@ -127,11 +105,12 @@ class LinearRegression(GaussianTask):
         query = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
         return Contexts(self._token_covariance(w), query, (w * x).sum(-1, keepdim=True), weight, self.noise_variance)
 
-    def contexts(self, points: int, seed: int) -> Contexts:
-        normal = sobol_points(Gaussian(*_standard(2 * self.dim)), points, seed)
-        w = normal[:, : self.dim] @ self._roots[1].mT
-        x = normal[:, self.dim :] @ self._roots[2].mT
-        return self._contexts(w, x, torch.full((points,), 1 / points, dtype=torch.float64))
+    def contexts(self, average: SobolAverage) -> Contexts:
+        return self._contexts(*self._tasks_and_queries(average.normal(2 * self.dim)), average.weights)
+
+    def _tasks_and_queries(self, standard: Tensor) -> tuple[Tensor, Tensor]:
+        """w and x_q, each (n, d), from standard normal points (n, 2d)."""
+        return standard[:, : self.dim] @ self._roots[1].mT, standard[:, self.dim :] @ self._roots[2].mT
 
     def product_contexts(self, nodes: int) -> Contexts:
         """Tensor-product Gauss-Hermite contexts, nodes^{2d} of them: for d = 1 and 2, where they are exact to many digits."""
@@ -141,18 +120,17 @@ class LinearRegression(GaussianTask):
         weights = weights / weights.sum()
         grid = torch.cartesian_prod(*[torch.from_numpy(points)] * (2 * self.dim))
         weight = torch.cartesian_prod(*[torch.from_numpy(weights)] * (2 * self.dim)).prod(-1)
-        w = grid[:, : self.dim] @ self._roots[1].mT
-        return self._contexts(w, grid[:, self.dim :] @ self._roots[2].mT, weight)
+        return self._contexts(*self._tasks_and_queries(grid), weight)
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        w = _normal(generator, batch, self.dim) @ self._roots[1].mT
-        x = _normal(generator, batch, self.dim) @ self._roots[2].mT
-        answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * _normal(generator, batch, 1)
+        w = normal(generator, batch, self.dim) @ self._roots[1].mT
+        x = normal(generator, batch, self.dim) @ self._roots[2].mT
+        answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * normal(generator, batch, 1)
         return w, torch.cat([x, x.new_zeros(batch, 1)], -1), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        x = _normal(generator, len(contexts), length, self.dim) @ self._roots[0].mT
-        y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * _normal(generator, len(contexts), length, 1)
+        x = normal(generator, len(contexts), length, self.dim) @ self._roots[0].mT
+        y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * normal(generator, len(contexts), length, 1)
         return torch.cat([x, y], -1)
 
     def calibration(self, contexts: Contexts) -> Tensor:
@@ -166,7 +144,7 @@ class LinearRegression(GaussianTask):
         inner = torch.cat([one, w, w[:, i] * w[:, j], size * w, size**2], -1)
         expected = torch.cat([one[0], none, prior[i, j], none, (square / mean.square().clamp_min(1e-300)).reshape(1)])
         values = (x[:, i] * x[:, j]).unsqueeze(-1) * inner.unsqueeze(-2)
-        return (values - self._query[i, j].unsqueeze(-1) * expected).reshape(len(x), -1)
+        return (values - self.query_covariance[i, j].unsqueeze(-1) * expected).reshape(len(x), -1)
 
     def _size_moments(self) -> tuple[Tensor, Tensor]:
         """E S and E S² of S = w^TΣw."""
@@ -186,16 +164,12 @@ class LinearRegression(GaussianTask):
 
     def _mean_square(self, c0: Tensor, c1: Tensor, k: Tensor) -> Tensor:
         """E (x_q·(c0 + C1 w + k w^TΣw))², by the moments of w ~ N(0, W) up to the fourth."""
-        query, (mean, square) = self._query, self._size_moments()
+        query, (mean, square) = self.query_covariance, self._size_moments()
         sized = (c0 @ query * c0).sum(-1) + (c1.mT @ query @ c1 @ self.prior_covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
         return sized + square * (k @ query * k).sum(-1) + 2 * mean * (c0 @ query * k).sum(-1)
 
     def limit_risk(self, U: Tensor, V: Tensor) -> Tensor:
-        """Infinite-prompt risk in closed form for any U and v.
-
-        The read-out is x_q·(c0 + C1 w + k w^TΣw) with k = v_y U_yx, c0 = U_xx^TΣv_x + s²k, C1 = v_y U_xx^TΣ + U_yx (Σv_x)^T, so
-        that the error has C1 - I instead of C1, and moments of w ~ N(0, W) up to the fourth give its mean square.
-        """
+        """Infinite-prompt risk in closed form for any U and v: formula (risk.5)."""
         c0, c1, k = self._read_off(U, V)
         return (self._mean_square(c0, c1 - torch.eye(self.dim, dtype=U.dtype), k) + self.noise_variance) / 2
 
@@ -213,16 +187,16 @@ class LinearRegression(GaussianTask):
             return constant, 2 * M[..., :d, d] @ sigma, M[..., d, d]
 
         a, b, c = quadratic(V.mT @ V)
-        a1, b1, c1 = quadratic(U[..., :d] @ self._query @ U[..., :d].mT)
+        a1, b1, c1 = quadratic(U[..., :d] @ self.query_covariance @ U[..., :d].mT)
         product = a * a1 + (b @ self.prior_covariance * b1).sum(-1) + mean * (a * c1 + a1 * c) + square * c * c1
-        inverse = torch.tensor([0.0 if math.isinf(length) else 1 / length for length in lengths], dtype=U.dtype)
+        inverse = U.new_tensor([1 / length for length in lengths])
         return self.limit_risk(U, V) + inverse * (product + self._mean_square(*self._read_off(U, V))) / 2
 
     def block_layer(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """U and V whose risk in :meth:`block_contexts` is that of U = [[A, 0], [0, 0]], v = (0, b), w averaged out.
+        """U and V whose risk in :meth:`block_contexts` is that of A (run, d, d) and b (run,), w averaged out: formula (risk.6).
 
-        With W = RR^T the answers R^Tx and the read-out V = b diag(R^T, s) on tokens N(0, diag(Σ, 1)) have the same ‖a‖², a·t and
-        V2 as averages over w ~ N(0, W) of the squares that they stand for; A (run, d, d), b (run,).
+        With W = RR^T the answers R^Tx and the read-out V = b diag(R^T, s) on tokens N(0, diag(Σ, 1)) have its squares as ‖a‖², a·t
+        and V2.
         """
         pad = torch.nn.functional.pad
         root = pad(self._roots[1].mT, (0, 1, 0, 1))
@@ -238,16 +212,16 @@ class LinearRegression(GaussianTask):
         weight = torch.full((len(x),), 1 / len(x), dtype=torch.float64)
         return Contexts(covariance.unsqueeze(0), query, target, weight, self.noise_variance)
 
-    def block_risks(self, A: Tensor, b: Tensor, x: Tensor, lengths: Sequence[float], softmax: bool) -> Tensor:
+    def block_risks(self, A: Tensor, b: Tensor, x: Tensor, lengths: Sequence[float], kind: type[Attention]) -> Tensor:
         """Risks at U = [[A, 0], [0, 0]], V = (0, b), averaged over queries x (n, d) alone; A (run, d, d), b (run,)."""
-        return context_risk(*self.block_layer(A, b), self.block_contexts(x), lengths, softmax)
+        return context_risk(*self.block_layer(A, b), self.block_contexts(x), lengths, kind)
 
-    def block_queries(self, points: int, seed: int) -> Tensor:
+    def block_queries(self, average: SobolAverage) -> Tensor:
         """Sobol points of the query law with its covariance exactly, so that the infinite prompt's risk is exact on them."""
-        normal = sobol_points(Gaussian(*_standard(self.dim)), points, seed)
-        if points <= self.dim:
-            raise InvalidArgumentError("points", str(points), f"more than the {self.dim} dimensions of the query")
-        factor = torch.linalg.cholesky(normal.mT @ normal / points)
+        if average.points <= self.dim:
+            raise InvalidArgumentError("points", str(average.points), f"more than the {self.dim} dimensions of the query")
+        normal = average.normal(self.dim)
+        factor = torch.linalg.cholesky(normal.mT @ normal / average.points)
         white: Tensor = torch.linalg.solve_triangular(factor, normal.mT, upper=False).mT
         return white @ self._roots[2].mT
 
@@ -257,30 +231,36 @@ class LinearRegression(GaussianTask):
 
     def isotropic_scales(self) -> tuple[float, float, float]:
         """Σ, Σ_q and W as numbers, where they are multiples of the identity."""
-        scales = [_isotropic(m) for m in (self.covariance, self._query, self.prior_covariance)]
-        if any(scale is None for scale in scales):
+        matrices = torch.stack([self.covariance, self.query_covariance, self.prior_covariance])
+        scales = torch.stack([matrix.diagonal().mean() for matrix in matrices])
+        multiples = scales[:, None, None] * torch.eye(self.dim, dtype=torch.float64)
+        if not torch.allclose(matrices, multiples, rtol=1e-13, atol=1e-14):
             raise InvalidArgumentError("task", repr(self), "covariances that are multiples of the identity", "Use the block form.")
-        sigma, sigma_query, omega = (float(scale) for scale in scales if scale is not None)
+        sigma, sigma_query, omega = scales.tolist()
         return sigma, sigma_query, omega
 
-    def isotropic_risk(self, a: Tensor, b: Tensor, length: Any = math.inf, *, softmax: bool = True, step: float = 0.02) -> Tensor:
-        """Risk at A = aI for Σ, Σ_q, W multiples of the identity: a one-dimensional integral over ‖x_q‖; a, b of shape (run,)."""
+    def isotropic_risk(
+        self, a: Tensor, b: Tensor, length: float = math.inf, kind: type[Attention] = SoftmaxAttention, *, step: float = 0.02
+    ) -> Tensor:
+        """Risk at A = aI for Σ, Σ_q, W multiples of the identity: (risk.6) as an integral over ‖x_q‖; a, b of shape (run,).
+
+        Score variances a²Σ‖x_q‖² of up to 8192 are covered: a RiskError says where a query that matters has a larger one.
+        """
         length = validation.length("length", length, allow_infinity=True)
         sigma, sigma_query, omega = self.isotropic_scales()
-        # x_q = √Σ_q r with r chi-distributed; in log r the integrand is smooth and dies out on both sides
-        log_r = torch.arange(-40.0 / self.dim, math.log(12 + math.sqrt(self.dim)), step, dtype=torch.float64)
-        density = torch.exp(self.dim * log_r - torch.exp(2 * log_r) / 2)
-        square = sigma_query * torch.exp(2 * log_r)  # ‖x‖²
+        r2, density = chi_rule(self.dim, 40.0, 12.0, step)
+        square = sigma_query * r2  # ‖x_q‖²
         a, b = a.unsqueeze(-1), b.unsqueeze(-1)
         size, agreement = b**2 * omega * (sigma * a) ** 2 * square, b * omega * sigma * a * square
         spread = b**2 * (omega * sigma * self.dim + self.noise_variance) + 0 * size
         limit = self.noise_variance + omega * square - 2 * agreement + size
-        read = ReadOut(sigma * a**2 * square, size, agreement, spread, limit)
-        twice = limit + finite_length_excess(read, [length] * len(size), softmax)
+        q = sigma * a**2 * square
+        q = torch.where(density < NEGLIGIBLE * density.sum(), q.clamp_max(FROZEN), q)
+        twice = limit + finite_length_excess(ReadOut(q, size, agreement, spread, limit), [length] * len(size), kind, most=FROZEN)
         return (twice * density / density.sum()).sum(-1) / 2
 
-    def bayes_risk(self, length: Any, *, draws: int = 4096, seed: int = 0) -> float:
-        """Least risk of any predictor: ½(s² + E tr Σ_q (W^{-1} + X^TX/s²)^{-1}), X of ``length`` rows; s²/2 as the length grows.
+    def bayes_risk(self, length: float, *, draws: int = 4096, seed: int = 0) -> float:
+        """Least risk of any predictor, formula (risk.7); s²/2 as the length grows.
 
         The expectation over X^TX (a Wishart matrix) is a Monte Carlo mean over ``draws`` Bartlett factors, at a cost that does not
         depend on the length.
@@ -289,22 +269,21 @@ class LinearRegression(GaussianTask):
         if math.isinf(length) or (self.noise_variance == 0 and length >= self.dim):
             return self.noise_variance / 2
         generator = torch.Generator().manual_seed(seed)
-        root, prior_root = self._roots[0], self._roots[1]
+        root, prior_root, _ = self._roots
         if length >= self.dim:
-            factor = torch.randn(draws, self.dim, self.dim, generator=generator, dtype=torch.float64).tril(-1)
+            factor = normal(generator, draws, self.dim, self.dim).tril(-1)
             degrees = length - torch.arange(self.dim, dtype=torch.float64)
             chi = torch.from_numpy(np.random.default_rng(seed).chisquare(degrees.numpy(), size=(draws, self.dim))).sqrt()
             rows = (root @ (factor + torch.diag_embed(chi))).mT
         else:
-            rows = torch.randn(draws, int(length), self.dim, generator=generator, dtype=torch.float64) @ root.mT
+            rows = normal(generator, draws, int(length), self.dim) @ root.mT
         design = rows @ prior_root  # posterior of P^{-1}w, w = P v, v standard normal
-        noise = max(self.noise_variance, 1e-300)
         eye = torch.eye(self.dim, dtype=torch.float64)
         if self.noise_variance > 0:
-            posterior = torch.linalg.inv(eye + design.mT @ design / noise)
+            posterior = torch.linalg.inv(eye + design.mT @ design / max(self.noise_variance, 1e-300))
         else:
             posterior = eye - torch.linalg.pinv(design) @ design
-        left = prior_root.mT @ self._query @ prior_root
+        left = prior_root.mT @ self.query_covariance @ prior_root
         return (self.noise_variance + float(torch.einsum("ij,nji->n", left, posterior).mean())) / 2
 
     def __repr__(self) -> str:

@@ -1,7 +1,5 @@
 """In-context regression on prompts that have a mean of their own: where softmax centres and linear attention cannot."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math
@@ -13,9 +11,11 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law import weight_moments
-from largeprompt.training.optima.heads import LARGEST_ALONE, MARGIN, HeadLattice
+from largeprompt.law import collision_moments
+from largeprompt.training.optima.heads import LARGEST_ALONE, MARGIN, SeveralHeads
+from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.tasks.regression import LinearRegression
+from largeprompt.training.tasks.task import chi_rule, normal
 
 
 def _head_moments(d: int, tau: float, s2: float, a: Any, x2: Any, kept: Any, along: Any, across: Any) -> tuple[Any, Any]:
@@ -27,8 +27,8 @@ def _head_moments(d: int, tau: float, s2: float, a: Any, x2: Any, kept: Any, alo
 
 
 @functools.lru_cache(maxsize=64)
-def _one_head(length: float, largest: float) -> HeadLattice:
-    return HeadLattice.of(length, (1.0,), largest=largest)
+def _one_head(length: float, largest: float) -> SeveralHeads:
+    return SeveralHeads.of(length, (1.0,), largest=largest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ShiftedRegression:
     Linear attention reads second moments, (I + mm^T)w instead of w, and no fixed parameters undo an m that changes: an error is
     left however long the prompt. The odd part (T(u) - T(-u))/2 of two softmax heads does not see m at all.
 
-    It is no :class:`Task`: the risks are exact at tilts along the query and their best read-outs, not at every U and V.
+    Not a :class:`Task`: the risks are exact at tilts along the query and their best read-outs, not at every U and V.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ShiftedRegression:
 
     Examples
     --------
-    >>> task = lp.ShiftedRegression(2, 1.0)
+    >>> task = lp.training.ShiftedRegression(2, 1.0)
     >>> print(f"{task.linear_optimum():.4f} {task.small_pair_risk():.4f}")  # of ½ E t² = 1, however long the prompt
     0.3875 0.0000
     >>> print(f"{task.crossing_length():.2f}")
@@ -67,19 +67,15 @@ class ShiftedRegression:
         for name in ("shift_variance", "noise_variance"):
             object.__setattr__(self, name, validation.number(name, getattr(self, name), minimum=0))
 
-    def linear_optimum(self, length: Any = math.inf) -> float:
-        """Least risk of linear attention over all of its parameters, in closed form.
-
-        yhat = (β/L) Σ y_l x_l·x_q (the risk is convex in bA, so that rotations and signs leave a multiple of the
-        identity), and with r² = ‖m‖², averages over x_q, w and the tokens leave moments of r² = τ²χ²_d up to the third.
-        """
+    def linear_optimum(self, length: float = math.inf) -> float:
+        """Least risk of linear attention over all of its parameters: formula (sel.9) of docs/mathematics/selection.md."""
         length = validation.length("length", length, allow_infinity=True)
-        return self._linear(0.0 if math.isinf(length) else 1 / length)
+        return self._linear(1 / length)
 
-    def linear_gain(self, length: Any = math.inf) -> float:
+    def linear_gain(self, length: float = math.inf) -> float:
         """β of :meth:`linear_optimum`."""
         length = validation.length("length", length, allow_infinity=True)
-        _, mixed, square = self._linear_moments(0.0 if math.isinf(length) else 1 / length)
+        _, mixed, square = self._linear_moments(1 / length)
         return mixed / square
 
     def _linear(self, short: float) -> float:
@@ -107,83 +103,72 @@ class ShiftedRegression:
         eye = torch.eye(self.dim, dtype=torch.float64)
         return LinearRegression(eye, eye / self.dim, self.noise_variance, (1 + self.shift_variance) * eye)
 
-    def small_pair_risk(self, length: Any = math.inf) -> float:
-        """Risk of the pair as its tilts vanish, which is linear attention over L - 1 centred tokens: (s² + (1+τ²)c/(1+c))/2."""
+    def small_pair_risk(self, length: float = math.inf) -> float:
+        """Risk of the pair as its tilts vanish, which is linear attention over L - 1 centred tokens: formula (sel.10)."""
         length = validation.length("length", length, allow_infinity=True)
-        c = math.inf if length == 1 else ((1 + self.noise_variance) * self.dim + 1) / (length - 1)
-        excess = (1 + self.shift_variance) * (1.0 if math.isinf(c) else c / (1 + c))
-        return (self.noise_variance + excess) / 2
+        return (self.noise_variance + 1 + self.shift_variance) / 2 if length == 1 else self._small_pair(length)
 
-    def head_risk(self, a: Any, length: Any = math.inf) -> Tensor:
-        """Risk of one softmax head with tilt a x_q and its best read-out b, shape of a.
+    def _small_pair(self, length: float) -> float:
+        """The same at lengths above 1 that need not be integers."""
+        c = ((1 + self.noise_variance) * self.dim + 1) / (length - 1)
+        return (self.noise_variance + (1 + self.shift_variance) * c / (1 + c)) / 2
 
-        Given (m, x_q, w): E(yhat - t)² = (b w·m - t)² + 2(b w·m - t)(1 - f)α + f V2 + (1 - f - 6h)α², α = ba w·x_q, V2 = b²(1 + s²)
-        after averaging over w; m given x_q is Gaussian, so that one integral over ‖x_q‖ is left.
-        """
+    def head_risk(self, a: Any, length: float = math.inf) -> Tensor:
+        """Risk of one softmax head with tilt a x_q and its best read-out b, shape of a: formula (sel.11)."""
         mixed, square = self._head_moments(a, length)
         return (self.noise_variance + 1 + self.shift_variance - mixed**2 / square) / 2
 
-    def head_gain(self, a: float, length: Any = math.inf) -> float:
+    def head_gain(self, a: float, length: float = math.inf) -> float:
         """b of :meth:`head_risk`."""
         mixed, square = self._head_moments(a, length)
         return float(mixed / square)
 
-    def _head_moments(self, a: Any, length: Any) -> tuple[Tensor, Tensor]:
+    def _head_moments(self, a: Any, length: float) -> tuple[Tensor, Tensor]:
         """E rt and E r² of one head at b = 1."""
         length = validation.length("length", length, allow_infinity=True)
         tilt = validation.tensor("a", a).to(torch.float64).unsqueeze(-1)
         d, tau, s2 = self.dim, self.shift_variance, self.noise_variance
-        log_r = torch.arange(-30.0 / d, math.log(10 + math.sqrt(d)), 0.1, dtype=torch.float64)
-        density = torch.exp(d * log_r - torch.exp(2 * log_r) / 2)
-        weight, x2 = density / density.sum(), (1 + tau) * torch.exp(2 * log_r)  # ‖x_q‖²
+        r2, density = chi_rule(d, 30.0, 10.0, 0.1)
+        weight, x2 = density / density.sum(), (1 + tau) * r2  # ‖x_q‖²
         sigma = tilt.abs() * x2.sqrt()
-        f, w3, y2 = weight_moments(length, sigma, [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
+        f, w3, y2 = collision_moments(length, sigma)
         mixed, square = _head_moments(d, tau, s2, tilt, x2, 1 - f, 1 - f - 6 * (w3 - y2), f)
         return (mixed * weight).sum(-1), (square * weight).sum(-1)
 
-    def head_optimum(self, length: Any = math.inf, *, lattice: HeadLattice | None = None) -> float:
+    def head_optimum(self, length: float = math.inf, *, head: SeveralHeads | None = None) -> float:
         """Least risk of one softmax head over its tilt and read-out; the infimum s²/2 as a -> ∞, ab = 1, for an infinite prompt.
 
-        ``lattice`` may hold the moments of one head at this length, to serve several tasks. Where its largest tilt is the best, a
+        ``head`` may hold the moments of one head at this length, to serve several tasks. Where its largest tilt is the best, a
         larger lattice takes its place, up to scores of scale 200.
         """
         length = validation.length("length", length, allow_infinity=True)
         if math.isinf(length):
             return self.noise_variance / 2
-        lattice = _one_head(length, 40.0 if length <= 4 else 12.0) if lattice is None else lattice
-        if lattice.length != length or lattice.heads != 1:
-            raise InvalidArgumentError(
-                "lattice", f"{lattice.heads} heads, length {lattice.length:g}", f"one head, length {length:g}"
-            )
-        least, at_the_edge = self._least_on(lattice)
-        largest = float(lattice.scales[-1])
+        head = _one_head(length, 40.0 if length <= 4 else 12.0) if head is None else head
+        if head.length != length or head.heads != 1:
+            raise InvalidArgumentError("head", f"{head.heads} heads, length {head.length:g}", f"one head, length {length:g}")
+        (least, at_the_edge), largest = self._least_on(head), float(head.scales[-1])
         while at_the_edge and largest < LARGEST_ALONE:
             largest = min(2 * largest, LARGEST_ALONE)
             least, at_the_edge = self._least_on(_one_head(length, largest))
         return least
 
-    def _least_on(self, lattice: HeadLattice) -> tuple[float, bool]:
+    def _least_on(self, head: SeveralHeads) -> tuple[float, bool]:
         """Least risk of one head over the tilts that a lattice allows, and whether it is at the largest."""
-        from scipy.optimize import minimize_scalar
-
         d, tau, s2 = self.dim, self.shift_variance, self.noise_variance
-        kept = lattice.shrink[:, 0]
-        along, across = lattice.along[:, 0, 0] / lattice.scales**2, lattice.overlap[:, 0, 0]  # 1 - f - 6h and f
+        kept = head.shrink[:, 0]
+        along, across = head.along[:, 0, 0] / head.scales**2, head.overlap[:, 0, 0]  # 1 - f - 6h and f
 
         def risk(log_tilt: float) -> float:
             a = math.exp(log_tilt)
-            r, weight = lattice.radii(d, a * math.sqrt(1 + tau))
+            r, weight = head.radii(d, a * math.sqrt(1 + tau))
             mixed, square = _head_moments(d, tau, s2, a, (1 + tau) * r**2, kept, along, across)
             target = (1 + tau) * float(weight @ r**2) / d  # over the same points
             return float(s2 + target - (weight @ mixed) ** 2 / (weight @ square)) / 2
 
-        high = math.log(lattice.scales[-1] / ((math.sqrt(d) + MARGIN) * math.sqrt(1 + tau)) * (1 - 1e-9))
-        grid = np.linspace(high - 8, high, 65)
-        risks = [risk(x) for x in grid]
-        i = int(np.argmin(risks))
-        around = grid[max(i - 1, 0)], grid[min(i + 1, len(grid) - 1)]
-        found = minimize_scalar(risk, bounds=around, method="bounded", options={"xatol": 1e-7})
-        return min(float(found.fun), risks[i]), i == len(grid) - 1
+        high = math.log(head.scales[-1] / ((math.sqrt(d) + MARGIN) * math.sqrt(1 + tau)) * (1 - 1e-9))
+        _, least, at_the_edge = scan_minimum(risk, np.linspace(high - 8, high, 65))
+        return least, at_the_edge
 
     def crossing_length(self) -> float:
         """The length from which on a pair with small tilts beats linear attention; infinity when there is no shift."""
@@ -193,31 +178,24 @@ class ShiftedRegression:
             return math.inf
 
         def lead(log_length: float) -> float:  # of linear attention, lengths taken as real numbers
-            return self._at_real_length(math.exp(log_length))
+            length = math.exp(log_length)
+            return self._small_pair(length) - self._linear(1 / length)
 
         low, high = math.log(1.0 + 1e-9), math.log(1e15)
         if lead(high) >= 0:
             return math.inf
         return math.exp(brentq(lead, low, high)) if lead(low) > 0 else 1.0
 
-    def _at_real_length(self, length: float) -> float:
-        """Risk of the pair less that of linear attention, at lengths that need not be integers."""
-        c = ((1 + self.noise_variance) * self.dim + 1) / (length - 1)
-        pair = (self.noise_variance + (1 + self.shift_variance) * c / (1 + c)) / 2
-        return pair - self._linear(1 / length)
-
     def sample(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Draw prompts: tokens (batch, length, d + 1), queries (batch, d + 1), answers (batch, 1)."""
         batch, length = validation.integer("batch", batch), validation.integer("length", length)
         validation.generator(generator, torch.device("cpu"))
 
-        def normal(*shape: int) -> Tensor:
-            return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-        m, w = math.sqrt(self.shift_variance) * normal(batch, self.dim), normal(batch, self.dim) / math.sqrt(self.dim)
+        draw = functools.partial(normal, generator)
+        m, w = math.sqrt(self.shift_variance) * draw(batch, self.dim), draw(batch, self.dim) / math.sqrt(self.dim)
         noise = math.sqrt(self.noise_variance)
-        x = m.unsqueeze(1) + normal(batch, length, self.dim)
-        y = x @ w.unsqueeze(-1) + noise * normal(batch, length, 1)
-        query = m + normal(batch, self.dim)
-        answer = (query * w).sum(-1, keepdim=True) + noise * normal(batch, 1)
+        x = m.unsqueeze(1) + draw(batch, length, self.dim)
+        y = x @ w.unsqueeze(-1) + noise * draw(batch, length, 1)
+        query = m + draw(batch, self.dim)
+        answer = (query * w).sum(-1, keepdim=True) + noise * draw(batch, 1)
         return torch.cat([x, y], -1), torch.nn.functional.pad(query, (0, 1)), answer

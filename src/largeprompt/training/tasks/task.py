@@ -1,12 +1,9 @@
 """In-context learning tasks: what every task has, and what follows where tokens are Gaussian given the context."""
 
-from __future__ import annotations
-
 import abc
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +11,25 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.risk.exact import Contexts, context_risk, finite_length_excess, read_out
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
+from largeprompt.training.risk.exact import Contexts, context_risk, finite_length_excess, is_softmax, read_out
 
 SCRAMBLES = 8
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Standard normal numbers in float64."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def chi_rule(dim: int, below: float, above: float, step: float) -> tuple[Tensor, Tensor]:
+    """r² and density, not normalised, of a chi-distributed r with ``dim`` degrees of freedom, equidistant in log r.
+
+    From e^{-below/dim} to √dim + above: in log r the integrand is smooth and dies out on both sides.
+    """
+    log_r = torch.arange(-below / dim, math.log(above + math.sqrt(dim)), step, dtype=torch.float64)
+    square = torch.exp(2 * log_r)
+    return square, torch.exp(dim * log_r - square / 2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +63,10 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def answer_noise(self) -> float:
-        """Variance of the answer around what the prompt and the query could tell of it: half of it is below every risk."""
+        """Variance of the answer given the prompt's context and the query: half of it is below every risk."""
 
     @abc.abstractmethod
-    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, *, points: int, seed: int) -> Tensor:
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
         """Risk of each run at its own length, shape (run,), twice differentiable; U (run, D, D), V (run, o, D)."""
 
     @abc.abstractmethod
@@ -85,7 +98,7 @@ class Task(abc.ABC):
             allowed = f"U acting on R^{self.token_dim}, V with {self.target_dim} rows, at most one leading dimension of runs"
             raise InvalidArgumentError("attention", given, allowed)
 
-    def risk(self, attention: Attention, length: Any = math.inf, *, points: int = 4096, seed: int = 0) -> Tensor:
+    def risk(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> Tensor:
         """Population risk ½ E‖read-out - answer‖² at a prompt length, the noise of the answer included.
 
         Parameters
@@ -94,21 +107,26 @@ class Task(abc.ABC):
             SoftmaxAttention or LinearAttention; differentiable in U and V. A leading dimension of runs leads the result.
         length
             From 1 to 10^15, or ``math.inf``.
-        points, seed
-            Sobol points over the contexts, and their scrambling; :meth:`risk_estimate` tells the error that they leave.
+        average
+            Sobol points over the contexts; :meth:`risk_estimate` estimates the error that they leave.
+
+        Returns
+        -------
+        Tensor
+            Shape () or (run,).
         """
         self.check(attention)
         length = validation.length("length", length, allow_infinity=True)
         runs = attention.heads[0] if attention.heads else 1
         U, V = (m.to(torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
-        softmax = isinstance(attention, SoftmaxAttention)
-        result = self.layer_risks(U, V, [length] * runs, softmax, points=points, seed=seed)
+        result = self.layer_risks(U, V, [length] * runs, type(attention), average)
         return result if attention.heads else result[0]
 
-    def risk_estimate(self, attention: Attention, length: Any = math.inf, *, points: int = 4096, seed: int = 0) -> RiskEstimate:
-        """Risk with a standard error, from eight independent scramblings of ``points`` Sobol points each."""
+    def risk_estimate(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> RiskEstimate:
+        """Risk with a standard error, from eight independent scramblings of the Sobol points."""
         with torch.no_grad():
-            values = torch.stack([self.risk(attention, length, points=points, seed=seed + i) for i in range(SCRAMBLES)])
+            scrambled = [SobolAverage(average.points, average.seed + i) for i in range(SCRAMBLES)]
+            values = torch.stack([self.risk(attention, length, average=each) for each in scrambled])
         return RiskEstimate(float(values.mean()), float(values.std() / math.sqrt(SCRAMBLES)))
 
 
@@ -120,12 +138,12 @@ class GaussianTask(Task):
     """
 
     @abc.abstractmethod
-    def contexts(self, points: int, seed: int) -> Contexts:
-        """Quasi-random contexts, ``points`` a power of two."""
+    def contexts(self, average: SobolAverage) -> Contexts:
+        """Quasi-random contexts."""
 
     @property
     def answer_noise(self) -> float:
-        return self.contexts(1, 0).noise
+        return self.contexts(SobolAverage(1)).noise
 
     def limit_risk(self, U: Tensor, V: Tensor) -> Tensor | None:
         """Infinite-prompt risk of each run in closed form, shape (run,), where the task has one; it sharpens every average."""
@@ -139,15 +157,15 @@ class GaussianTask(Task):
         """Functions of the contexts, less their means, that a training run averages exactly, shape (n, k); none here."""
         return contexts.weight.new_zeros(len(contexts.weight), 0)
 
-    def risks(self, U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], softmax: bool) -> Tensor:
+    def risks(self, U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], kind: type[Attention]) -> Tensor:
         """Risk of each run at its own length, shape (run,); U (run, D, D), V (run, o, D)."""
-        if not softmax and (closed := self.linear_risk(U, V, lengths)) is not None:
+        if not is_softmax(kind) and (closed := self.linear_risk(U, V, lengths)) is not None:
             return closed
         limit = self.limit_risk(U, V)
         if limit is None:
-            return context_risk(U, V, contexts, lengths, softmax)
-        excess = finite_length_excess(read_out(U, V, contexts), lengths, softmax)
+            return context_risk(U, V, contexts, lengths, kind)
+        excess = finite_length_excess(read_out(U, V, contexts), lengths, kind)
         return limit + (excess * contexts.weight).sum(-1) / 2
 
-    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], softmax: bool, *, points: int, seed: int) -> Tensor:
-        return self.risks(U, V, self.contexts(points, seed), lengths, softmax)
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
+        return self.risks(U, V, self.contexts(average), lengths, kind)

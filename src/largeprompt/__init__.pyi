@@ -1,0 +1,47 @@
+# The public names and where they come from: read by type checkers, and by __init__.py when it is imported.
+from . import audit as audit
+from . import depth as depth
+from . import law as law
+from . import measures as measures
+from . import training as training
+from .attention import Attention as Attention
+from .attention import ErrorBar as ErrorBar
+from .attention import LinearAttention as LinearAttention
+from .attention import SoftmaxAttention as SoftmaxAttention
+from .attention import affine_limit as affine_limit
+from .certificates import Certificate as Certificate
+from .certificates import certificate as certificate
+from .certificates import jacobian_certificate as jacobian_certificate
+from .errors import InvalidArgumentError as InvalidArgumentError
+from .errors import LargePromptError as LargePromptError
+from .errors import NoMomentError as NoMomentError
+from .errors import TiltDomainError as TiltDomainError
+from .law import FinitePromptLaw as FinitePromptLaw
+from .law import finite_prompt as finite_prompt
+from .law import weight_moment as weight_moment
+from .measures import Discrete as Discrete
+from .measures import Empirical as Empirical
+from .measures import Gaussian as Gaussian
+from .measures import GaussianMixture as GaussianMixture
+from .measures import Laplace as Laplace
+from .measures import Measure as Measure
+from .measures import Product as Product
+from .measures import Rademacher as Rademacher
+from .measures import Sphere as Sphere
+from .measures import StudentT as StudentT
+from .measures import Uniform as Uniform
+from .measures import scalar as scalar
+from .planning import PromptLength as PromptLength
+from .planning import QueryAverage as QueryAverage
+from .planning import prompt_length as prompt_length
+from .planning import query_average as query_average
+from .sampling import PromptSamples as PromptSamples
+from .sampling import sample_prompts as sample_prompts
+from .training import LinearRegression as LinearRegression
+from .training import Task as Task
+from .training import Trajectory as Trajectory
+from .training import gradient_descent as gradient_descent
+from .training import gradient_flow as gradient_flow
+from .training import stochastic_gradient_descent as stochastic_gradient_descent
+
+__version__: str

@@ -1,0 +1,106 @@
+"""Which kinds of heads there are, what explains their errors, and whether replacing them in the audit's order confirms it."""
+
+import numpy as np
+import xarray as xr
+
+from largeprompt.audit.kinds import FINDINGS, longest, mixtures
+from largeprompt.runs.judging import Outcome, judged, rule
+
+CLAIM = "audit"
+# what is said of heads of each kind but the first
+WORDS = (
+    ("need", "a longer prompt"),
+    ("read", "a few clusters"),
+    ("select", "tokens"),
+    ("average", "over many keys of another shape"),
+)
+
+
+@rule(CLAIM, "Do the heads read only the mean and covariance of their prompt?")
+def kinds(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Holds where all do, in part where some do."""
+    heads = longest(data)
+    moments, *others = (int((heads.head_finding == index).sum()) for index in range(len(FINDINGS)))
+    total = moments + sum(others)
+    if not total:
+        return "undecided", "No head could be judged."
+    variance, error = heads.head_score_variance, heads.head_affine_error.transpose("layer", "head")
+    pairs = [(number, f"{verb}{'s' if number == 1 else ''} {what}") for number, (verb, what) in zip(others, WORDS, strict=True)]
+    said = "".join(f"; {number} {words}" for number, words in pairs if number)
+    named = []
+    for extreme in (float(error.quantile(q)) for q in (0.0, 1.0)):
+        layer, head = np.argwhere(np.isclose(error.values, extreme))[0]
+        named.append(f"{extreme:.2g} (layer {int(heads.layer[layer])}, head {int(heads['head'][head])})")
+    return (
+        judged(moments == total, in_part=moments > 0),
+        f"{moments} of {total} heads do, to {float(data.attrs['tolerance']):g} of their output{said}"
+        f". Affine errors from {named[0]} to {named[1]}; median score variances from {float(variance.quantile(0.0)):.2g} to "
+        f"{float(variance.quantile(1.0)):.3g}, against ln L = {float(np.log(heads.tokens.max())):.1f}.",
+    )
+
+
+@rule(CLAIM, "Is the affine error of the other heads what Gaussian tokens of their moments and number would have?")
+def law(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Holds where the exact law explains half of the squared error of nine heads in ten, in part of one in ten."""
+    heads = longest(data)
+    wrong = heads.head_affine_error > float(data.attrs["tolerance"])
+    count = int(wrong.sum())
+    if not count:
+        return "undecided", "Every head is within the tolerance."
+    share = heads.head_law_share.where(wrong)
+    most, median = float((share >= 0.5).sum() / count), float(share.median())
+    return (
+        judged(most > 0.9, in_part=most > 0.1, rests_on=[median]),
+        f"For {most:.0%} of the {count} heads beyond the tolerance the exact law of a finite prompt explains at least half of the "
+        f"squared error (median share {median:.2f}); the rest is shape.",
+    )
+
+
+@rule(CLAIM, "Do a few Gaussian clusters read more than one?")
+def clusters(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Holds where the largest mixture lowers the median error by a tenth."""
+    heads, sizes = longest(data), mixtures(data)
+    atoms = f" + {int(data.attrs['sinks'])} exact" if data.attrs["sinks"] else ""
+    errors = {"mean only": heads.head_mean_error, "affine": heads.head_affine_error}
+    errors |= {f"{k} component{'s' if k > 1 else ''}{atoms}": heads[f"head_mixture_{k}_error"] for k in sizes}
+    medians = {name: float(error.median()) for name, error in errors.items()}
+    base = medians.get(f"1 component{atoms}", medians["affine"])  # what the exact first tokens do is not the clusters' doing
+    better = list(medians.values())[-1] < 0.9 * base
+    return (
+        judged(better, rests_on=medians.values()) if sizes and max(sizes) > 1 else "undecided",
+        "Median error over heads: " + ", ".join(f"{name} {value:.2f}" for name, value in medians.items()) + ".",
+    )
+
+
+@rule(CLAIM, "Does replacing heads in the audit's order change the model less than at random, and the reverse order more?")
+def order(data: xr.Dataset) -> tuple[Outcome, str] | None:
+    """Holds where both are so on average over the steps."""
+    if "cosine" not in data:
+        return None
+    inner = data.isel(replaced=slice(0, -1)) if data.sizes["replaced"] > 1 else data  # at the end all are replaced
+    here = inner.isel(replaced=inner.sizes["replaced"] // 2)
+    names = ("audit", "random", "reverse")
+    audit, random, reverse = curves = [inner.cosine.sel(curve=name) for name in names]
+    right = bool(((audit - random).mean() > 0) & ((random - reverse).mean() > 0))
+    text = ", ".join(f"{name} {float(here.cosine.sel(curve=name)):.3f}" for name in data.curve.values)
+    if bool(data.kl.notnull().any()):
+        at = {name: here.sel(curve=name) for name in names}
+        kl = ", ".join(f"{name} {float(one.kl):.3g} ({float(one.loss_change):+.3g})" for name, one in at.items())
+        text += f". KL divergence of the next token (change of the loss): {kl}"
+    return judged(right, rests_on=curves), f"Cosine of the embeddings with {int(here.replaced)} heads replaced: {text}."
+
+
+@rule(CLAIM, "Could one as well replace the heads that the audit puts last?", control=True)
+def last(data: xr.Dataset) -> tuple[Outcome, str] | None:
+    """Fails where replacing the last heads changes the model more."""
+    if "cosine" not in data:
+        return None
+    first = data.isel(replaced=0)
+    kept, lost = (float(first.cosine.sel(curve=name)) for name in ("audit", "reverse"))
+    return (
+        judged(lost >= kept, rests_on=[kept, lost]),
+        f"With {int(first.replaced)} heads replaced the cosine is {kept:.4f} for the first and {lost:.4f} for the last.",
+    )
+
+
+RULES = (kinds, law, clusters, order, last)

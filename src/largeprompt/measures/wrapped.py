@@ -1,0 +1,115 @@
+"""Tilts and affine images of measures whose family is not closed under them: wrappers that change the argument of the cgf."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from largeprompt.measures.base import Cumulants, Measure, TensorMeasure
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Wrapped(TensorMeasure):
+    """A measure made from another one, ``base``."""
+
+    base: Measure
+
+    @property
+    def _like(self) -> Tensor:
+        return self.base._like
+
+    def _details(self) -> str:
+        return f", base={self.base!r}"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Tilted(Wrapped):
+    """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u); made by :meth:`Measure.tilt`."""
+
+    natural: Tensor  # u, shape (..., d)
+
+    def __post_init__(self) -> None:
+        self.base._finite_cgf(self.natural)  # raises outside the domain
+
+    @property
+    def dim(self) -> int:
+        return self.base.dim
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return torch.Size(torch.broadcast_shapes(self.base.batch_shape, self.natural.shape[:-1]))
+
+    @property
+    def support_radius(self) -> float:
+        return self.base.support_radius
+
+    def _total(self, u: Tensor | None) -> Tensor:
+        """Tilt of the base that is the tilt of this measure by u."""
+        return self.natural if u is None else self.natural + self._tilts(u)
+
+    def cgf(self, u: Tensor) -> Tensor:
+        return self.base.cgf(self._total(u)) - self.base.cgf(self.natural)
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        return self.base.tilted_mean(self._total(u))
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        return self.base.tilted_covariance(self._total(u))
+
+    def tilt(self, u: Tensor) -> Measure:
+        return self.base.tilt(self._total(u))
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+        return self.base.tilted_norm_moment4(self._total(u), center)
+
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
+        return self.base.directional_cumulants(directions, self._total(u))
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.base.sample_tilted(self.natural, self._size(n, generator), generator)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class AffineImage(Wrapped):
+    """Law of A x + b for x from ``base``, with cgf Λ_base(A^T v) + b·v; made by :meth:`Measure.map`."""
+
+    matrix: Tensor  # A, shape (o, d)
+    offset: Tensor  # b, shape (o,)
+
+    @property
+    def dim(self) -> int:
+        return self.matrix.shape[0]
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        return self.base.batch_shape
+
+    @property
+    def support_radius(self) -> float:
+        return float(torch.linalg.matrix_norm(self.matrix, 2)) * self.base.support_radius + float(self.offset.norm())
+
+    def cgf(self, u: Tensor) -> Tensor:
+        u = self._tilts(u)
+        return self.base.cgf(u @ self.matrix) + u @ self.offset
+
+    def tilted_mean(self, u: Tensor) -> Tensor:
+        return self.base.tilted_mean(self._tilts(u) @ self.matrix) @ self.matrix.mT + self.offset
+
+    def tilted_covariance(self, u: Tensor) -> Tensor:
+        return self.matrix @ self.base.tilted_covariance(self._tilts(u) @ self.matrix) @ self.matrix.mT
+
+    def tilt(self, u: Tensor) -> Measure:
+        return AffineImage(self.base.tilt(self._tilts(u) @ self.matrix), self.matrix, self.offset)
+
+    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
+        matrix, offset = self._affine(matrix, offset)
+        return AffineImage(self.base, matrix @ self.matrix, matrix @ self.offset + offset)
+
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
+        a = self._directions(directions)
+        inner = None if u is None else self._tilts(u) @ self.matrix
+        k1, k2, k3, k4 = self.base.directional_cumulants(a @ self.matrix, inner)
+        return k1 + (a @ self.offset).reshape(-1, *(1,) * (k1.dim() - 1)), k2, k3, k4
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.base.sample(n, generator) @ self.matrix.mT + self.offset

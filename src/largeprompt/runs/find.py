@@ -1,0 +1,52 @@
+"""A study by where it stands: ``package.module:NAME`` or ``path/to/file.py:NAME``."""
+
+import dataclasses
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.study import Study
+
+
+def find_study(source: str, *, listed: bool = False) -> Study:
+    """The study that ``source`` names; it remembers the source, so that worker processes find it too."""
+    place, _, name = source.rpartition(":")
+    place, name = (place, name) if place else (source, "STUDY")
+    try:
+        module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and not place.startswith(error.name):
+            raise  # something that the study itself needs
+        raise InvalidArgumentError(
+            "study", repr(source), "a study that is there, as file.py:STUDY or package.module:STUDY"
+        ) from None
+    found = getattr(module, name, None)
+    if not isinstance(found, Study):
+        given = f"{source!r}, where {name} is {'not there' if found is None else f'a {type(found).__name__}'}"
+        raise InvalidArgumentError("study", given, "the name of a Study, as file.py:STUDY or package.module:STUDY")
+    absolute = f"{Path(place).resolve()}:{name}" if place.endswith(".py") else f"{place}:{name}"
+    return dataclasses.replace(found, source=absolute, listed=listed)
+
+
+def _from_file(path: Path) -> object:
+    """Import a file by its path, once for each path and process."""
+    path = path.resolve()
+    name = path.stem
+    before = sys.modules.get(name)
+    if before is not None and getattr(before, "__file__", None) == str(path):
+        return before
+    spec = importlib.util.spec_from_file_location(name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise InvalidArgumentError("study", str(path), "a Python file that is there")
+    if before is not None or importlib.util.find_spec(name) is not None:
+        raise InvalidArgumentError("study", str(path), f"a file whose name is no other module's: {name!r} is", "Rename the file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs, as its classes are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

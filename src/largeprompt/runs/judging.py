@@ -1,0 +1,158 @@
+"""Verdicts by rule: one small function for each question, judged one by one."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+
+Outcome = Literal["holds", "holds in part", "fails", "undecided"]
+
+FALSE_ALARM = 1e-6  # rate of false alarms of one verdict, over all of its comparisons of samples with predictions together
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What verdicts are about, as the report's summary introduces it.
+
+    Attributes
+    ----------
+    id
+        What verdicts name: C1 to C7 for the paper's claims, E1, N1, Q1, ... for the experiments asked of it.
+    """
+
+    id: str
+    name: str
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What the data says about one claim, by a rule written in the study's code.
+
+    Attributes
+    ----------
+    claim
+        Id of the :class:`Claim`.
+    asked
+        What was asked, in one sentence.
+    outcome
+        'holds', 'holds in part', 'fails' or 'undecided'.
+    measured
+        The numbers behind it, in one or two sentences.
+    control
+        Whether this is a negative control, one that must fail for the others to mean anything.
+    """
+
+    claim: str
+    asked: str
+    outcome: Outcome
+    measured: str
+    control: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A question and the function that answers it from a run's dataset; made by the decorator :func:`rule`."""
+
+    claim: str
+    question: str | Callable[[xr.Dataset], str]
+    answer: Callable[[xr.Dataset], tuple[Outcome, str] | None]
+    control: bool = False
+
+    def __call__(self, data: xr.Dataset) -> Verdict | None:
+        """The verdict; None where the settings of the run leave the question out."""
+        found = self.answer(data)
+        if found is None:
+            return None
+        asked = self.question if isinstance(self.question, str) else self.question(data)
+        return Verdict(self.claim, asked, *found, self.control)
+
+
+def rule(claim: str, question: str | Callable[[xr.Dataset], str], *, control: bool = False) -> Callable[[Any], Rule]:
+    """Make a function of the dataset that returns (outcome, text), or None for no verdict, the rule for a question.
+
+    Examples
+    --------
+    >>> from largeprompt.runs.judging import judged, rule
+    >>> @rule("C2", "Is the limit affine?")
+    ... def affine(data):
+    ...     error = float(data.error.max())
+    ...     return judged(error < 1e-12, rests_on=[error]), f"Largest error {error:.0e}."
+    >>> affine(xr.Dataset({"error": ("case", [1e-15, 3e-16])})).outcome
+    'holds'
+    """
+
+    def made(answer: Callable[[xr.Dataset], tuple[Outcome, str] | None]) -> Rule:
+        return Rule(claim, question, answer, control)
+
+    return made
+
+
+def judged(holds: bool, *, in_part: bool = False, rests_on: Iterable[Any] = ()) -> Outcome:
+    """'holds', 'holds in part' or 'fails'; 'undecided' where a number that the outcome rests on is NaN."""
+    if any(bool(np.isnan(np.asarray(number, dtype=np.float64)).any()) for number in rests_on):
+        return "undecided"
+    return "holds" if holds else "holds in part" if in_part else "fails"
+
+
+def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
+    """Verdicts of a dataset. A rule to which the settings left nothing to look at is 'undecided', and the others are judged.
+
+    A name that is not there (KeyError, AttributeError, NameError, TypeError) is a mistake in the rule, not a finding: it is raised.
+    """
+    found = []
+    for each in rules:
+        try:
+            verdict = each(data)
+        except KeyError:
+            raise
+        except (ArithmeticError, LookupError, ValueError) as error:
+            asked = each.question if isinstance(each.question, str) else "A question of this study"
+            reason = f"The rule cannot be applied to what these settings gave ({type(error).__name__}: {error})."
+            verdict = Verdict(each.claim, asked, "undecided", reason, each.control)
+        if verdict is not None:
+            found.append(verdict)
+    return found
+
+
+def allowed_score(comparisons: int = 1, *, sides: int = 2, degrees: float = math.inf, rate: float = FALSE_ALARM) -> float:
+    """Standard errors that the largest of so many comparisons passes only at the rate of false alarms (Bonferroni).
+
+    ``degrees`` of freedom of Student's law where the standard error is itself estimated from few values.
+    """
+    from scipy.stats import norm, t
+
+    level = rate / (sides * max(1, comparisons))
+    return float(norm.isf(level) if math.isinf(degrees) else t.isf(level, degrees))
+
+
+def log_slope(x: Any, y: Any) -> float:
+    """Least-squares slope of log y against log x."""
+    return float(np.polyfit(np.log(np.asarray(x, dtype=np.float64)), np.log(np.asarray(y, dtype=np.float64)), 1)[0])
+
+
+def compared(sample: Any, predicted: Any, error: Any, **options: Any) -> tuple[float, float]:
+    """Largest distance of a sample from its prediction in standard errors, where both are known, and what is allowed.
+
+    A ValueError where none is known: the rule that compares them is then 'undecided'.
+    """
+    scores = np.asarray(abs(sample - predicted) / error, dtype=np.float64)
+    scores = scores[~np.isnan(scores)]
+    return float(scores.max()), allowed_score(len(scores), **options)
+
+
+def span(values: Any, form: str = ".2g") -> str:
+    """'least to largest'; NaN is left out."""
+    values = xr.DataArray(values)
+    return f"{float(values.min()):{form}} to {float(values.max()):{form}}"
+
+
+def listed(values: Any, form: str = "g", place: str = "") -> str:
+    """'a, b, c'; with a ``place`` such as 'L = {:g}' each is followed by that, of its coordinate, in brackets."""
+    words = [f"{float(each):{form}}" for each in values]
+    if place:
+        words = [f"{word} ({place.format(at)})" for word, at in zip(words, values[values.dims[0]].values, strict=True)]
+    return ", ".join(words)

@@ -1,0 +1,64 @@
+"""The paper's claims and the experiments asked of it, a short sentence each; studies name those that they test."""
+
+from largeprompt.runs.judging import Claim
+
+CLAIMS = (
+    Claim("C1", "Operator on measures", "One formula for attention serves a finite prompt and an infinite one: both are measures."),
+    Claim(
+        "C2", "Gaussian limit", "For tokens N(m, Γ) the infinite-prompt output is the affine map V(m + ΓKᵀQz), for singular Γ too."
+    ),
+    Claim(
+        "C3",
+        "Output concentration",
+        "With sub-Gaussian tokens the mean squared distance of the output to its limit falls as a power of L, up to ln L.",
+    ),
+    Claim(
+        "C4",
+        "Gradient concentration",
+        "The derivatives of the output in U = KᵀQ and in V approach their limits in the same way, up to ln² L.",
+    ),
+    Claim(
+        "C5",
+        "Stability along training",
+        "Over bounded times the gradient flow at length L stays near the infinite-prompt flow, and its final risk is at most ε "
+        "higher once L is large.",
+    ),
+    Claim(
+        "C6",
+        "In-context linear regression",
+        "From a small balanced start the infinite-prompt flow ends at b = tr(Σ⁻²)^¼, A = Σ⁻¹/b with the Bayes risk, and long "
+        "prompts end near there.",
+    ),
+    Claim("C7", "Transfer", "Softmax attention over long prompts has the limit and the training dynamics of linear attention."),
+    Claim(
+        "E1",
+        "Convergence",
+        "Distance of the finite-prompt output and gradients to the limit, from L = 10 to 10,000, against the bound.",
+    ),
+    Claim("E2", "Trajectories", "Parameters at length L along training, beside those of the infinite prompt: the tube."),
+    Claim("E3", "Covariance stress", "Which constants of the bounds survive when the eigenvalues of Γ are spread."),
+    Claim(
+        "N1",
+        "Non-Gaussian tokens",
+        "How tokens that leave the Gaussian by degrees, or depend on each other, approach the limit of their own law.",
+    ),
+    Claim("N2", "Discrete training", "The gap between gradient flow and gradient descent, SGD and Adam."),
+    Claim("N3", "Heavy tails", "Where concentration breaks under heavy tails, for outputs and for training."),
+    Claim("F1", "Failure signatures", "What short contexts and ill-conditioned covariances do to the theory."),
+    Claim(
+        "Q1",
+        "Softmax against linear",
+        "At which finite prompts, and for which tasks, softmax attention beats linear attention, and by how much.",
+    ),
+    Claim("Q2", "Depth", "Whether the infinite-prompt picture survives stacked residual layers."),
+    Claim("Q3", "In-context n-grams", "Whether it holds for Markov chains, whose tokens are dependent and discrete."),
+    Claim("P1", "The authors' experiment", "Softmax and linear attention trained by SGD on in-context regression in d = 5."),
+)
+
+
+def claims(*ids: str) -> tuple[Claim, ...]:
+    """Claims by their ids, in the order of the list."""
+    by_id = {claim.id: claim for claim in CLAIMS}
+    if unknown := set(ids) - set(by_id):
+        raise ValueError(f"no such claims: {sorted(unknown)}")
+    return tuple(claim for claim in CLAIMS if claim.id in ids)

@@ -1,0 +1,239 @@
+"""Scalar laws read at every tilt: what is known exactly, prompts drawn beside it, and where Student-t prompts break."""
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from largeprompt.law import ScalarPrompt, scalar_prompt, weight_moment
+from largeprompt.law.density import scalar_density
+from largeprompt.law.heavy_tails import argmax_rate
+from largeprompt.measures import LaplaceLaw, LogNormalLaw, ScalarLaw, StudentT, StudentTLaw
+from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
+from largeprompt.runs.study import Progress, along, side_by_side, stacked
+from largeprompt.studies.heavytail.config import HeavyTailConfig
+from largeprompt.studies.heavytail.formulas import BATCHES, FACTOR, Array, crossing, first_length, measured_breakdowns
+
+CHUNK = 2**20  # tokens drawn at a time
+EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
+QUANTITIES = ("participation", "largest", "shortfall")
+LEVELS = [0.25, 0.5, 0.75]
+LASTING = (3.0, 5.0, 10.0, 20.0, 30.0)  # df whose longest safe prompt is computed
+
+
+def laws(config: HeavyTailConfig) -> dict[str, tuple[ScalarLaw, tuple[float, ...]]]:
+    """Each law with its tilts; unit variance where there is one, Student-t unscaled for df <= 2."""
+    student = {f"df = {df:g}": (StudentT(1, df).law, config.tilts) for df in config.dfs}
+    return {
+        **student,
+        "Laplace": (LaplaceLaw(), config.laplace_tilts),
+        "lognormal": (LogNormalLaw(config.lognormal_scale), config.lognormal_tilts),
+    }
+
+
+def law_with_tilts(config: HeavyTailConfig, name: str, progress: Progress) -> xr.Dataset:
+    """One law with its tilts: the exact law first, then drawn prompts."""
+    law, tilts = laws(config)[name]
+    progress("exact law")
+    predictions = [_predict(config, law, tilt) for tilt in tilts]
+    progress("drawing prompts")
+    drawn = [_draw(config, law, tilts, index) for index in range(len(config.lengths))]  # (length, tilt)
+    df = law.df if isinstance(law, StudentTLaw) else math.nan
+    parts = {}
+    for tilt, predicted, sampled in zip(tilts, predictions, zip(*drawn, strict=True), strict=True):
+        labels = {"law": name, "df": df, "tilt": tilt, "target": target(law, tilt)}
+        of_lengths = along("length")(config, dict(zip(config.lengths, sampled, strict=True))).transpose(..., "length")
+        parts[tilt] = predicted.merge(of_lengths).expand_dims("case").assign_coords({k: ("case", [v]) for k, v in labels.items()})
+    return stacked("case")(config, parts)
+
+
+def grid(config: HeavyTailConfig) -> list[int]:
+    """Lengths of the exact curves."""
+    points = np.logspace(1, config.decades, (config.decades - 1) * config.per_decade + 1)
+    return [int(length) for length in np.unique(np.round(points))]
+
+
+def target(law: ScalarLaw, tilt: float) -> float:
+    """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and variance."""
+    beyond = abs(tilt) >= EDGE if isinstance(law, LaplaceLaw) else tilt > 0 and isinstance(law, LogNormalLaw)
+    if beyond or isinstance(law, StudentTLaw):
+        return tilt
+    return float(law.tilted_mean(torch.tensor(tilt, dtype=torch.float64)))
+
+
+def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array]:
+    """What E Y and E T_L tend to as L grows; nan where nothing is known.
+
+    Student-t: E Y = 1 - rate. Laplace with α = √2/u: e^{Λ(2u) - 2Λ(u)}/L for α > 2; ½αΓ(2-α)Γ(α) e^{-αΛ(u)} L^{1-α} for 1 < α < 2;
+    1 - α beyond the edge (Poisson-Dirichlet weights), with E T_L = (ln(L/2) + ln Γ(1-α) + αψ(1-α) + γ)/√2.
+    """
+    from scipy.special import gamma, gammaln, psi
+
+    nothing, length = np.full_like(lengths, math.nan), lengths.astype(np.float64)
+    if isinstance(law, StudentTLaw) and not math.isinf(law.df):
+        return 1 - argmax_rate(law.df, law.scale, tilt, length.tolist()), nothing
+    if isinstance(law, LogNormalLaw) and tilt > 0:
+        return nothing, nothing
+    alpha = EDGE / tilt if isinstance(law, LaplaceLaw) else math.inf
+    if alpha < 1:
+        mean = (np.log(length / 2) + gammaln(1 - alpha) + alpha * psi(1 - alpha) + np.euler_gamma) / EDGE
+        return np.full_like(length, 1 - alpha), mean
+    u = torch.tensor([tilt, 2 * tilt], dtype=torch.float64)
+    limit = np.full_like(length, float(law.tilted_mean(u)[0]))
+    if alpha <= 2:
+        level = alpha / 2 * gamma(2 - alpha) * gamma(alpha) * math.exp(-alpha * float(law.cgf(u)[0]))
+        return level * length ** (1 - alpha), limit
+    once, twice = law.cgf(u).tolist()
+    return math.exp(twice - 2 * once) / length, limit
+
+
+def ideal_tail_index(law: ScalarLaw, tilt: float, length: int) -> float:
+    """k-hat of the most regular sample: scores at the quantiles (i - 1/2)/L."""
+    known = scalar_density(law) if tilt > 0 else scalar_density(law).mirrored()
+    order = np.arange(tail_count(length) + 1) + 0.5
+    index = float(pareto_tail_index(torch.from_numpy(abs(tilt) * known.upper_quantile(order / length))))
+    return index if math.isfinite(index) else math.nan
+
+
+def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset:
+    """Everything that is known of one law and tilt before a prompt is drawn."""
+    center, lengths = target(law, tilt), np.array(grid(config), dtype=np.float64)
+    curve = scalar_prompt(law, tilt, grid(config), center=center)
+    at = scalar_prompt(law, tilt, config.lengths, center=center, extremes=True)
+    assert at.largest is not None
+    assert at.shortfall is not None
+    assert at.largest_variance is not None
+    participation, mean = asymptote(law, tilt, lengths)
+    most = np.log(np.array(config.lengths))  # max score - mean score is the entropy of the weights less ln(Z e^-max), at most ln L
+    variance = [at.collision_variance, at.largest_variance, at.shortfall * np.maximum(most - at.shortfall, 0.0)]
+    return xr.Dataset(
+        {
+            "curve": ("grid", curve.collision, {"long_name": "E Σ w², exact"}),
+            "curve_mean": ("grid", curve.mean, {"long_name": "E T_L, exact"}),
+            "curve_mse": ("grid", curve.mse, {"long_name": "E (T_L - target)², exact"}),
+            "asymptote": ("grid", participation, {"long_name": "E Σ w², as L grows"}),
+            "asymptote_mean": ("grid", mean, {"long_name": "E T_L, as L grows"}),
+            "exact": (("quantity", "length"), np.stack([at.collision, at.largest, at.shortfall])),
+            "variance": (("quantity", "length"), np.stack(variance), {"long_name": "variance, exact; shortfall: an upper bound"}),
+            "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most]), {"long_name": "largest value"}),
+            "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
+            "gaussian_difference": _gaussian_difference(law, tilt, curve),
+            "defect": max(curve.defect, at.defect),
+        },
+        coords={"grid": lengths, "length": list(config.lengths), "quantity": list(QUANTITIES)},
+    )
+
+
+def _gaussian_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> float:
+    """Largest relative difference of E Y from the law of :mod:`largeprompt.law.weights`; nan unless tokens are Gaussian."""
+    if not (isinstance(law, StudentTLaw) and math.isinf(law.df)):
+        return math.nan
+    known = np.array([float(weight_moment(length, abs(tilt), [(2, 0)])) for length in curve.lengths])
+    return float(np.abs(curve.collision / known - 1).max())
+
+
+def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index: int) -> list[xr.Dataset]:
+    """Prompts of one length, read with every tilt. One seed serves all laws: Student-t laws share their uniform numbers."""
+    length = config.lengths[index]
+    replicas = max(BATCHES, min(config.most_replicas, config.tokens // length) // BATCHES * BATCHES)
+    generator = torch.Generator().manual_seed(1000 * config.seed + index)
+    rows = max(1, CHUNK // length)
+    found: list[list[Tensor]] = [[] for _ in tilts]
+    for start in range(0, replicas, rows):
+        origin = torch.zeros(1, 1, dtype=torch.float64).expand(min(rows, replicas - start), length)
+        tokens = law.sample(origin, generator)
+        for tilt, parts in zip(tilts, found, strict=True):
+            parts.append(_read(tokens, tilt))
+    return [_summary(torch.cat(parts, -1).numpy(), target(law, tilt)) for tilt, parts in zip(tilts, found, strict=True)]
+
+
+def _read(tokens: Tensor, tilt: float) -> Tensor:
+    """Of each prompt: Σ w², max w, u(max - T) in scores, T, T over the largest token, k-hat; shape (6, prompt)."""
+    scores = tilt * tokens
+    weights = torch.softmax(scores, -1)
+    output, top = (weights * tokens).sum(-1), scores.amax(-1)
+    tail = pareto_tail_index(scores.topk(tail_count(tokens.shape[-1]) + 1, -1).values)
+    tail = torch.where(torch.isfinite(tail), tail, math.nan)  # too few tokens to estimate it
+    return torch.stack([weights.square().sum(-1), weights.amax(-1), top - tilt * output, output, tilt * output / top, tail])
+
+
+def _summary(values: Array, center: float) -> xr.Dataset:
+    """Means with standard errors, batch means, and quantiles of what :func:`_read` gives."""
+    count = values.shape[-1]
+    errors, reach = np.sort(np.abs(values[3] - center)), 1.96 * math.sqrt(count)  # order statistics around the median
+    ends = [max(0, math.floor((count - reach) / 2) - 1), min(count - 1, math.ceil((count + reach) / 2))]
+    return xr.Dataset(
+        {
+            "sampled": ("quantity", values[:3].mean(-1)),
+            "sampled_standard_error": ("quantity", values[:3].std(-1, ddof=1) / math.sqrt(count)),
+            "batches": ("batch", values[0].reshape(BATCHES, -1).mean(-1)),
+            "error": ("level", np.quantile(errors, LEVELS), {"long_name": "|T_L - target|, quantiles"}),
+            "of_largest": ("level", np.quantile(values[4], LEVELS), {"long_name": "T_L / max z, quantiles"}),
+            "tail_index": ("level", np.quantile(values[5], LEVELS), {"long_name": "k-hat, quantiles"}),
+            "median_interval": ("bound", errors[ends], {"long_name": "95 % interval of the median error"}),
+            "replicas": count,
+        },
+        coords={"quantity": list(QUANTITIES), "level": LEVELS, "bound": ["lower", "upper"]},
+    )
+
+
+@functools.cache
+def _gaussian(tilt: float, lengths: tuple[int, ...]) -> Array:
+    return scalar_prompt(StudentTLaw(math.inf, 1.0), tilt, lengths).collision
+
+
+def rule_of_thumb(tilt: float, length: float) -> float:
+    """df at which the largest of L tokens, P(z > x) = 1/L, is the x = ln(L)/(2u) + u whose weight alone is worth E Y; heuristic."""
+    from scipy.optimize import brentq
+
+    def gap(log_df: float) -> float:
+        quantile = scalar_density(StudentT(1, math.exp(log_df)).law).upper_quantile(np.array(1 / length))
+        return float(quantile) - math.log(length) / (2 * tilt) - tilt
+
+    low, high = math.log(2.01), math.log(1e4)
+    return math.exp(brentq(gap, low, high)) if gap(low) * gap(high) < 0 else math.nan
+
+
+def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Dataset:
+    """E Y over its Gaussian value for many df and all lengths, exact, and where it passes the factor."""
+    from scipy.optimize import root_scalar
+
+    progress(f"{config.finest} values of df")
+    df, lengths = np.geomspace(2.1, 250.0, config.finest), grid(config)
+
+    def ratio_of(freedom: float, at: Sequence[int]) -> Array:
+        """E Y of Student-t tokens over that of Gaussian ones."""
+        found: Array = scalar_prompt(StudentT(1, freedom).law, tilt, at).collision / _gaussian(tilt, tuple(at))
+        return found
+
+    def refined(length: int, guess: float) -> float:
+        """The df at which prompts of this length break, from one that is nearly right."""
+        if not math.isfinite(guess):
+            return guess
+        excess = lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR)  # noqa: E731
+        return math.exp(root_scalar(excess, x0=math.log(guess), x1=math.log(guess) + 0.01, xtol=1e-5).root)
+
+    ratio = np.stack([ratio_of(each, lengths) for each in df])
+    breaks = [refined(length, crossing(df, ratio[:, i])) for i, length in enumerate(lengths)]
+    progress("lengths from which on prompts break")
+    lasting = [first_length(functools.partial(ratio_of, each), lengths) for each in LASTING]
+    data = xr.Dataset(
+        {
+            "ratio": (("fine_df", "grid"), ratio, {"long_name": "E Σ w² over that of Gaussian tokens, exact"}),
+            "breakdown": ("grid", breaks),
+            "thumb": ("grid", [rule_of_thumb(tilt, length) for length in lengths]),
+            "lasting": ("lasting_df", lasting, {"long_name": "length from which on prompts of this df break"}),
+        },
+        coords={"fine_df": df, "grid": np.array(lengths, dtype=np.float64), "lasting_df": list(LASTING)},
+    )
+    return data.expand_dims(breakdown_tilt=[tilt])
+
+
+def with_measured_breakdowns(config: HeavyTailConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """All parts, and where drawn prompts break."""
+    data = side_by_side(config, parts)
+    return data.merge(measured_breakdowns(data))

@@ -1,0 +1,53 @@
+"""A bound is never below the exact error, and is sharp from some multiple of ρ on."""
+
+import numpy as np
+import xarray as xr
+
+from largeprompt.runs.judging import Outcome, judged, rule, span
+from largeprompt.studies.shortcontext.formulas import long_enough
+
+SHARP = 1.1  # bound over exact error that counts as sharp
+
+
+def laws(data: xr.Dataset) -> list[str]:
+    """The families of laws, in order."""
+    return list(dict.fromkeys(str(law) for law in data.law.values))
+
+
+@rule("C3", "Is the certificate never below the exact error?")
+def never_below(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Holds to rounding."""
+    low = min(float(data.ratio.min()), float(data.sign_bound_ratio.min()))
+    worst = [f"at most {float(data.ratio[(data.law == law).values].max()):.3g} ({law})" for law in laws(data)]
+    return (
+        judged(low >= 1 - 1e-10, rests_on=[data.ratio, data.sign_bound_ratio]),
+        f"Bound over exact error is at least 1{low - 1:+.1e} in {data.ratio.size + data.sign_bound_ratio.size} cases, "
+        f"{', '.join(worst)}.",
+    )
+
+
+@rule("C3", f"Is it sharp, within {SHARP - 1:.0%} of the exact error?")
+def sharp(data: xr.Dataset) -> tuple[Outcome, str]:
+    """In part, for prompts that are long in units of ρ."""
+    found, ranges = long_enough(data.ratio, "multiple", SHARP), []  # in units of ρ
+    for law in laws(data):
+        cases = [case for case in np.argsort(data.rho.values) if data.law.values[case] == law]  # least tilted first
+        ends = [f"{float(found[case]):.2g} ρ on for ρ = {float(data.rho[case]):.3g}" for case in (cases[0], cases[-1])]
+        ranges.append(f"{' and '.join(ends)} ({law})")
+    return (
+        judged(False, in_part=bool(np.isfinite(found).all()), rests_on=[data.ratio]),
+        f"From L = {'; '.join(ranges)}. Not for shorter prompts.",
+    )
+
+
+@rule("C3", "Would the leading term alone be a bound for every law?", control=True)
+def leading_term(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Fails where it is below the exact error of signs."""
+    leading, bound = data.sign_leading_ratio, data.sign_bound_ratio
+    return (
+        judged(not bool((leading < 1).any()), rests_on=[leading]),
+        f"For signs at L = 1 it is {span(leading)} of the exact error; the certificate is {span(bound, '.3g')} times it.",
+    )
+
+
+RULES = (never_below, sharp, leading_term)

@@ -1,0 +1,149 @@
+"""In-context regression: best heads over length, dimension, noise and spectrum, and where training ends."""
+
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from largeprompt.attention import SoftmaxAttention
+from largeprompt.runs.study import Progress
+from largeprompt.studies.covariances import KINDS, F, block_start, covariance, largest_alpha
+from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig
+from largeprompt.training import LinearRegression, SeveralHeads, SobolAverage, Trajectory, gradient_flow, long_prompt_constants
+from largeprompt.training.optima.layer import block_optimum, linear_optimum, radial_risk
+
+SHORT = 10  # prompts up to this long may need steep tilts
+
+
+def standard_task(dim: int, noise: float, spectrum: str = "identity") -> LinearRegression:
+    """In-context regression with W a multiple of the identity and tr WΣ = 1."""
+    if spectrum == "queries near a line":
+        sigma = torch.eye(dim, dtype=F)
+        query = torch.diag(torch.cat([torch.ones(1, dtype=F), torch.full((dim - 1,), 0.01, dtype=F)]))
+        return LinearRegression(sigma, sigma / dim, noise, query)
+    sigma = covariance(spectrum, dim)
+    return LinearRegression(sigma, torch.eye(dim, dtype=F) / float(torch.trace(sigma)), noise)
+
+
+def relative_excess(task: LinearRegression, risk: float) -> float:
+    """What is lost of E t²: (2R - s²)/tr WΣ_q, 0 for an infinite prompt and 1 for reading nothing."""
+    assert isinstance(task.query_covariance, torch.Tensor)  # made one by the task
+    return (2 * risk - task.noise_variance) / float(torch.trace(task.prior_covariance @ task.query_covariance))
+
+
+def one_head(length: float) -> SeveralHeads:
+    """Moments of one head, for tilts as large as its length may need."""
+    return SeveralHeads.of(length, (1.0,), largest=40.0 if length <= SHORT else 12.0)
+
+
+def one_head_map(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
+    """Best one-head softmax and best linear attention over (L, d, noise) for identity covariances."""
+    tasks = {(d, s2): standard_task(d, s2) for d in config.dims for s2 in config.noises}
+    limits = np.reshape([long_prompt_constants(task).ratio for task in tasks.values()], (len(config.dims), len(config.noises)))
+    c = np.array([[[((1 + s2) * d + 1) / length for s2 in config.noises] for d in config.dims] for length in config.lengths])
+    noisy = [(1 + 2 / d) ** (1 + d / 2) for d in config.dims]
+    softmax, linear, tilt = np.empty((3, *c.shape))
+    for k, length in enumerate(config.lengths):
+        progress(f"one head, L = {length:g}")
+        lattice = one_head(length)
+        for i, d in enumerate(config.dims):
+            for j, s2 in enumerate(config.noises):
+                task, best = tasks[d, s2], lattice.optimum(tasks[d, s2])
+                softmax[k, i, j], tilt[k, i, j] = relative_excess(task, best.risk), best.a
+                linear[k, i, j] = relative_excess(task, linear_optimum(task, length).risk)
+    grid = ("length", "dim", "noise")
+    return xr.Dataset(
+        {
+            "limit_ratio": (("dim", "noise"), limits, {"long_name": "softmax over linear for long prompts, predicted"}),
+            "noise_limit": ("dim", noisy, {"long_name": "the same where noise dominates"}),
+            "linear_predicted": (grid, c / (1 + c), {"long_name": "c/(1 + c)"}),
+            "softmax_best": (grid, softmax, {"long_name": "relative excess risk of the best softmax head"}),
+            "linear_best": (grid, linear, {"long_name": "relative excess risk of the best linear attention"}),
+            "softmax_tilt": (grid, tilt),
+        },
+        coords={"length": list(config.lengths), "dim": list(config.dims), "noise": list(config.noises)},
+    )
+
+
+def other_spectra(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
+    """Other covariances of inputs and of queries: all d × d matrices A are searched."""
+    d, lengths = config.spectrum_dim, list(config.spectrum_lengths)
+    tasks = [[standard_task(d, s2, name) for s2 in config.spectrum_noises] for name in config.spectra]
+    predicted = [[long_prompt_constants(task).ratio for task in row] for row in tasks]
+
+    def best(task: LinearRegression, length: float, seed: int) -> float:
+        return relative_excess(task, block_optimum(task, length, directions=SobolAverage(config.directions, seed)).risk)
+
+    softmax, linear = np.empty((2, len(config.spectra), len(config.spectrum_noises), len(lengths)))
+    for i, row in enumerate(tasks):
+        for j, task in enumerate(row):
+            for k, length in enumerate(lengths):
+                progress(f"{config.spectra[i]}: L = {length:g}")
+                softmax[i, j, k] = best(task, length, config.seed)
+                linear[i, j, k] = relative_excess(task, linear_optimum(task, length).risk)
+    again = [[best(task, lengths[-1], config.seed + 1) for task in row] for row in tasks]
+    grid = ("spectrum", "spectrum_noise", "spectrum_length")
+    return xr.Dataset(
+        {
+            "spectrum_quadrature": (grid[:2], abs(np.array(again) / softmax[..., -1] - 1), {"long_name": "other Sobol directions"}),
+            "spectrum_limit": (grid[:2], predicted),
+            "spectrum_softmax": (grid, softmax),
+            "spectrum_linear": (grid, linear),
+        },
+        coords={"spectrum": list(config.spectra), "spectrum_noise": list(config.spectrum_noises), "spectrum_length": lengths},
+    )
+
+
+def _followed(task: LinearRegression, start: Any, length: float, until: float, **options: Any) -> Trajectory:
+    return gradient_flow(task, start, length, until, times=[until], tolerance=1e-6, **options).completed()
+
+
+def trained(config: SoftmaxVsLinearConfig, spectrum: str, progress: Progress) -> xr.Dataset:
+    """Where the flow from the theorem's start ends, against the least risk over all block parameters."""
+    task = standard_task(config.trained_dim, config.trained_noise, spectrum)
+    alpha = 0.9 * largest_alpha(task.covariance)
+    columns: dict[str, list[float]] = {f"{kind}_{name}": [] for kind in KINDS for name in ("trained", "found")}
+    for kind, attention in KINDS.items():
+        for length in config.trained_lengths:
+            progress(f"training {kind} attention, {spectrum}, L = {length:g}")
+            options = {"parametrisation": "block", "gradient_tolerance": 1e-7, "average": SobolAverage(config.points, config.seed)}
+            flow = _followed(task, attention(*block_start(config.trained_dim, alpha, alpha)), length, config.until, **options)
+            end = flow.parametrisation.layer(flow.parameters[-1:])
+            A, b = end[0][0, : task.dim, : task.dim], end[1][0, 0, -1:]
+            nodes = SobolAverage(config.directions, config.seed)  # the search has the same
+            columns[f"{kind}_trained"].append(
+                relative_excess(task, float(radial_risk(task, A, b, length, attention, directions=nodes)))
+            )
+            columns[f"{kind}_found"].append(relative_excess(task, block_optimum(task, length, attention, directions=nodes).risk))
+    return xr.Dataset(
+        {name: (("trained_spectrum", "trained_length"), [values]) for name, values in columns.items()},
+        coords={"trained_spectrum": [spectrum], "trained_length": list(config.trained_lengths)},
+    )
+
+
+def random_starts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
+    """Flows of all entries of U and V from random starts: does any end below the block optimum, or below linear attention?"""
+    d = 2
+    task = standard_task(d, config.trained_noise)
+    risks = np.empty((len(config.start_lengths), config.starts))
+    block, linear = [], []
+    for i, length in enumerate(config.start_lengths):
+        block.append(relative_excess(task, one_head(length).optimum(task).risk))
+        linear.append(relative_excess(task, linear_optimum(task, length).risk))
+        for j in range(config.starts):
+            progress(f"start {j + 1}, L = {length:g}")
+            generator = torch.Generator().manual_seed(1000 * config.seed + j)
+            U, V = (torch.randn(n, d + 1, generator=generator, dtype=F) / 2 for n in (d + 1, 1))
+            options = {"gradient_tolerance": 1e-5, "average": SobolAverage(config.start_points, config.seed)}
+            flow = _followed(task, SoftmaxAttention(U, V), length, config.start_until, **options)
+            end = flow.at(float(flow.times[-1]))
+            risks[i, j] = relative_excess(task, float(task.risk(end, length, average=SobolAverage(16_384, config.seed + 1))))
+    return xr.Dataset(
+        {
+            "start_excess": (("start_length", "start"), risks),
+            "start_block": ("start_length", block),
+            "start_linear": ("start_length", linear),
+        },
+        coords={"start_length": list(config.start_lengths), "start": range(config.starts)},
+    )

@@ -1,0 +1,165 @@
+"""The one place where differential equations are solved: steps, dense output, and how it ended."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.training.risk.exact import RiskError
+
+Array = NDArray[np.float64]
+Slope = Callable[[float, Array], Array]
+Status = Literal["finished", "converged", "interrupted", "diverged"]
+Ending = tuple[Status, str]
+
+
+class Outcome:
+    """A result that may have ended early: its status and message say how."""
+
+    status: Status
+    message: str
+
+    def completed(self) -> Self:
+        """Itself if it ran to its end; RiskError if it diverged, KeyboardInterrupt if it was interrupted."""
+        if self.status == "interrupted":
+            raise KeyboardInterrupt(self.message)
+        if self.status == "diverged":
+            raise RiskError(f"{self!r}: {self.message}")
+        return self
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Solution(Outcome):
+    """Solution of y' = f(t, y) from time 0 on.
+
+    Attributes
+    ----------
+    times
+        The reported times that were reached, and the last time reached, shape (time,).
+    states
+        y there, shape (time, n).
+    at
+        Dense output: y at one time or at several (n, time), up to the last of ``times``.
+    status, message
+        'finished', 'converged', 'interrupted' or 'diverged', and why.
+    """
+
+    times: Array
+    states: Array
+    at: Callable[[Any], Array]
+    status: Status
+    message: str
+
+    def __repr__(self) -> str:
+        return f"Solution(until={self.times[-1]:g}, {self.status})"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Chord:
+    t_old: float
+    first: Array
+    t: float
+    last: Array
+
+    def __call__(self, time: Any) -> Any:
+        share = (np.asarray(time) - self.t_old) / (self.t - self.t_old)
+        return np.multiply.outer(self.first, 1 - share) + np.multiply.outer(self.last, share)
+
+
+class FixedStep:
+    """The classical Runge-Kutta rule with ``steps`` equal steps, as a solver of SciPy's kind; straight lines in between."""
+
+    def __init__(self, slope: Slope, first: float, start: Array, until: float, steps: int) -> None:
+        self.slope, self.t, self.y, self.until, self.steps = slope, first, start, until, steps
+        self.status, self.taken = "running", 0
+
+    def step(self) -> None:
+        """Take one step."""
+        h, self.before = self.until / self.steps, (self.t, self.y)
+        first = self.slope(self.t, self.y)
+        second = self.slope(self.t + h / 2, self.y + h / 2 * first)
+        third = self.slope(self.t + h / 2, self.y + h / 2 * second)
+        fourth = self.slope(self.t + h, self.y + h * third)
+        self.y = self.y + h / 6 * (first + 2 * second + 2 * third + fourth)
+        self.taken += 1
+        self.t = self.until if self.taken == self.steps else self.taken * h
+        self.status = "running" if self.taken < self.steps else "finished"
+
+    def dense_output(self) -> _Chord:
+        """The line between the last two states."""
+        return _Chord(*self.before, self.t, self.y)
+
+
+def report_times(times: Any, until: float) -> Array:
+    """Times to report, 0 included; 201 equally spaced ones where none are given."""
+    if times is None:
+        return np.linspace(0.0, until, 201)
+    chosen = np.unique(np.asarray(times, dtype=np.float64))
+    if chosen.ndim != 1 or not len(chosen) or chosen[0] < 0 or chosen[-1] > until * (1 + 1e-12) or not np.isfinite(chosen).all():
+        raise InvalidArgumentError("times", str(times), f"numbers from 0 to {until:g}")
+    return np.unique(np.append(0.0, np.minimum(chosen, until)))
+
+
+def integrate(
+    slope: Slope,
+    start: Array,
+    until: float,
+    times: Array,
+    *,
+    method: Any = "DOP853",
+    ending: Callable[[float], Ending | None] | None = None,
+    progress: Callable[[float], None] | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve y' = slope(t, y), y(0) = start. A solver that fails, a risk that is not a number and Ctrl-C end it with a status.
+
+    Parameters
+    ----------
+    times
+        Times to report, increasing from 0.
+    method
+        Name of a solver of :mod:`scipy.integrate`, or a class with its interface.
+    ending
+        Called with the time after every step; a status and a message end the integration.
+    progress
+        Called with the time after every step.
+    options
+        Of the solver: ``rtol``, ``atol``, ``jac``, ``max_step``.
+    """
+    import scipy.integrate
+
+    solver = (getattr(scipy.integrate, method) if isinstance(method, str) else method)(slope, 0.0, start, until, **options)
+    pieces: list[Any] = []
+    status: Status = "finished"
+    message = f"reached time {until:g}"
+    try:
+        while solver.status == "running":
+            failure = solver.step()
+            if solver.status == "failed":
+                status, message = "diverged", f"the solver stopped at time {solver.t:g}: {failure}"
+                break
+            if not np.isfinite(solver.y).all():
+                status, message = "diverged", f"numbers that are not finite at time {solver.t:g}"
+                break
+            ended = None if ending is None else ending(float(solver.t))  # before the dense output, which may evaluate elsewhere
+            pieces.append(solver.dense_output())
+            if progress is not None:
+                progress(float(solver.t))
+            if ended is not None:
+                status, message = ended
+                break
+    except KeyboardInterrupt:
+        status, message = "interrupted", f"interrupted at time {pieces[-1].t if pieces else 0.0:g}"
+    except RiskError as error:
+        status, message = "diverged", str(error)
+    ends = [0.0, *(float(piece.t) for piece in pieces)]
+    kept = times[times <= ends[-1]]
+    if ends[-1] > kept[-1]:
+        kept = np.append(kept, ends[-1])
+    if not pieces:
+        return Solution(kept, start[None], lambda time: start, status, message)
+    at = scipy.integrate.OdeSolution(ends, pieces)
+    return Solution(kept, np.stack([at(time) for time in kept]), at, status, message)

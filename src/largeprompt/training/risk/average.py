@@ -1,0 +1,126 @@
+"""Averages over contexts: Sobol points, weights that make them exact for chosen functions, and rules exact on polynomials."""
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Gaussian, sobol_points
+
+NEWTON_STEPS = 60
+POINTS_PER_FUNCTION = 6  # fewer, and the weights that exist are wild ones, or there are none
+DEPENDENT = 1e-10  # of the largest eigenvalue of the Gram matrix: below it functions count as combinations of the others
+
+
+@dataclasses.dataclass(frozen=True)
+class SobolAverage:
+    """How averages over contexts are taken: scrambled Sobol points with equal weights.
+
+    Parameters
+    ----------
+    points
+        How many, a power of two.
+    seed
+        Of the scrambling: different seeds give independent averages.
+
+    Examples
+    --------
+    >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
+    >>> attention = lp.SoftmaxAttention([[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0]])
+    >>> print(f"{float(task.risk(attention, 10, average=lp.training.SobolAverage(points=1024, seed=1))):.3f}")
+    0.221
+    """
+
+    points: int = 4096
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        points = validation.integer("points", self.points)
+        if points & (points - 1):
+            raise InvalidArgumentError("points", str(points), "a power of two", f"Use {1 << points.bit_length()}.")
+        object.__setattr__(self, "points", points)
+        object.__setattr__(self, "seed", validation.integer("seed", self.seed, minimum=0))
+
+    def normal(self, dim: int) -> Tensor:
+        """The points, of the law N(0, I), shape (points, dim)."""
+        law = Gaussian(torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64))
+        return sobol_points(law, self.points, self.seed)
+
+    @property
+    def weights(self) -> Tensor:
+        """Their weights, shape (points,)."""
+        return torch.full((self.points,), 1 / self.points, dtype=torch.float64)
+
+
+AVERAGE = SobolAverage()
+
+
+def quadratic_points(dim: int) -> tuple[Tensor, Tensor]:
+    """2d points ±√d e_i with equal weights: exact up to degree three."""
+    eye = dim**0.5 * torch.eye(dim, dtype=torch.float64)
+    return torch.cat([eye, -eye]), torch.full((2 * dim,), 1 / (2 * dim), dtype=torch.float64)
+
+
+def quartic_points(dim: int) -> tuple[Tensor, Tensor]:
+    """2d² + 1 points, exact up to degree five: 0, ±√(d+2) e_i and √((d+2)/2)(±e_i ± e_j).
+
+    Weights 2/(d+2), (4-d)/(2(d+2)²) and 1/(d+2)²; some are negative for d > 4, so that the rule is for polynomials alone.
+    """
+    eye = torch.eye(dim, dtype=torch.float64)
+    axes = (dim + 2) ** 0.5 * eye
+    i, j = torch.triu_indices(dim, dim, 1)
+    pairs = [(a * eye[i] + b * eye[j]) * ((dim + 2) / 2) ** 0.5 for a in (1, -1) for b in (1, -1)]
+    points = torch.cat([torch.zeros(1, dim, dtype=torch.float64), axes, -axes, *pairs])
+    weights = torch.full((len(points),), 1 / (dim + 2) ** 2, dtype=torch.float64)
+    weights[0], weights[1 : 2 * dim + 1] = 2 / (dim + 2), (4 - dim) / (2 * (dim + 2) ** 2)
+    return points, weights
+
+
+def calibrated_weights(functions: Tensor, base: Tensor) -> Tensor | None:
+    """Positive weights, summing to one, under which every function averages to zero, and as near to ``base`` as that allows.
+
+    Nearest in relative entropy, w_i ∝ base_i exp(λ·φ_i) with λ the minimum of the convex log Σ base_i exp(λ·φ_i), found by
+    Newton's method. Averages of whatever resembles the functions improve with them. Being positive, the weights keep an average of
+    nonnegative numbers nonnegative, which a control variate would not.
+
+    Parameters
+    ----------
+    functions
+        Values φ at the points, less their true means, shape (n, k).
+    base
+        Positive weights that sum to one, shape (n,).
+
+    Returns
+    -------
+    Tensor or None
+        Shape (n,). None where k is zero or more than a sixth of n, or where no positive weights do it.
+    """
+    count, size = functions.shape
+    if not size or size * POINTS_PER_FUNCTION > count:
+        return None
+    scaled = functions / functions.square().mean(0).sqrt().clamp_min(1e-300)
+    values, vectors = torch.linalg.eigh(scaled.mT @ (base.unsqueeze(-1) * scaled))
+    kept = values > DEPENDENT * values[-1]
+    scaled = scaled @ (vectors[:, kept] / values[kept].sqrt())  # independent, of unit mean square
+    offset, dual = base.log(), functions.new_zeros(int(kept.sum()))
+    value = torch.logsumexp(offset, 0)
+    for _ in range(NEWTON_STEPS):
+        weights = torch.softmax(offset + scaled @ dual, 0)
+        slope = weights @ scaled
+        if float(slope.abs().max()) < 1e-14:
+            return weights
+        curvature = (scaled * weights.unsqueeze(-1)).mT @ scaled - slope.unsqueeze(-1) * slope
+        step = torch.linalg.lstsq(curvature, slope.unsqueeze(-1), driver="gelsd").solution.squeeze(-1)
+        share = 1.0
+        while share > 1e-6:
+            trial = torch.logsumexp(offset + scaled @ (dual - share * step), 0)
+            if float(trial) <= float(value) + 1e-15 * abs(float(value)):
+                break
+            share /= 2
+        else:
+            break
+        dual, value = dual - share * step, trial
+    weights = torch.softmax(offset + scaled @ dual, 0)
+    return weights if float((weights @ scaled).abs().max()) < 1e-11 else None

@@ -1,0 +1,41 @@
+"""Heads of a torch.nn.MultiheadAttention."""
+
+import pytest
+import torch
+
+from largeprompt.audit import module_heads
+from largeprompt.errors import InvalidArgumentError
+
+
+def test_torch_module_outside_transformers():
+    torch.manual_seed(0)
+    module = torch.nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
+    tokens = torch.randn(2, 9, 12, dtype=torch.float64)
+    heads = module_heads(module, tokens)
+    exact = torch.cat([rows.read(rows.weights()[0]) for _, rows in heads.rows(torch.arange(9))], 2)
+    torch.testing.assert_close(module.out_proj(exact.transpose(1, 2).flatten(2)), module(tokens, tokens, tokens)[0])
+    sideways = torch.nn.MultiheadAttention(12, 3, dtype=torch.float64)
+    sideways.load_state_dict(module.state_dict())
+    torch.testing.assert_close(module_heads(sideways, tokens.transpose(0, 1)).query, heads.query)
+    padding = torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, 6:] = True
+    added = torch.randn(9, 9, dtype=torch.float64)
+    for options in (
+        {"key_padding_mask": padding},
+        {"attn_mask": added},
+        {"attn_mask": torch.ones(9, 9, dtype=torch.bool).triu(1), "key_padding_mask": padding},
+        {"attn_mask": torch.randn(6, 9, 9, dtype=torch.float64)},
+        {"causal": True},
+    ):
+        module_heads(module, tokens, **options)  # which compares its output with the module's
+    module.dropout = 0.5
+    module_heads(module.train(), tokens)
+    with pytest.raises(InvalidArgumentError, match="causal"):
+        module_heads(module, tokens, causal=True, attn_mask=added)
+    for bad in (torch.zeros(2, 9, 5), torch.zeros(9, 12)):
+        with pytest.raises(InvalidArgumentError, match="tokens"):
+            module_heads(module, bad)
+    with pytest.raises(InvalidArgumentError, match="module"):
+        module_heads(torch.nn.Linear(3, 3), tokens)
+    with pytest.raises(InvalidArgumentError, match="module"):
+        module_heads(torch.nn.MultiheadAttention(12, 3, add_zero_attn=True), tokens)

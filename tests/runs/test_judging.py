@@ -1,0 +1,101 @@
+"""How a dataset is judged: rule by rule, and never by the words of a text."""
+
+import math
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import norm, t
+
+from largeprompt.runs.judging import FALSE_ALARM, allowed_score, compared, judge, judged, listed, log_slope, rule, span
+
+
+@rule("C1", "Is it?")
+def fine(data):
+    return "holds", "0.5 of Hernando, nan"
+
+
+@pytest.mark.parametrize("error", [IndexError("-1"), ValueError("zero-size"), ZeroDivisionError("0"), FloatingPointError("0")])
+def test_a_rule_with_nothing_to_look_at_is_undecided_and_leaves_the_others_alone(error):
+    @rule("C2", "Is it so?", control=True)
+    def broken(data):
+        raise error
+
+    first, second = judge([broken, fine], xr.Dataset())
+    assert (first.claim, first.asked, first.outcome, first.control) == ("C2", "Is it so?", "undecided", True)
+    assert type(error).__name__ in first.measured
+    assert (second.outcome, second.measured) == ("holds", "0.5 of Hernando, nan")  # no outcome is read from the text
+
+
+@pytest.mark.parametrize("error", [AttributeError, KeyError, NameError, TypeError])
+def test_a_rule_with_a_mistake_in_it_is_an_error(error):
+    @rule("C1", "?")
+    def typo(data):
+        raise error("typo")
+
+    with pytest.raises(error):
+        judge([fine, typo], xr.Dataset())
+
+
+def test_a_name_that_the_dataset_lacks_is_an_error():
+    @rule("C1", "?")
+    def typo(data):
+        return "holds", str(data.valeu)
+
+    with pytest.raises(AttributeError, match="valeu"):
+        judge([typo], xr.Dataset())
+
+
+def test_rules_may_have_nothing_to_say_and_ask_what_the_data_suggests():
+    @rule("C1", "?")
+    def silent(data):
+        return None
+
+    @rule("C1", lambda data: f"At {int(data.n)}?")
+    def asking(data):
+        return "fails", "No."
+
+    (only,) = judge([silent, asking], xr.Dataset({"n": 3}))
+    assert only.asked == "At 3?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome"),
+    [
+        ({"holds": True}, "holds"),
+        ({"holds": False}, "fails"),
+        ({"holds": False, "in_part": True}, "holds in part"),
+        ({"holds": True, "rests_on": [1.0, math.inf]}, "holds"),
+        ({"holds": True, "rests_on": [1.0, math.nan]}, "undecided"),
+        ({"holds": False, "rests_on": [xr.DataArray([1.0, np.nan])]}, "undecided"),
+    ],
+)
+def test_an_outcome_that_rests_on_nan_is_undecided(arguments, outcome):
+    assert judged(arguments.pop("holds"), **arguments) == outcome
+
+
+def test_allowed_score_keeps_the_rate_of_false_alarms():
+    """P(the largest of n independent |scores| exceeds it) is at most the rate, and nearly the rate."""
+    for count in (1, 7, 1000):
+        assert 1 - (1 - 2 * norm.sf(allowed_score(count))) ** count == pytest.approx(FALSE_ALARM, rel=1e-3)
+    assert allowed_score(5, degrees=3) == t.isf(FALSE_ALARM / 10, 3)
+    assert allowed_score(5, sides=1) < allowed_score(5)
+
+
+def test_log_slope():
+    assert log_slope([1, 10, 100], [5, 0.5, 0.05]) == pytest.approx(-1.0)
+
+
+def test_samples_are_compared_where_both_are_known():
+    sample = xr.DataArray([1.0, 2.0, np.nan])
+    assert compared(sample, xr.DataArray([1.5, 2.0, 3.0]), xr.DataArray([0.1, 0.1, 0.1])) == (pytest.approx(5.0), allowed_score(2))
+    with pytest.raises(ValueError, match="zero-size"):
+        compared(sample[2:], 1.0, 1.0)
+
+
+def test_values_in_words():
+    values = xr.DataArray([0.25, 0.5, np.nan], coords={"L": [10, 100, 1000]})
+    assert span(values, ".2f") == "0.25 to 0.50"
+    assert span([3, 1, 2], "g") == "1 to 3"
+    assert listed(values[:2], ".1f", "L = {:g}") == "0.2 (L = 10), 0.5 (L = 100)"
+    assert listed([1, 20]) == "1, 20"

@@ -1,0 +1,55 @@
+"""A cell's key depends on the sources that its computation reaches, and on no other."""
+
+import sys
+import textwrap
+
+import pytest
+
+from largeprompt.runs.sources import fingerprint, reached
+from largeprompt.studies.registry import study
+
+
+def test_a_study_reaches_what_it_uses_and_not_the_audit():
+    modules = set(reached(frozenset(part.compute.__module__ for part in study("drift").parts)))
+    assert {"largeprompt.studies.drift.parts", "largeprompt.training.dynamics.flow", "largeprompt.errors"} <= modules
+    assert not [name for name in modules if name.startswith(("largeprompt.audit", "largeprompt.report", "largeprompt.cli"))]
+    assert not [name for name in modules if ".studies." in name and name.endswith((".figures", ".rules", ".study"))]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of four modules, of which the study's reaches two, one of them from inside a function."""
+    folder = tmp_path / "mypackage"
+    folder.mkdir()
+    sources = {
+        "__init__": "",
+        "study": "from mypackage.near import x\n\ndef compute(config, progress):\n    from . import late\n    return late",
+        "near": "x = 1",
+        "late": "y = 1",
+        "other": "z = 1",
+    }
+    for name, text in sources.items():
+        (folder / f"{name}.py").write_text(textwrap.dedent(text))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("mypackage")]:
+        del sys.modules[name]
+    reached.cache_clear()
+
+
+@pytest.mark.parametrize(("name", "changes"), [("study", True), ("near", True), ("late", True), ("other", False)])
+def test_only_what_is_reached_changes_the_key(package, name, changes):
+    import mypackage.study
+
+    before = fingerprint([mypackage.study.compute])
+    (package / f"{name}.py").write_text((package / f"{name}.py").read_text() + "\n# changed\n")
+    assert (fingerprint([mypackage.study.compute]) != before) == changes
+
+
+def test_import_of_the_package_itself_reaches_all_of_it(package):
+    (package / "near.py").write_text("import largeprompt as lp\nx = 1")
+    import mypackage.study
+
+    modules = set(reached(frozenset([mypackage.study.compute.__module__])))
+    assert {"largeprompt.law.finite", "largeprompt.audit.model", "mypackage.late"} <= modules
+    assert "largeprompt.cli.app" not in modules

@@ -1,0 +1,64 @@
+"""C3, C4, E1: the exact curves against direct calls, the fits and the settings."""
+
+import numpy as np
+import pytest
+import torch
+from study_checks import refuses, same_in_any_order, stores
+
+import largeprompt as lp
+from largeprompt.studies.convergence.parts import ConvergenceConfig
+from largeprompt.studies.convergence.study import STUDY
+
+
+def test_curves_are_those_of_the_operators_own_jacobians(data):
+    """Empirical prompts, derivatives by attention.jacobian_u and jacobian_v: within 6.5 standard errors of the exact curves."""
+    data = data.sel(score_variance=2.0)
+    eye = torch.eye(4, dtype=torch.float64)
+    attention, mu = lp.SoftmaxAttention(eye, eye), lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye)
+    z = torch.tensor([2.0**0.5, 0, 0, 0], dtype=torch.float64)
+    prompts = lp.Empirical(mu.sample(4000 * 30, torch.Generator().manual_seed(5)).reshape(4000, 30, 4))
+    for name, derivative in (("jacobian_u", attention.jacobian_u), ("jacobian_v", attention.jacobian_v)):
+        squared = (derivative(prompts, z) - derivative(mu, z)).square().sum((-3, -2, -1))
+        expected = float(data.exact_at_samples.sel(quantity=name, sampled_length=30))
+        assert abs(float(squared.mean()) - expected) < 6.5 * float(squared.std()) / 4000**0.5
+
+
+def test_intervals_hold_the_estimate_and_the_exact_slope(data):
+    for name in ("c1", "c2", "slope"):
+        low, middle, high = (data[name].sel(interval=each) for each in ("lower", "estimate", "upper"))
+        assert bool(((low < middle) & (middle < high)).all())
+    at = data.exact_at_samples.sel(sampled_length=slice(10, 300))
+    for q in data.score_variance.values:
+        slope = np.polyfit(np.log(at.sampled_length), np.log(at.sel(score_variance=q, quantity="output")), 1)[0]
+        row = data.slope.sel(score_variance=q, quantity="output")
+        half = float(row.sel(interval="upper") - row.sel(interval="lower")) / 2
+        assert abs(float(row.sel(interval="estimate")) - slope) < 3.5 * half  # 7 standard errors
+
+
+def test_dataset_is_storable(data, tmp_path):
+    stores(STUDY, data, tmp_path)
+    assert isinstance(STUDY.quick, ConvergenceConfig)
+    assert STUDY.quick != ConvergenceConfig()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "dim=0",
+        "score_variances=-1",
+        "score_variances=2,2",
+        "sampled_lengths=-5",
+        "sampled_lengths=10,1",
+        "replicas=1",
+        "fitted=2000,3000",
+        "fitted=1,1000",
+        "longest=inf",
+        "seed=-1",
+    ],
+)
+def test_bad_settings_are_refused(word):
+    refuses(STUDY, word)
+
+
+def test_same_numbers_in_any_order(data):
+    same_in_any_order(STUDY, data)

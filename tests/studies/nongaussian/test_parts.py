@@ -1,0 +1,66 @@
+"""Tokens that are not Gaussian (N1): predictions in closed form, storage, and the families."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import largeprompt as lp
+from largeprompt.runs.study import quiet
+from largeprompt.studies.nongaussian.config import NonGaussianConfig
+from largeprompt.studies.nongaussian.parts import FAMILIES, family, generalised_normal_slope
+from largeprompt.studies.nongaussian.rules import interpolated_crossing
+from largeprompt.studies.nongaussian.study import STUDY
+
+F = torch.float64
+
+
+def test_it_is_stored_and_read_back(data, judged, tmp_path):
+    assert all(value.dtype.kind in "bifU" for value in data.variables.values())
+    data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
+    again = xr.load_dataset(tmp_path / "data.nc", engine="h5netcdf")
+    assert STUDY.judge(again) == judged
+
+
+def test_a_cell_is_the_same_again(data):
+    small = NonGaussianConfig(tilts=(0.5, 1.0), replicas=20, lengths=(10,), separations=(0.6,), scaling_points=2)
+    first, second = (family(small, "mixture", quiet) for _ in range(2))
+    assert first.identical(second)
+
+
+def test_predictions_are_the_closed_forms(data):
+    signs = data.sel(family="Rademacher sum")
+    for member, k in enumerate((1, 8)):
+        gap = math.sqrt(k) * np.tanh(signs.tilt / math.sqrt(k)) - signs.tilt
+        np.testing.assert_allclose(signs.gap[member], gap, rtol=1e-12)
+        np.testing.assert_allclose(signs.fourth[member], -(signs.tilt**3) / (3 * k), rtol=1e-10)
+        assert float(signs.radius[member]) == pytest.approx(math.pi * math.sqrt(k) / 2, rel=1e-6) or k > 4
+    mixture = data.sel(family="mixture").isel(member=0)
+    m = 0.6
+    np.testing.assert_allclose(mixture.gap, m * np.tanh(m * mixture.tilt) - m * m * mixture.tilt, rtol=1e-12)
+    identity = data.mse + 2 * data.gap * (data.affine_mse - data.mse - data.gap**2) / (2 * data.gap) + data.gap**2
+    np.testing.assert_allclose(identity.sel(family="skew"), data.affine_mse.sel(family="skew"), rtol=1e-9)
+
+
+def test_crossing_is_where_the_exact_error_is_the_gap(data):
+    one = data.sel(family="Rademacher sum", tilt=1.0).isel(member=0)
+    length = float(one.crossing)
+    mse = lp.law.discrete_prompt_errors(lp.measures.gauss_rule(lp.Rademacher(1)), torch.tensor([1.0], dtype=F), [length])[1]
+    assert float(mse) == pytest.approx(float(one.gap) ** 2, rel=1e-3)
+    on_grid = interpolated_crossing(data, "mse").sel(family="generalised normal", tilt=1.0)
+    np.testing.assert_allclose(on_grid[0], data.crossing.sel(family="generalised normal", tilt=1.0)[0], rtol=0.2)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_gaps_near_the_gaussian_are_predicted(name):
+    family, u = FAMILIES[name], 0.8
+    x = 1e-4 ** (1 / family.power)
+    mu = family.make(family.at(x))
+    gap = float(mu.tilted_mean(torch.tensor([u], dtype=F))) - u
+    assert gap == pytest.approx(family.slope(u) * x**family.power, rel=0.03)
+
+
+def test_generalised_normal_slope_has_the_fourth_cumulant():
+    assert generalised_normal_slope(0.05) == pytest.approx(-(0.05**3) / 6, rel=1e-3)

@@ -1,0 +1,90 @@
+"""What the tests of several studies ask of settings, rules and figures."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.settings import config_of, configured
+from largeprompt.runs.style import house_style
+
+
+def outcomes(study, data):
+    """Claim and outcome of every verdict."""
+    return [(verdict.claim, verdict.outcome) for verdict in study.judge(data)]
+
+
+def outcome(study, data, words):
+    """Outcome of the verdict whose question has these words."""
+    return next(verdict.outcome for verdict in study.judge(data) if words in verdict.asked)
+
+
+def reacts(study, data, words, before, name, index, change, after):
+    """The verdict whose question has these words is ``before``, and ``after`` once an entry of a variable is changed."""
+    assert outcome(study, data, words) == before
+    wrong = data.copy(deep=True)
+    wrong[name][index] = change(wrong[name][index])
+    assert outcome(study, wrong, words) == after
+
+
+def speaks_in_numbers(study, data):
+    """Every verdict has numbers and none is NaN; there are controls, and they fail."""
+    found = study.judge(data)
+    assert all(any(letter.isdigit() for letter in verdict.measured) for verdict in found)
+    assert not any("nan" in verdict.measured for verdict in found)
+    assert {verdict.outcome for verdict in found if verdict.control} == {"fails"}
+
+
+def same_in_any_order(study, data):
+    """The cells computed in the reverse order give the same numbers."""
+    config = config_of(study, json.loads(data.attrs["config"]))
+    results = {name: cell.compute(config) for name, cell in reversed(study.cells(config).items())}
+    assert study.finish(config, results).identical(data)
+
+
+def refuses(study, word):
+    """Whether a setting, as typed on the command line, is refused before anything runs."""
+    with pytest.raises(InvalidArgumentError):
+        configured(study, [word], quick=True)
+
+
+def stores(study, data, folder):
+    """The dataset can be stored, and gives the same verdicts when it is read back."""
+    assert all(value.dtype.kind in "bifU" for value in data.variables.values())
+    data.to_netcdf(folder / "data.nc", engine="h5netcdf")
+    assert study.judge(xr.load_dataset(folder / "data.nc", engine="h5netcdf")) == study.judge(data)
+
+
+def undecided_without_numbers(study, data, names=None):
+    """With NaN in these variables (all of numbers, if none are named), no verdict holds or fails."""
+    empty = data.copy(deep=True)
+    for name in names or [name for name, value in data.data_vars.items() if value.dtype.kind == "f"]:
+        empty[name] = empty[name] * np.nan
+    found = study.judge(empty)
+    assert {verdict.outcome for verdict in found} == {"undecided"}, [each for each in found if each.outcome != "undecided"]
+
+
+def figures_are_complete(study, data):
+    """Every figure can be drawn and laid out without warnings, with labelled axes (below the lowest of a column) and a caption."""
+    assert 1 <= len(study.drawable(data)) <= 4
+    for entry in study.drawable(data):
+        figure = entry.draw(data)
+        with house_style():
+            figure.draw_without_rendering()
+        panels = [axes for axes in figure.axes if axes.get_label() != "<colorbar>"]
+        places = [axes.get_subplotspec() for axes in panels]
+        lowest = [place.rowspan.stop == place.get_gridspec().nrows for place in places]
+        assert all(axes.get_xlabel() for axes, low in zip(panels, lowest, strict=True) if low)
+        assert any(lowest)
+        assert entry.caption.endswith(".")
+        assert len(entry.caption) > 60
+
+
+def drawn(axes, values):
+    """Whether some line of the axes has these values."""
+    values = np.asarray(values)
+    return any(
+        len(line.get_ydata()) == len(values) and np.allclose(line.get_ydata(), values, equal_nan=True) for line in axes.lines
+    )

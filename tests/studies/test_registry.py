@@ -1,0 +1,117 @@
+"""The registry is the only list of studies; those of others run without a fork, by file, by module, or installed."""
+
+import base64
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from largeprompt.cli.app import app
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.store import Run
+from largeprompt.studies import registry
+from largeprompt.studies.claims import CLAIMS
+
+ROOT = Path(__file__).parents[2]
+COIN = ROOT / "docs" / "examples" / "coin.py"
+
+
+def command(*words):
+    return CliRunner().invoke(app, list(map(str, words)))
+
+
+def test_every_study_is_found_by_its_name():
+    for name in registry.OURS:
+        found = registry.study(name)
+        assert found.name == name
+        assert found.listed
+        assert found.figures
+        assert found.cells(found.quick)
+        assert {each.claim for each in found.rules} <= {claim.id for claim in found.claims}
+
+
+def test_every_claim_is_tested_by_a_study():
+    """C1 to C7 and every experiment asked for."""
+    tested = {claim.id for name in registry.OURS for claim in registry.study(name).claims}
+    assert tested == {claim.id for claim in CLAIMS}
+
+
+def test_figure_names_are_distinct_within_a_study():
+    for name in registry.OURS:
+        names = [figure.name for figure in registry.study(name).figures]
+        assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("drfit", "Did you mean 'drift'"),
+        ("", "one of limit, convergence"),
+        ("absent.py:STUDY", "a Python file that is there"),
+        ("largeprompt.absent:STUDY", "a study that is there"),
+        ("largeprompt.studies.drift.study:NOTHING", "where NOTHING is not there"),
+        ("largeprompt.studies.drift.study:RULES", "where RULES is a tuple"),
+    ],
+)
+def test_studies_that_are_not_there(name, words):
+    with pytest.raises(InvalidArgumentError, match="study") as caught:
+        registry.study(name)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_needs_something_missing_says_what(tmp_path):
+    (tmp_path / "needy_study.py").write_text("import something_absent")
+    with pytest.raises(ModuleNotFoundError, match="something_absent"):
+        registry.study(f"{tmp_path / 'needy_study.py'}:STUDY")
+
+
+def test_a_study_in_a_file_runs_with_its_figures_and_claims(tmp_path):
+    """The example of docs/design.md, in real worker processes."""
+    result = command("run", f"{COIN}:STUDY", "--quick", "--out", tmp_path, "--workers", 1)
+    assert result.exit_code == 0, result.output
+    run = Run.open(tmp_path / "coin-quick")
+    assert run.intact
+    assert [figure.name for figure in run.figures] == ["gap"]
+    assert [(each.claim, each.outcome) for each in run.verdicts] == [("fair", "holds")]
+    assert f"{COIN}:STUDY" in run.rerun
+    assert command("report", run.folder).exit_code == 0
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Fair coins" in page
+    assert "Gaussian limit" not in page  # claims of runs that are not there
+    assert "not run" not in page
+
+
+def wheel_of(path, folder):
+    """A wheel that holds a study file and names it as an entry point."""
+    target = folder / "coin_study-1.0-py3-none-any.whl"
+    files = {
+        "coin_study.py": path.read_text(),
+        "coin_study-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: coin-study\nVersion: 1.0\n",
+        "coin_study-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "coin_study-1.0.dist-info/entry_points.txt": "[largeprompt.studies]\ncoin = coin_study:STUDY\n",
+    }
+    record = ""
+    for name, text in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        record += f"{name},sha256={digest},{len(text.encode())}\n"
+    with zipfile.ZipFile(target, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr("coin_study-1.0.dist-info/RECORD", record + "coin_study-1.0.dist-info/RECORD,,\n")
+    return target
+
+
+def test_an_installed_study_is_in_the_list(tmp_path, monkeypatch):
+    place = tmp_path / "site"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(place)]
+    subprocess.run([*pip, str(wheel_of(COIN, tmp_path))], check=True)
+    monkeypatch.syspath_prepend(place)
+    assert registry.names()[-1] == "coin"
+    assert registry.study("coin").source == "coin_study:STUDY"
+    result = command("run", "coin", "--quick", "--out", tmp_path, "--workers", 1)
+    assert result.exit_code == 0, result.output
+    assert Run.open(tmp_path / "coin-quick").rerun == f"largeprompt run coin --quick --out {tmp_path}"

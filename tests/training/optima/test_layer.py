@@ -1,0 +1,115 @@
+"""Least risks of softmax and linear attention against searches, closed forms and drawn prompts."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import largeprompt as lp
+from largeprompt.training import SobolAverage
+from largeprompt.training.optima.layer import radial_contexts, radial_risk
+
+F = torch.float64
+
+
+def isotropic(d, noise=0.0, query=1.0):
+    eye = torch.eye(d, dtype=F)
+    return lp.LinearRegression(eye, eye / d, noise, query * eye)
+
+
+def skewed(noise=0.2):
+    sigma = torch.tensor([[1.0, 0.4, 0.0], [0.4, 2.0, 0.1], [0.0, 0.1, 0.3]], dtype=F)
+    prior = torch.tensor([[0.5, 0.1, 0.0], [0.1, 0.3, 0.0], [0.0, 0.0, 1.0]], dtype=F)
+    return lp.LinearRegression(sigma, prior, noise, torch.diag(torch.tensor([1.0, 0.2, 0.5], dtype=F)))
+
+
+@settings(max_examples=20, deadline=None)
+@given(d=st.integers(1, 6), noise=st.floats(0, 5), length=st.integers(1, 10**6))
+def test_isotropic_linear_attention_is_the_closed_form(d, noise, length):
+    c = ((1 + noise) * d + 1) / length
+    excess = 2 * lp.training.linear_optimum(isotropic(d, noise), length).risk - noise
+    assert excess == pytest.approx(c / (1 + c), rel=1e-9, abs=1e-14)
+
+
+def test_linear_optimum_is_a_minimum_and_is_attained():
+    """No covariance commutes with another: the layer at P has the risk, and steps away from it have more."""
+    task, length = skewed(), 15
+    best = lp.training.linear_optimum(task, length)
+    for step in (torch.zeros(3, 3, dtype=F), *0.05 * torch.randn(6, 3, 3, generator=torch.Generator().manual_seed(0), dtype=F)):
+        U, V = torch.zeros(4, 4, dtype=F), torch.zeros(1, 4, dtype=F)
+        U[:3, :3], V[0, 3] = best.matrix + step, 1.0
+        risk = float(task.risk(lp.LinearAttention(U, V), length))
+        assert risk == pytest.approx(best.risk, rel=1e-12) if not step.any() else risk > best.risk
+    assert lp.training.linear_optimum(task).risk == pytest.approx(task.noise_variance / 2, rel=1e-12)
+    assert lp.training.block_optimum(task, length, lp.LinearAttention, directions=SobolAverage(64)).risk == pytest.approx(
+        best.risk, rel=1e-9
+    )
+
+
+def test_long_prompt_constants_of_the_literature():
+    """4.22, 3.70, 3.44, 3.19, 2.97 at d = 1, 2, 3, 5, 10, tending to e; (1 + 2/d)^{1+d/2} where noise dominates."""
+    ratios = [lp.training.long_prompt_constants(isotropic(d)).ratio for d in (1, 2, 3, 5, 10)]
+    np.testing.assert_allclose(ratios, [4.22, 3.70, 3.44, 3.19, 2.97], atol=0.005)
+    assert lp.training.long_prompt_constants(isotropic(200)).ratio == pytest.approx(math.e, rel=1e-2)
+    for d in (1, 3, 8):
+        assert lp.training.long_prompt_constants(isotropic(d, 1e9)).ratio == pytest.approx((1 + 2 / d) ** (1 + d / 2), rel=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), noise=st.floats(0, 3))
+def test_long_prompt_ratio_has_a_floor_and_ignores_the_spectrum(seed, noise):
+    """At least (e + ρ)/(1 + ρ) for any covariances; for Σ_q = Σ and W a multiple of I it depends on d and tr WΣ/V2 alone."""
+    generator = torch.Generator().manual_seed(seed)
+    roots = torch.randn(3, 4, 4, generator=generator, dtype=F)
+    sigma, prior, query = (root @ root.mT + 0.05 * torch.eye(4, dtype=F) for root in roots)
+    found = lp.training.long_prompt_constants(lp.LinearRegression(sigma, prior, noise, query))
+    spread = float(torch.trace(prior @ sigma)) + noise
+    rho = float(torch.trace(prior @ query)) / (spread * float(torch.trace(torch.linalg.solve(sigma, query))))
+    assert found.ratio >= (math.e + rho) / (1 + rho) - 1e-9
+    scaled = lp.LinearRegression(sigma, torch.eye(4, dtype=F) / float(torch.trace(sigma)), noise)
+    assert lp.training.long_prompt_constants(scaled).ratio == pytest.approx(
+        lp.training.long_prompt_constants(isotropic(4, noise)).ratio, rel=1e-7
+    )
+
+
+def test_long_prompts_reach_their_constants():
+    task = skewed()
+    constants = lp.training.long_prompt_constants(task)
+    limit, length = task.noise_variance / 2, 10**7
+    assert (lp.training.linear_optimum(task, length).risk - limit) * length == pytest.approx(constants.linear, rel=1e-4)
+    found = lp.training.block_optimum(task, length, directions=SobolAverage(128))
+    assert (found.risk - limit) * length == pytest.approx(constants.softmax, rel=2e-2)
+    assert abs(found.b) == pytest.approx(constants.readout, rel=5e-2)
+
+
+def test_block_optimum_is_the_isotropic_one():
+    task, length = isotropic(3, 0.3), 40
+    found, truth = lp.training.block_optimum(task, length), lp.training.isotropic_optimum(task, length)
+    assert found.risk == pytest.approx(truth.risk, rel=1e-4)
+    np.testing.assert_allclose(found.A, truth.a * torch.eye(3, dtype=F), atol=0.02 * truth.a)
+    again = radial_risk(task, found.A, torch.tensor(found.b, dtype=F), length)
+    assert float(again) == pytest.approx(found.risk, rel=1e-12)
+
+
+def test_radial_queries_have_the_moments_of_their_law():
+    task = skewed()
+    contexts = radial_contexts(task, SobolAverage(128, 3), 24)
+    x, weight = contexts.query[:, :3], contexts.weight
+    assert float(weight.sum()) == pytest.approx(1.0)
+    np.testing.assert_allclose(torch.einsum("n,ni,nj->ij", weight, x, x), task.query_covariance, atol=1e-12)
+    size = (x @ torch.linalg.inv(task.query_covariance) * x).sum(-1)
+    assert float(weight @ torch.exp(size / 8)) == pytest.approx(0.75**-1.5, rel=5e-3)  # E e^{χ²/8}, d = 3
+
+
+@pytest.mark.parametrize("call", [lp.training.linear_optimum, lp.training.block_optimum])
+def test_bad_length_is_named(call):
+    with pytest.raises(lp.InvalidArgumentError, match="length"):
+        call(isotropic(2), 0)
+
+
+def test_another_task_is_named():
+    with pytest.raises(lp.InvalidArgumentError, match="task: got 'x'"):
+        lp.training.long_prompt_constants("x")

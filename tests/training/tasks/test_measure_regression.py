@@ -1,0 +1,170 @@
+"""Regression with inputs from any law: the tilt limit, the exact risk at every length, and flows on them."""
+
+import math
+
+import pytest
+import torch
+
+import largeprompt as lp
+from largeprompt.testing import MeasureContract
+from largeprompt.training import Block, SobolAverage, fixed_step_flow
+
+F = torch.float64
+EYE = torch.eye(2, dtype=F)
+PRIOR = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
+A = torch.tensor([[0.7, 0.2], [-0.1, 0.5]], dtype=F)
+B = torch.tensor(1.4, dtype=F)
+
+
+def block(A, b):
+    U, V = torch.zeros(3, 3, dtype=F), torch.zeros(1, 3, dtype=F)
+    U[:2, :2], V[0, 2] = A, b
+    return lp.SoftmaxAttention(U, V)
+
+
+@pytest.mark.parametrize("inputs", [lp.Rademacher(2), lp.Uniform(2), lp.scalar.SkewNormal(2, 0.5)], ids=repr)
+def test_tokens_tilt_as_drawn_ones(inputs):
+    """The cgf of (x, w·x + noise) against a million drawn tokens, and the closed tilted mean against its derivative."""
+    law = lp.training.MeasureRegression(inputs, EYE, 0.3).token_law(torch.tensor([0.8, -0.5], dtype=F))
+    u = torch.tensor([0.4, -0.3, 0.6], dtype=F)
+    torch.testing.assert_close(law.tilted_mean(u), lp.Measure.tilted_mean(law, u), rtol=1e-8, atol=1e-10)
+    tokens = law.sample(200_000, torch.Generator().manual_seed(0))
+    weights = torch.exp(tokens @ u - law.cgf(u))
+    spread = (weights.unsqueeze(-1) * (tokens - law.tilted_mean(u))).std(0) / math.sqrt(len(tokens))
+    assert abs(float(weights.mean()) - 1) < 6 * float(weights.std()) / math.sqrt(len(tokens))
+    assert bool(((weights @ tokens / weights.sum() - law.tilted_mean(u)).abs() < 6 * spread).all())
+
+
+@pytest.mark.parametrize("inputs", [lp.Rademacher(2), lp.Uniform(2), lp.scalar.SkewNormal(2, 0.5)], ids=repr)
+def test_block_limit_is_the_full_one(inputs):
+    """w averaged out by hand against the operator on tokens with w on a Gauss-Hermite rule."""
+    task = lp.training.MeasureRegression(inputs, PRIOR, 0.2, lp.measures.gauss_rule(inputs, 3))
+    torch.testing.assert_close(task.block_risk(A, B), task.limit_risk(block(A, B)), rtol=1e-10, atol=0)
+
+
+def test_gaussian_inputs_are_the_library_s_regression():
+    task = lp.training.MeasureRegression(lp.Gaussian([0.0, 0.0], EYE), PRIOR, 0.2)
+    library = lp.LinearRegression(EYE, PRIOR, 0.2)
+    torch.testing.assert_close(task.block_risk(A, B), library.risk(block(A, B)), rtol=1e-10, atol=0)
+    torch.testing.assert_close(task.limit_risk(block(A, B)), library.risk(block(A, B)), rtol=1e-10, atol=0)
+    small = 0.3 * A
+    found, exact = task.block_risk(small, B, 40), library.risk(block(small, B), 40, average=SobolAverage(2**13))
+    torch.testing.assert_close(found, exact, rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize("length", [1, 5, 60])
+def test_exact_risk_is_the_mean_over_drawn_prompts(length):
+    """Skewed inputs in R²: every prompt with its own w, noise and query, nothing averaged out."""
+    inputs = lp.scalar.SkewNormal(2, 0.6)
+    task = lp.training.MeasureRegression(inputs, PRIOR, 0.2, lp.measures.gauss_rule(inputs, 12))
+    generator, count = torch.Generator().manual_seed(length), 20_000
+    tokens, queries = task.draw(count, length, generator)
+    w = torch.randn(count, 2, generator=generator, dtype=F) @ torch.linalg.cholesky(PRIOR).mT
+    noise = math.sqrt(0.2) * torch.randn(count, length + 1, generator=generator, dtype=F)
+    y = (tokens @ w.unsqueeze(-1)).squeeze(-1) + noise[:, 1:]
+    weights = torch.softmax((tokens @ (queries @ A.mT).unsqueeze(-1)).squeeze(-1), -1)
+    losses = (B * (weights * y).sum(-1) - (w * queries).sum(-1) - noise[:, 0]).square() / 2
+    exact = float(task.block_risk(A, B, length))
+    assert abs(float(losses.mean()) - exact) < 6 * float(losses.std()) / math.sqrt(count)
+    averaged = float(task.prompt_risk(A, B, tokens, queries))  # w and noise averaged out
+    assert abs(averaged - exact) < 6 * float(losses.std()) / math.sqrt(count)
+    assert float(task.prompt_risk(A, B, tokens, queries, torch.full((count,), 1 / count, dtype=F))) == pytest.approx(averaged)
+
+
+def test_signs_are_fitted_off_the_gaussian_curve():
+    task = lp.training.MeasureRegression(lp.Rademacher(2), EYE, 0.1)
+    a = torch.tensor(0.9, dtype=F)
+    assert float(task.block_risk(a * EYE, 1 / torch.tanh(a))) == pytest.approx(0.05, abs=1e-14)
+    assert float(task.block_risk(a * EYE, 1 / a)) > 0.09
+
+
+def test_risk_differentiates_and_batches():
+    task = lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.2)
+    both = task.block_risk(torch.stack([A, 0.5 * A]), torch.stack([B, 2 * B]), 9)
+    torch.testing.assert_close(both[1], task.block_risk(0.5 * A, 2 * B, 9))
+
+    def risk(theta):
+        return task.block_risk(theta[:4].reshape(2, 2), theta[4], 9)
+
+    assert torch.autograd.gradcheck(risk, torch.cat([A.reshape(-1), B.reshape(1)]).requires_grad_(), atol=1e-7)
+
+
+def test_fixed_steps_follow_the_adaptive_flow():
+    library = lp.LinearRegression(EYE, EYE, 0.1)
+    start = torch.tensor([[0.4, 0.0, 0.0, 0.4, 0.5]], dtype=F)
+    x, split = library.quadratic_queries(), Block(2).split
+    path = fixed_step_flow(
+        lambda theta: library.block_risks(*split(theta), x, [math.inf], lp.SoftmaxAttention), start, 3.0, 30
+    ).states
+    flow = lp.gradient_flow(library, block(0.4 * EYE, 0.5), math.inf, 3.0, parametrisation="block")
+    torch.testing.assert_close(torch.from_numpy(path[-1, 0]), flow.theta(3.0), rtol=0, atol=2e-5)
+    torch.testing.assert_close(torch.from_numpy(path[10, 0]), flow.theta(1.0), rtol=0, atol=2e-5)
+
+
+def test_blocks_are_kept_by_the_flow():
+    """Derivatives of the full infinite-prompt risk outside the blocks vanish at block parameters, for skewed inputs too."""
+    task = lp.training.MeasureRegression(
+        lp.scalar.SkewNormal(2, 0.6), PRIOR, 0.2, lp.measures.gauss_rule(lp.scalar.SkewNormal(2, 0.6), 3)
+    )
+    layer = block(A, B)
+    U, V = layer.U.clone().requires_grad_(), layer.V.clone().requires_grad_()
+    in_u, in_v = torch.autograd.grad(task.limit_risk(lp.SoftmaxAttention(U, V)), (U, V))
+    assert max(float(part.abs().max()) for part in (in_u[2], in_u[:, 2], in_v[0, :2])) < 1e-12
+    assert float(in_u[:2, :2].abs().max()) > 1e-3
+
+
+def test_numbers_and_batches_of_one_part_broadcast():
+    task, several = lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.1), torch.tensor([0.5, 1.0], dtype=F)
+    for length in (7, math.inf):
+        each = torch.stack([task.block_risk(A, b, length) for b in several])
+        torch.testing.assert_close(task.block_risk(A, several, length), each)
+        torch.testing.assert_close(task.block_risk(A, 1.0, length), each[1])
+
+
+class TestRegressionTokens(MeasureContract):
+    measure = lp.training.MeasureRegression(lp.Uniform(2), PRIOR, 0.3).token_law(torch.tensor([0.8, -0.5], dtype=F))
+
+
+class TestRegressionTokensWithoutNoise(MeasureContract):
+    measure = lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.0).token_law(torch.tensor([0.8, -0.5], dtype=F))
+
+
+def test_a_batch_of_task_vectors_is_a_batch_of_laws():
+    w = torch.tensor([[0.8, -0.5], [0.1, 0.4], [0.0, 2.0]], dtype=F)
+    task = lp.training.MeasureRegression(lp.Uniform(2), PRIOR, 0.3)
+    several, u = task.token_law(w), torch.tensor([0.3, -0.2, 0.5], dtype=F)
+    assert several.batch_shape == (3,)
+    assert several.sample(5, torch.Generator().manual_seed(0)).shape == (3, 5, 3)
+    assert several.sample_tilted(u, 5, torch.Generator().manual_seed(0)).shape == (3, 5, 3)
+    for each in ("cgf", "tilted_mean", "tilted_covariance"):
+        one = torch.stack([getattr(task.token_law(row), each)(u) for row in w])
+        torch.testing.assert_close(getattr(several, each)(u), one)
+
+
+def test_bad_input():
+    with pytest.raises(lp.InvalidArgumentError, match="inputs"):
+        lp.training.MeasureRegression(torch.eye(2), EYE, 0.1)
+    with pytest.raises(lp.InvalidArgumentError, match="prior_covariance"):
+        lp.training.MeasureRegression(lp.Rademacher(3), EYE, 0.1)
+    with pytest.raises(lp.InvalidArgumentError, match="noise_variance"):
+        lp.training.MeasureRegression(lp.Rademacher(2), EYE, -0.1)
+    with pytest.raises(lp.InvalidArgumentError, match="rule"):
+        lp.training.MeasureRegression(lp.Rademacher(2), EYE, 0.1, lp.measures.gauss_rule(lp.Rademacher(1)))
+    task = lp.training.MeasureRegression(lp.Rademacher(2), EYE, 0.1)
+    with pytest.raises(lp.InvalidArgumentError, match="length"):
+        task.block_risk(A, B, 0)
+    for arguments, words in (
+        ((A, "x"), "b: got str"),
+        (("x", B), "A: got str"),
+        ((A[:1], B), r"A: got shape \(1, 2\)"),
+        ((torch.zeros(3, 2, 2, dtype=F), torch.zeros(2, dtype=F)), "A and b: got"),
+    ):
+        for length in (10, math.inf):
+            with pytest.raises(lp.InvalidArgumentError, match=words):
+                task.block_risk(*arguments, length)
+    with pytest.raises(lp.InvalidArgumentError, match="queries"):
+        task.block_risk(A, B, queries=lp.measures.gauss_rule(lp.Rademacher(1)))
+    with pytest.raises(lp.InvalidArgumentError, match="attention"):
+        task.limit_risk(lp.SoftmaxAttention(EYE, EYE))
+    with pytest.raises(lp.InvalidArgumentError, match="steps"):
+        fixed_step_flow(lambda theta: theta.sum(-1), torch.zeros(1, 2, dtype=F), 1.0, 0)
