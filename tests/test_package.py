@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[1]
 
 PUBLIC = """
 Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
-LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples QueryAverage Rademacher SoftmaxAttention
-Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit audit certificate depth finite_prompt gradient_descent
-gradient_flow jacobian_certificate law measures prompt_length query_average sample_prompts scalar stochastic_gradient_descent
-training weight_moment
+LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples QueryAverage
+Rademacher SoftmaxAttention Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit audit certificate depth
+finite_prompt gradient_descent gradient_flow jacobian_certificate law measures prompt_length query_average sample_prompts scalar
+stochastic_gradient_descent training weight_moment
 """.split()  # noqa: SIM905
 
 
