@@ -1,12 +1,15 @@
 """A study of one's own: how biased a coin may be before attention over its tosses leaves the affine read-out."""
 
+from typing import Annotated
+
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from pydantic import Field
 
 import largeprompt as lp
 from largeprompt.runs.judging import Claim, judged, log_slope, rule
-from largeprompt.runs.settings import Count, Number, Some, settings
+from largeprompt.runs.settings import Some, TwoOrMore, settings
 from largeprompt.runs.study import Part, Study, StudyFigure, along
 
 
@@ -14,8 +17,8 @@ from largeprompt.runs.study import Part, Study, StudyFigure, along
 class CoinConfig:
     """Tosses ±1, P(+1) = 1/2 + bias, read with tilts from 0.01 to 1."""
 
-    biases: Some[Number] = (0.0, 0.1, 0.2, 0.4)
-    tilts: Count = 25
+    biases: Some[Annotated[float, Field(gt=-0.5, lt=0.5)]] = (0.0, 0.1, 0.2, 0.4)
+    tilts: TwoOrMore = 25
 
 
 def gap(config, bias, progress):
@@ -31,7 +34,7 @@ def gap(config, bias, progress):
 @rule("fair", "Does the gap of a fair coin grow like the cube of the tilt, as its fourth cumulant says?")
 def cubic(data):
     """Holds to 0.05 in the slope."""
-    fair = data.gap.sel(toss=0.0).where(data.tilt < 0.1, drop=True)
+    fair = data.gap.where((data.toss == 0) & (data.tilt < 0.1), drop=True).squeeze("toss")  # ValueError: no fair coin
     slope = log_slope(fair.tilt, fair)
     return judged(abs(slope - 3) < 0.05, rests_on=[slope]), f"Slope {slope:.3f} below a tilt of 0.1."
 

@@ -1,5 +1,6 @@
 """``largeprompt run`` and ``largeprompt runs`` as their user types them."""
 
+import contextlib
 import errno
 import json
 import os
@@ -184,7 +185,7 @@ def test_interrupt_in_a_cell(tmp_path, fakes):
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
 def test_real_interrupt_of_real_processes(tmp_path):
-    """Ctrl-C reaches the whole group: one sentence, exit 130, and no process stays."""
+    """Ctrl-C reaches the whole group, twice: one sentence, exit 130, and no process stays."""
     words = ["run", "endpoint", "--out", str(tmp_path), "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", f"{LISTEN}; from largeprompt.cli.app import app; app()", *words],
@@ -200,6 +201,9 @@ def test_real_interrupt_of_real_processes(tmp_path):
             time.sleep(0.1)
         time.sleep(1.0)
         os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.2)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)  # impatience changes nothing
         _, told = process.communicate(timeout=40)  # ends with the last process that holds the pipe
     finally:
         if process.poll() is None:
@@ -272,3 +276,19 @@ def test_shell_completes_names_of_studies():
 def test_help_names_every_study():
     text = " ".join(CliRunner().invoke(app, ["run", "--help"]).output.split())
     assert all(name in text for name in registry.names())
+
+
+def test_interrupt_while_the_command_loads():
+    """Ctrl-C before there is anything to stop: one word and exit 130, no traceback."""
+    code = """
+import sys
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "largeprompt.cli.app":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+from largeprompt.__main__ import main
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (130, "interrupted\n")

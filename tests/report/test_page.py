@@ -408,3 +408,11 @@ def test_a_figure_that_is_a_link_is_not_embedded(tmp_path):
     found = parse([run], tmp_path / "report.html")
     assert not found.all("img")
     assert "curve.png" in found.all("div", **{"class": "missing"})[0]["text"]
+
+
+def test_a_folder_of_figures_that_is_a_link_is_refused(tmp_path):
+    run = make_run(tmp_path / "a", [verdict()])
+    (tmp_path / "a" / "figures").rename(tmp_path / "theirs")
+    (tmp_path / "a" / "figures").symlink_to(tmp_path / "theirs")
+    with pytest.raises(RunError, match="is a link"):
+        write_report([run], tmp_path / "report.html")

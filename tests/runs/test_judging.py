@@ -84,6 +84,9 @@ def test_allowed_score_keeps_the_rate_of_false_alarms():
 
 def test_log_slope():
     assert log_slope([1, 10, 100], [5, 0.5, 0.05]) == pytest.approx(-1.0)
+    for places in ([], [3.0], [3.0, 3.0]):
+        with pytest.raises(ValueError, match="two places"):
+            log_slope(places, places)
 
 
 def test_samples_are_compared_where_both_are_known():

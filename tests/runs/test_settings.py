@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import (
+    AnyLength,
     Distinct,
     Increasing,
     Number,
@@ -92,12 +93,12 @@ def test_values(word, value):
         ("dims", "'dims'", "key=value"),
         ("=3", "'=3'", "key=value"),
         ("dim=3", "'dim=3'", "Did you mean dims?"),
-        ("colour=red", "'colour=red'", "dims (list of whole number"),
-        ("dims=2,x", "'2,x'", "list of whole number"),
-        ("dims=2.5", "'2.5'", "list of whole number"),
-        ("dims=", "''", "list of whole number"),
-        ("dims=[]", "'[]'", "list of whole number"),
-        ("dims=true", "'true'", "list of whole number"),
+        ("colour=red", "'colour=red'", "dims (list, each a whole number"),
+        ("dims=2,x", "'2,x'", "list, each a whole number"),
+        ("dims=2.5", "'2.5'", "list, each a whole number"),
+        ("dims=", "''", "list, each a whole number"),
+        ("dims=[]", "'[]'", "list, each a whole number"),
+        ("dims=true", "'true'", "list, each a whole number"),
         ("pair=1", "'1'", "list of 2: whole number, number"),
         ("count=many", "'many'", "whole number"),
         ("count=inf", "'inf'", "whole number"),
@@ -212,3 +213,15 @@ class GridConfig:
 def test_entries_and_settings_that_do_not_fit_together_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
         GridConfig(**values)
+
+
+@settings
+class LengthConfig:
+    lengths: Some[AnyLength] = (10, math.inf)
+
+
+@pytest.mark.parametrize("text", ["2.5", "1e17", "0", "-5", "nan", "true", "10,x"])
+def test_lengths_are_whole_or_infinite(text):
+    with pytest.raises(InvalidArgumentError, match="lengths"):
+        configured(study(LengthConfig, LengthConfig()), [f"lengths={text}"])
+    assert configured(study(LengthConfig, LengthConfig()), ["lengths=7,1e3,inf"]).lengths == (7, 1000, math.inf)

@@ -5,15 +5,43 @@ import textwrap
 
 import pytest
 
+from largeprompt.runs import store
 from largeprompt.runs.sources import fingerprint, reached
-from largeprompt.studies.registry import study
+from largeprompt.studies.registry import OURS, study
 
 
-def test_a_study_reaches_what_it_uses_and_not_the_audit():
+@pytest.mark.parametrize("name", OURS)
+def test_cells_of_a_study_depend_on_what_it_computes_with(name, tmp_path, monkeypatch):
+    """Not on its rules and figures, nor on the report or the command; what Run.create hashes is looked at, not a copy of it."""
+    asked = []
+
+    def seen(functions):
+        asked.append(set(reached(frozenset(getattr(each, "func", each).__module__ for each in functions))))
+        return ""
+
+    monkeypatch.setattr(store, "fingerprint", seen)
+    found = study(name)
+    store.Run.create(tmp_path / name, found, found.quick, quick=True, rerun="")
+    everything, cells = asked
+    assert {f"largeprompt.studies.{name}.{part}" for part in ("rules",)} <= everything
+    assert not [each for each in cells if ".studies." in each and each.endswith((".figures", ".rules", ".study"))]
+    assert not [each for each in cells if each.startswith(("largeprompt.report", "largeprompt.cli"))]
+    assert "largeprompt.errors" in cells
+
+
+def test_editing_the_audit_keeps_the_cells_of_other_studies():
     modules = set(reached(frozenset(part.compute.__module__ for part in study("drift").parts)))
-    assert {"largeprompt.studies.drift.parts", "largeprompt.training.dynamics.flow", "largeprompt.errors"} <= modules
-    assert not [name for name in modules if name.startswith(("largeprompt.audit", "largeprompt.report", "largeprompt.cli"))]
-    assert not [name for name in modules if ".studies." in name and name.endswith((".figures", ".rules", ".study"))]
+    assert {"largeprompt.studies.drift.parts", "largeprompt.training.dynamics.flow"} <= modules
+    assert not [name for name in modules if name.startswith("largeprompt.audit")]
+
+
+@pytest.mark.parametrize("line", ["import largeprompt.training as x", "from largeprompt import training as x"])
+def test_a_package_whose_names_are_loaded_lazily_is_reached_whole(package, line):
+    (package / "near.py").write_text(f"{line}\nx = 1")
+    import mypackage.study
+
+    modules = set(reached(frozenset([mypackage.study.compute.__module__])))
+    assert {"largeprompt.training.dynamics.flow", "largeprompt.training.gaps.tube", "largeprompt.law.quadrature"} <= modules
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def test_figure_names_are_distinct_within_a_study():
         ("", "one of limit, convergence"),
         ("absent.py:STUDY", "a Python file that is there"),
         ("largeprompt.absent:STUDY", "a study that is there"),
+        (".relative", "the full name of a module"),
         ("largeprompt.studies.drift.study:NOTHING", "where NOTHING is not there"),
         ("largeprompt.studies.drift.study:RULES", "where RULES is a tuple"),
     ],
@@ -115,3 +116,16 @@ def test_an_installed_study_is_in_the_list(tmp_path, monkeypatch):
     result = command("run", "coin", "--quick", "--out", tmp_path, "--workers", 1)
     assert result.exit_code == 0, result.output
     assert Run.open(tmp_path / "coin-quick").rerun == f"largeprompt run coin --quick --out {tmp_path}"
+
+
+@pytest.mark.parametrize("word", ["biases=0.6", "tilts=1", "biases="])
+def test_bad_settings_of_the_example_are_refused_at_once(tmp_path, word):
+    result = command("run", f"{COIN}:STUDY", "--set", word, "--out", tmp_path / "runs")
+    assert result.exit_code == 2
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_example_without_a_fair_coin_is_undecided(tmp_path):
+    result = command("run", f"{COIN}:STUDY", "--set", "biases=0.1", "--out", tmp_path, "--workers", 1)
+    assert result.exit_code == 0, result.output
+    assert "fair undecided" in result.output

@@ -161,7 +161,7 @@ def _log(run: Run, cell: str, outcome: _Outcome) -> None:
     if not outcome.failure:
         run.log(f"cell {cell!r} stored after {outcome.seconds:.3g} s")
         return
-    with contextlib.suppress(StorageError):  # what failed is told anyway
+    with contextlib.suppress(StorageError):  # what failed is reported anyway
         run.log(f"cell {cell!r} failed: {outcome.failure}\n{outcome.trace}")
 
 
@@ -214,7 +214,7 @@ def execute(
 
 
 def _failed(job: Job, failures: Sequence[Ended]) -> RunError:
-    """What the user is told of cells that failed."""
+    """What the user reads about cells that failed."""
     first, more = failures[0], len(failures) - 1
     return RunError(
         f"{job.study.name}: cell {first.cell!r} failed ({first.failure})"

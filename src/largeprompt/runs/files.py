@@ -27,7 +27,7 @@ class StorageError(RunError):
 
     @classmethod
     def of(cls, folder: Path, error: OSError) -> StorageError:
-        """What the user is told, and what to do about it."""
+        """What went wrong, and what to do about it."""
         reason = error.strerror or str(error) or type(error).__name__
         if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", None)):
             return cls(

@@ -14,6 +14,8 @@ def find_study(source: str, *, listed: bool = False) -> Study:
     """The study that ``source`` names; it remembers the source, so that worker processes find it too."""
     place, _, name = source.rpartition(":")
     place, name = (place, name) if place else (source, "STUDY")
+    if place.startswith("."):
+        raise InvalidArgumentError("study", repr(source), "the full name of a module, or a file that ends in .py")
     try:
         module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -41,7 +43,9 @@ def _from_file(path: Path) -> object:
     if not path.is_file() or spec is None or spec.loader is None:
         raise InvalidArgumentError("study", str(path), "a Python file that is there")
     if before is not None or importlib.util.find_spec(name) is not None:
-        raise InvalidArgumentError("study", str(path), f"a file whose name is no other module's: {name!r} is", "Rename the file.")
+        raise InvalidArgumentError(
+            "study", str(path), f"a file with a name of its own: there is another module {name!r}", "Rename the file."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs, as its classes are looked up there
     try:

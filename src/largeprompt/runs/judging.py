@@ -130,8 +130,11 @@ def allowed_score(comparisons: int = 1, *, sides: int = 2, degrees: float = math
 
 
 def log_slope(x: Any, y: Any) -> float:
-    """Least-squares slope of log y against log x."""
-    return float(np.polyfit(np.log(np.asarray(x, dtype=np.float64)), np.log(np.asarray(y, dtype=np.float64)), 1)[0])
+    """Least-squares slope of log y against log x; ValueError for fewer than two places, where there is none."""
+    places = np.log(np.asarray(x, dtype=np.float64))
+    if len(np.unique(places)) < 2:
+        raise ValueError(f"a slope needs two places, and there are {len(np.unique(places))}")
+    return float(np.polyfit(places, np.log(np.asarray(y, dtype=np.float64)), 1)[0])
 
 
 def compared(sample: Any, predicted: Any, error: Any, **options: Any) -> tuple[float, float]:

@@ -59,7 +59,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> str:
-    """The processor's name, where the system tells it."""
+    """The processor's name, where the system says it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -27,12 +27,18 @@ def _no_flag(value: Any) -> Any:
     return value
 
 
+def _a_length(value: float) -> float:
+    if not (value == math.inf or (1 <= value <= 10**15 and value == int(value))):
+        raise ValueError("a whole number from 1 to 10^15, or inf for the infinite prompt")
+    return value
+
+
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Count = Annotated[Whole, Field(ge=1)]
 Seed = Annotated[Whole, Field(ge=0)]
 Length = Annotated[Whole, Field(ge=1, le=10**15)]
-AnyLength = Annotated[int | float, BeforeValidator(_no_flag), Field(ge=1)]  # math.inf is the infinite prompt
+AnyLength = Annotated[int | float, BeforeValidator(_no_flag), AfterValidator(_a_length)]
 Positive = Annotated[Number, Field(gt=0)]
 NonNegative = Annotated[Number, Field(ge=0)]
 TwoOrMore = Annotated[Whole, Field(ge=2)]
@@ -178,7 +184,7 @@ def _words(hint: Any) -> str:
     hint = _bare(hint)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple and arguments[1:] == (Ellipsis,):
-        return f"list of {_words(arguments[0])}, as a,b,c or [a, b, c]"
+        return f"list, each a {_words(arguments[0])}, as a,b,c or [a, b, c]"
     if origin is tuple:
         return f"list of {len(arguments)}: {', '.join(_words(each) for each in arguments)}"
     if _is_union(hint):

@@ -4,6 +4,7 @@ import ast
 import functools
 import hashlib
 import importlib.util
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -59,7 +60,9 @@ def _file(name: str) -> Path | None:
 def _imports(name: str, path: Path) -> Iterator[str]:
     """Modules that a source may import; a name that a package only passes on leads to the module that it comes from."""
     package = name if path.name.startswith("__init__.") else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    stub = path.with_suffix(".pyi")  # of a package whose names are loaded lazily
+    files = [path, stub] if path.name == "__init__.py" and stub.is_file() else [path]
+    for node in itertools.chain.from_iterable(ast.walk(ast.parse(file.read_bytes())) for file in files):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -89,7 +89,6 @@ class Run:
         """Begin a run, or go on with it. Results of another config or version are dropped; its cells stay, under other keys."""
         settings = json.loads(json.dumps(dataclasses.asdict(config)))  # as it will be read: tuples are lists
         computing: list[Any] = [study.config, *(part.compute for part in study.parts)]
-        computing += [part.over for part in study.parts if part.over]
         joining: list[Any] = [study.combine, *(part.join for part in study.parts), *(rule.answer for rule in study.rules)]
         run = cls(
             folder,
@@ -174,7 +173,8 @@ class Run:
 
     @property
     def figures(self) -> list[StoredFigure]:
-        """The figures in the order of the catalogue; empty while there are none."""
+        """The figures in the order of the study; empty while there are none."""
+        self.refuse_links()
         folder = self.folder / "figures"
         if not (folder / "captions.json").exists():
             return []

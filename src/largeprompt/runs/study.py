@@ -73,7 +73,7 @@ class Part:
     name: str
     compute: Callable[..., xr.Dataset]
     over: Callable[[Any], Iterable[Any]] | None = None
-    join: Join = side_by_side
+    join: Join = dataclasses.field(default_factory=lambda: side_by_side)
 
     def items(self, config: Any) -> list[Any]:
         """What the part runs over; one empty tuple where it runs over nothing."""
@@ -161,7 +161,7 @@ class Study:
     rules: Sequence[Rule]
     figures: Sequence[StudyFigure] = ()
     claims: Sequence[Claim] = ()
-    combine: Join = side_by_side
+    combine: Join = dataclasses.field(default_factory=lambda: side_by_side)
     source: str = ""
     listed: bool = False
 

@@ -46,6 +46,8 @@ def risks(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("C6", "Does the infinite-prompt flow, solved beside the others, end at tr(Σ⁻²)^¼?")
 def infinite_prompt(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds to one part in a thousand."""
+    if not np.isinf(data.length).any():
+        raise ValueError("no infinite prompt among the lengths")
     wrong = float(abs(data.b.isel(time=-1).sel(length=np.inf) / float(data.predicted_b) - 1))
     return judged(wrong < 1e-3, rests_on=[wrong]), f"b is there to {wrong:.1e}."
 

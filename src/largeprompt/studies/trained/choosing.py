@@ -1,5 +1,6 @@
 """Which models a rule is about, and how their risks are compared."""
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -44,6 +45,7 @@ def about(
     """Make a function of some models the rule for a question about them; no verdict where the settings have none of them."""
 
     def made(answer: Callable[[xr.Dataset], tuple[Outcome, str] | None]) -> Rule:
+        @functools.wraps(answer)  # its module too, which decides when a run is judged again
         def of_chosen(data: xr.Dataset) -> tuple[Outcome, str] | None:
             chosen = choose(data)
             return None if chosen is None else answer(chosen)
