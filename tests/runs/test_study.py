@@ -7,7 +7,7 @@ from toy_studies import STUDY, SmallConfig
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import settings
-from largeprompt.runs.study import Part, Study, StudyFigure, along, claims_of, side_by_side, stacked
+from largeprompt.runs.study import Part, Study, StudyFigure, along, side_by_side, stacked
 
 
 @settings
@@ -73,10 +73,6 @@ def test_names_that_become_files_are_plain_words(name):
         StudyFigure(name, lambda data: None, "")
     with pytest.raises(InvalidArgumentError, match="letters, digits and underscores"):
         Study(name, "", "", "", PairConfig, PairConfig(), [], [])
-
-
-def test_claims_of_several_studies_are_listed_once():
-    assert claims_of([STUDY, STUDY]) == list(STUDY.claims)
 
 
 def test_along_has_a_dimension_for_each_entry():

@@ -203,8 +203,3 @@ class Study:
         """The figures that this dataset can fill."""
         there = {str(name) for name in (*data.variables, *data.dims)}
         return [figure for figure in self.figures if set(figure.needs) <= there]
-
-
-def claims_of(studies: Iterable[Study]) -> list[Claim]:
-    """The claims of several studies, each once."""
-    return list(dict.fromkeys(claim for study in studies for claim in study.claims))
