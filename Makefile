@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= auto
 
-.PHONY: setup test lint format reproduce bench docs clean
+.PHONY: setup test coverage lint format reproduce bench docs clean
 
 setup: $(READY)
 
@@ -18,6 +18,9 @@ $(READY): pyproject.toml constraints.txt
 
 # one thread for each worker: two workers with two threads each would fight for the cores
 test: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term
 
 lint: $(READY)

@@ -11,6 +11,7 @@ from rich.table import Table
 SUITES = {
     "empirical": "Finite prompts as measures (`Empirical`)",
     "finite_prompts": "The exact law, and sampling",
+    "engine": "The exact law of any tokens",
     "training": "In-context learning",
     "audit": "Audit of transformers",
 }

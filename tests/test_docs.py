@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "mathematics"
-FORMULA = re.compile(r"\((tilt|first|law|quad|reg|tail|cert|own|risk|sel|dyn|depth|ngram)\.(\d+)(?:[-–](\d+))?\)")
+FORMULA = re.compile(r"\((tilt|first|law|quad|reg|tail|cert|own|risk|sel|dyn|depth|ngram|engine|query|open)\.(\d+)(?:[-–](\d+))?\)")
 
 
 def tracked():

@@ -1,6 +1,5 @@
 """The package as a whole: its public surface, what importing it costs, and what it must not pull in."""
 
-import contextlib
 import json
 import subprocess
 import sys
@@ -8,14 +7,11 @@ import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
-import torch
-
 import largeprompt as lp
-from largeprompt.runs.execute import _one_thread
 from largeprompt.studies.registry import OURS
 
 ROOT = Path(__file__).parents[1]
-
+BESIDE_THE_MIRROR = {"test_package.py", "test_docs.py", "theory/test_rates.py", "theory/test_first_order.py"}
 PUBLIC = """
 Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
 LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples QueryAverage
@@ -99,11 +95,6 @@ def test_report_and_figures_need_no_torch():
     assert "torch" not in loaded_by("\n".join(f"import {module}" for module in modules))
 
 
-def test_python_dash_m():
-    result = subprocess.run([sys.executable, "-m", "largeprompt", "--version"], check=True, capture_output=True, text=True)
-    assert result.stdout == f"largeprompt {lp.__version__}\n"
-
-
 def test_library_leaves_global_state_alone():
     """STYLE: we never set the default dtype, the global seed or the number of threads, except around a cell, and back."""
     for path in (ROOT / "src").rglob("*.py"):
@@ -113,17 +104,14 @@ def test_library_leaves_global_state_alone():
             assert f"{call}(" not in text or allowed, f"{path} calls {call}"
 
 
-def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with contextlib.suppress(RuntimeError), _one_thread():
-            assert torch.get_num_threads() == 1
-            raise RuntimeError
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_torch_is_pinned_exactly():
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text().split()
+
+
+def test_tests_mirror_the_source():
+    """A file test_b.py tests the b.py of the same folder in the package; others are about the whole, the documents, or theorems."""
+    tests, source = ROOT / "tests", ROOT / "src" / "largeprompt"
+    found = {path.relative_to(tests) for path in tests.rglob("test_*.py")}
+    assert {Path(name) for name in BESIDE_THE_MIRROR} <= found
+    tested = {path: path.with_name(path.name.removeprefix("test_")) for path in found if str(path) not in BESIDE_THE_MIRROR}
+    assert not {str(path) for path, module in tested.items() if not (source / module).is_file()}

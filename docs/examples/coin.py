@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 import largeprompt as lp
-from largeprompt.runs.judging import Claim, judged, log_slope, rule
+from largeprompt.runs.judging import Claim, at, judged, log_slope, rule
 from largeprompt.runs.settings import Some, TwoOrMore, settings
 from largeprompt.runs.study import Part, Study, StudyFigure, along
 
@@ -34,7 +34,7 @@ def gap(config, bias, progress):
 @rule("fair", "Does the gap of a fair coin grow like the cube of the tilt, as its fourth cumulant says?")
 def cubic(data):
     """Holds to 0.05 in the slope."""
-    fair = data.gap.where((data.toss == 0) & (data.tilt < 0.1), drop=True).squeeze("toss")  # ValueError: no fair coin
+    fair = at(data.gap, toss=0.0).where(data.tilt < 0.1, drop=True)
     slope = log_slope(fair.tilt, fair)
     return judged(abs(slope - 3) < 0.05, rests_on=[slope]), f"Slope {slope:.3f} below a tilt of 0.1."
 

@@ -65,7 +65,7 @@ def test_sandwich_equals_the_explicit_sum(u_heads, v_heads, queries, prompts, ch
     assert_close(bar.output, attention(lp.Empirical(tokens), z), rtol=1e-12, atol=1e-12)
     assert_close(bar.standard_error**2, torch.stack([bar.covariance[..., i, i] for i in range(3)], -1))
     assert bar.standard_error.shape == bar.output.shape
-    assert bar.tail_index.shape == bar.trusted.shape == torch.Size(batch)
+    assert bar.tail_index.shape == torch.Size(batch)
     assert bool((bar.carrying_tokens <= bar.effective_tokens * (1 + 1e-12)).all())
 
 
@@ -84,7 +84,6 @@ def test_law_of_large_numbers_gives_the_first_order_covariance():
     image = covariance @ u
     expected = math.exp(float(u @ image)) * (covariance + torch.outer(image, image))
     assert_close(1e6 * bar.covariance, expected, rtol=0, atol=0.03 * float(expected.max()))
-    assert bool(bar.trusted)
     assert bar.warning == ""
 
 
@@ -109,8 +108,9 @@ def student(shape, generator):
     return normal(shape, generator) / torch.sqrt(-torch.log1p(-torch.rand(shape, generator=generator, dtype=F)))
 
 
-def trusted_share(bars):
-    return float(torch.cat([bar.trusted for bar in bars]).to(F).mean())
+def light_share(bars):
+    """Share of prompts whose weights show a variance, and enough tokens to carry it."""
+    return float(torch.cat([(bar.tail_index < 0.5) & (bar.carrying_tokens >= 20) for bar in bars]).to(F).mean())
 
 
 def test_coverage_in_the_linear_regime():
@@ -123,18 +123,18 @@ def test_coverage_in_the_linear_regime():
     output, standard_error, bars = replicas(5600, 2000, u, normal, block=400)
     covered = coverage(output, standard_error, u)
     assert bool(((covered > 0.93) & (covered < 0.97)).all()), covered
-    assert trusted_share(bars) > 0.995
+    assert light_share(bars) > 0.995
 
 
 def test_outside_the_linear_regime_the_warning_appears():
-    """σ² = 16, L = 200: frozen, L < e^{σ²/2}. Intervals along u almost never reach the limit, and hardly any is trusted."""
+    """σ² = 16, L = 200: frozen, L < e^{σ²/2}. Intervals along u almost never reach the limit, and hardly any looks light."""
     u = torch.tensor([4.0, 0.0], dtype=F)
     output, standard_error, bars = replicas(2000, 200, u, normal, block=500)
     covered = coverage(output, standard_error, u)
     assert float(covered[0]) < 0.02
     assert float(covered[1]) < 0.7
-    assert trusted_share(bars) < 0.002
-    assert all("tail index" in bar.warning and "far too small" in bar.warning for bar in bars)
+    assert light_share(bars) < 0.002
+    assert all("tail index" in bar.warning and "no reliable error bar" in bar.warning for bar in bars)
 
 
 def test_tokens_without_exponential_moments():
@@ -143,22 +143,37 @@ def test_tokens_without_exponential_moments():
     output, standard_error, bars = replicas(2000, 200, u, student, block=500)
     covered = coverage(output, standard_error, output.median(0).values)
     assert float(covered[0]) < 0.5
-    assert trusted_share(bars) < 0.002
+    assert light_share(bars) < 0.002
 
 
-def test_trust_is_rarely_misplaced():
-    """σ² = 2, L = 200, between the two: the share of prompts that are trusted and miss the limit, for this rule and a laxer one.
+def test_prompts_that_look_better_cover_worse():
+    """Why no number is called trust: σ² = 2, L = 200, coverage along u falls with the tail index of the prompt itself.
 
-    0.020 and 0.17 in truth; 4000 prompts know them to 0.0022 and 0.006, so that the bounds are five standard errors away.
+    In truth 0.392 below k = 0.3 (15 % of the prompts), 0.796 over all and 0.945 from 0.5 to 0.7 (35 %), by 40 000 prompts: 4000
+    know them to 0.020, 0.0064 and 0.006, so that all levels are more than six standard errors away (false alarms below 1e-8).
     """
     u = torch.tensor([math.sqrt(2), 0.0], dtype=F)
     output, standard_error, bars = replicas(4000, 200, u, normal, block=500)
-    missed = ((output - u).abs() > 1.959964 * standard_error)[:, 0]
-    tail_index, effective = (torch.cat([getattr(bar, name) for bar in bars]) for name in ("tail_index", "effective_tokens"))
-    trusted = torch.cat([bar.trusted for bar in bars])
-    lax = (tail_index < 0.5) & (effective >= 10)
-    assert float((trusted & missed).to(F).mean()) < 0.032
-    assert 0.14 < float((lax & missed).to(F).mean()) < 0.21
+    covered = ((output - u).abs() <= 1.959964 * standard_error)[:, 0].to(F)
+    tail_index = torch.cat([bar.tail_index for bar in bars])
+    best, middle = tail_index < 0.3, (tail_index >= 0.5) & (tail_index < 0.7)
+    assert float(covered[best].mean()) < 0.6 < 0.74 < float(covered.mean()) < 0.84 < 0.9 < float(covered[middle].mean())
+
+
+def test_a_kind_of_token_that_did_not_occur_cannot_be_seen():
+    """0.9995 N(0, I) + 0.0005 N((6, 0), I/10), L = 1000: 61 % of the prompts hold none of the rare kind, and none of these covers.
+
+    The share is binomial over 1500 prompts, within 0.08 with probability 1 - 2e-10. The others are Gaussian prompts, number for
+    number, whose limit along u is 1; that of the mixture is 1.58, some ten standard errors away.
+    """
+    mixture = lp.GaussianMixture([0.9995, 0.0005], [[0.0, 0.0], [6.0, 0.0]], torch.stack([EYE, EYE / 10]))
+    tokens = mixture.sample(1_500_000, torch.Generator().manual_seed(0)).reshape(1500, 1000, 2)
+    without = tokens[..., 0].amax(-1) < 4.5  # 4.5 standard deviations on either side of the divide
+    bar = lp.SoftmaxAttention(EYE, EYE).error_bar(lp.Empirical(tokens[without]), EYE[0])
+    assert abs(float(without.to(F).mean()) - 0.9995**1000) < 0.08
+    assert float(coverage(bar.output, bar.standard_error, mixture.tilted_mean(EYE[0]))[0]) < 0.01
+    assert float(coverage(bar.output, bar.standard_error, EYE[0])[0]) > 0.8  # of what a Gaussian prompt would be read as
+    assert light_share([bar]) > 0.5
 
 
 def test_each_reason_has_its_sentence():
@@ -167,7 +182,6 @@ def test_each_reason_has_its_sentence():
     assert short.tail_index.tolist() == [math.inf, math.inf]
     assert short.warning.startswith("2 of 2 queries: there are too few tokens to judge the tail of the weights (20 tokens, ")
     heavy = attention.error_bar(lp.Empirical(draw(500, 2)), [[0.1, 0.0], [6.0, 0.0]])
-    assert heavy.trusted.tolist() == [True, False]
     assert heavy.warning.startswith("1 of 2 queries: the largest weights have tail index ")
     bounded = torch.stack([torch.linspace(0, 1, 40, dtype=F), torch.zeros(40, dtype=F)], -1)
     narrow = attention.error_bar(lp.Empirical(bounded), [3.0, 0.0])
@@ -177,9 +191,10 @@ def test_each_reason_has_its_sentence():
     few = attention.error_bar(lp.Empirical(ties), [50.0, 0.0])
     assert float(few.tail_index) == -math.inf
     assert few.warning.startswith("1 of 1 queries: the covariance rests on fewer than 20 tokens (25 tokens, 6 of which")
-    assert repr(heavy) == "ErrorBar(output=(2, 2), length=500, trusted=1 of 2)"
+    assert repr(heavy).startswith("ErrorBar(output=(2, 2), length=500, tail_index <= ")
+    assert repr(few).endswith("tail_index <= -inf, carrying_tokens >= 6)")
     for bar in (short, heavy, narrow):
-        assert bar.warning.endswith("so this error bar may be far too small")
+        assert bar.warning.endswith("so prompts like this one have no reliable error bar")
         assert "\n" not in bar.warning + repr(bar)
 
 
@@ -188,31 +203,31 @@ def test_equal_weights_are_the_error_of_a_mean():
     bar = lp.SoftmaxAttention(EYE, EYE).error_bar(lp.Empirical(tokens), [0.0, 0.0])
     assert_close(bar.covariance, tokens.T.cov(correction=0) / 100)
     assert float(bar.tail_index) == -math.inf
-    assert bool(bar.trusted)
+    assert bar.warning == ""
 
 
 def test_scores_of_any_size():
-    """Hard attention: one token, no spread, no trust; nothing overflows."""
+    """Hard attention: one token, no spread, a warning; nothing overflows."""
     tokens = draw(100, 2)
     bar = lp.SoftmaxAttention(EYE, EYE).error_bar(lp.Empirical(tokens), [[1e4, 0.0], [0.0, 1e150]])
     for value in (bar.output, bar.covariance, bar.effective_tokens, bar.carrying_tokens, bar.tail_index):
         assert bool(torch.isfinite(value).all())
     assert_close(bar.effective_tokens, torch.ones(2, dtype=F), rtol=1e-6, atol=0)
-    assert not bool(bar.trusted.any())
+    assert bar.warning.startswith("2 of 2")
 
 
 def test_no_queries():
     bar = lp.SoftmaxAttention(EYE, EYE).error_bar(lp.Empirical(draw(30, 2)), draw(0, 2))
     assert bar.covariance.shape == (0, 2, 2)
     assert bar.warning == ""
-    assert repr(bar) == "ErrorBar(output=(0, 2), length=30, trusted=0 of 0)"
+    assert repr(bar) == "ErrorBar(output=(0, 2), length=30)"
 
 
 def test_one_token_and_single_precision():
     attention = lp.SoftmaxAttention(EYE.float(), EYE.float())
     bar = attention.error_bar(lp.Empirical(torch.ones(1, 2)), torch.ones(2))
     assert bar.covariance.tolist() == [[0.0, 0.0], [0.0, 0.0]]
-    assert not bool(bar.trusted)
+    assert "too few tokens" in bar.warning
     tokens, z = draw(1000, 2), draw(4, 2, seed=1) / 2
     double = lp.SoftmaxAttention(EYE, EYE).error_bar(lp.Empirical(tokens), z)
     single = attention.error_bar(lp.Empirical(tokens.float()), z.float())

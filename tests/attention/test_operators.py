@@ -19,6 +19,9 @@ def draw(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
 
 
+ONE = lp.SoftmaxAttention([[1.0]], [[1.0]])
+
+
 @pytest.mark.parametrize("dim", [1, 2, 3, 10, 50, 200])
 @pytest.mark.parametrize("rank", ["full", "half", "one", "zero"])
 def test_gaussian_identity(dim, rank):
@@ -214,3 +217,26 @@ def test_queries_and_tilts_are_checked_once(mu, monkeypatch):
         checked.clear()
         call(mu, z)
         assert sorted(checked) in (doors, doors[1:])
+
+
+def test_odd_input_gets_our_errors():
+    for call, words in (
+        (lambda: ONE(lp.Gaussian(torch.zeros(1), torch.ones(1, 1)), [1.0]), "mu: got torch.float32"),
+        (lambda: ONE(lp.Empirical([[1e200], [-1e200]]), [1e200]), "z: got"),
+    ):
+        with pytest.raises(lp.InvalidArgumentError, match=words):
+            call()
+
+
+def test_a_users_law_outside_its_domain_is_refused():
+    class Exponential(lp.Measure):
+        dim = 1
+
+        def cgf(self, u):
+            return -torch.log1p(-u[..., 0])
+
+        def sample(self, n, generator):
+            return -torch.log1p(-torch.rand(n, 1, generator=generator, dtype=self.dtype))
+
+    with pytest.raises(lp.TiltDomainError, match="not finite"):
+        ONE(Exponential(), [1.5])

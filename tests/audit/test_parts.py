@@ -1,14 +1,11 @@
 """Settings and parts of the audit as a study."""
 
-import dataclasses
-
 import pytest
 import xarray as xr
 
 from largeprompt.audit.parts import AuditConfig, replacement_order
 from largeprompt.audit.study import STUDY
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.find import find_study
 from largeprompt.runs.settings import config_of
 
 
@@ -40,12 +37,6 @@ def test_bad_settings_are_refused_at_once(bad):
 def test_replacement_is_left_out_where_no_step_is_wanted():
     assert list(STUDY.cells(AuditConfig())) == ["heads", "replacement"]
     assert list(STUDY.cells(AuditConfig(counts=0))) == ["heads"]
-
-
-def test_the_study_is_found_by_its_place():
-    found = find_study("largeprompt.audit.study:STUDY")
-    titled = dataclasses.replace(found, title="another")
-    assert find_study(titled.source).parts == STUDY.parts
 
 
 def test_heads_are_replaced_from_the_smallest_error_on():

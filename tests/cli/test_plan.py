@@ -35,6 +35,42 @@ def test_table_has_a_row_for_each_tolerance():
         assert word in result.output
 
 
+@pytest.mark.parametrize("law", ["rademacher", "uniform", "laplace", "sphere"])
+def test_other_laws_agree_with_the_library(law):
+    (row,) = json.loads(run("--score-variance", "0.4", "--dim", "2", "--tolerance", "0.1", "--law", law, "--json").output)
+    kind = {"rademacher": lp.Rademacher, "uniform": lp.Uniform, "laplace": lp.Laplace, "sphere": lp.Sphere}[law]
+    eye = torch.eye(2, dtype=torch.float64)
+    attention, z = lp.SoftmaxAttention(eye, eye), eye[1] * 0.4**0.5
+    at, before = lp.finite_prompt(attention, kind(2), z, [row["length"], row["length"] - 1]).mse.sqrt()
+    assert float(at) <= 0.1 < float(before)
+    assert row["certified_length"] >= row["length"]
+    assert row["rmse"] == pytest.approx(float(at))
+
+
+def test_other_laws_with_a_covariance(tmp_path):
+    path = tmp_path / "c.txt"
+    np.savetxt(path, [[2.0, 0.6], [0.6, 1.0]])
+    options = ["--score-variance", "0.4", "--covariance", str(path), "--tolerance", "0.1", "--json"]
+    (row,) = json.loads(run(*options, "--law", "uniform").output)
+    covariance = torch.tensor([[2.0, 0.6], [0.6, 1.0]], dtype=torch.float64)
+    values, vectors = torch.linalg.eigh(covariance)
+    mu = lp.Uniform(2).map(vectors @ torch.diag(values.sqrt()) @ vectors.mT)
+    eye = torch.eye(2, dtype=torch.float64)
+    assert row["length"] == int(lp.prompt_length(lp.SoftmaxAttention(eye, eye), mu, vectors[:, 1] * (0.4 / values[1]).sqrt(), 0.1))
+
+
+def test_a_random_query_agrees_with_the_library():
+    (row,) = json.loads(run("--score-variance", "1", "--dim", "3", "--tolerance", "0.1", "--random-query", "--json").output)
+    eye = torch.eye(3, dtype=torch.float64)
+    mu, attention = lp.Gaussian(0 * eye[0], eye), lp.SoftmaxAttention(eye, eye)
+    mse = lp.query_average(attention, mu, lp.Gaussian(0 * eye[0], eye / 3), [row["length"], row["length"] - 1]).mse.sqrt()
+    assert float(mse[0]) <= 0.1 < float(mse[1])
+    assert row["certified_length"] >= row["length"]
+    assert row["regime"] is None
+    title = run("--score-variance", "1", "--dim", "3", "--tolerance", "0.5", "--random-query").output
+    assert "random query" in title
+
+
 def test_out_of_reach_says_so():
     result = run("--score-variance", "60", "--dim", "4", "--tolerance", "0.01")
     assert result.exit_code == 0
@@ -67,6 +103,9 @@ def test_covariance_from_a_file(tmp_path, ending):
         (["--score-variance", "1", "--dim", "2", "--tolerance", "0"], "--tolerance: got 0"),
         (["--score-variance", "1", "--covariance", "missing.npy", "--tolerance", "0.1"], "--covariance: got missing.npy"),
         (["--score-variance", "1", "--dim", "2"], "Missing option"),
+        (["--score-variance", "1", "--dim", "2", "--tolerance", "0.1", "--law", "cauchy"], "cauchy"),
+        (["--score-variance", "3", "--dim", "2", "--tolerance", "0.1", "--law", "laplace"], "laplace tokens have no limit"),
+        (["--score-variance", "1", "--dim", "2", "--tolerance", "0.1", "--law", "sphere", "--random-query"], "--random-query: got"),
     ],
 )
 def test_bad_options_exit_with_two_and_one_sentence(words, message):
@@ -128,8 +167,3 @@ def test_huge_score_variances_are_answered_at_once():
     assert time.perf_counter() - start < 2
     assert "> 10^15" in result.output
     assert "frozen" in result.output
-
-
-def test_version():
-    result = CliRunner().invoke(app, ["--version"])
-    assert result.output.strip() == f"largeprompt {lp.__version__}"

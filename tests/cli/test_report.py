@@ -101,3 +101,30 @@ def test_a_target_that_cannot_be_written(tmp_path):
         assert "cannot write" in result.output
         assert "--out" in result.output
     assert not [*tmp_path.glob(".*.part"), *tmp_path.parent.glob(".*.part")]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("figures/captions.json", "{"),
+        ("figures/captions.json", '[{"name": "../outside", "caption": "x"}]'),
+        ("verdicts.json", "null"),
+        ("verdicts.json", '[{"claim": ["C3"], "asked": "?", "outcome": "holds", "measured": "x"}]'),
+        ("provenance.json", "[]"),
+        ("provenance.json", '{"finished": "2026-11-15", "cells": ["only"]}'),
+        ("provenance.json", '{"finished": "2026-11-15", "seconds": "many"}'),
+    ],
+)
+def test_a_bad_file_leaves_out_its_run_and_no_other(tmp_path, file, content):
+    bad = make_run(tmp_path / "bad", "limit")
+    (bad / "figures").mkdir()
+    (bad / file).write_text(content)
+    make_run(tmp_path / "good", "endpoint")
+    result = run(tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "left out" in result.output
+    assert str(bad / file) in result.output.replace("\n", "")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "About endpoint" in text
+    assert "About limit" not in text
+    assert run(bad).exit_code == 1  # asked for by name it is an error

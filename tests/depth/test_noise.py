@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.depth.hermite import HermiteBasis
 
 F = torch.float64
 
@@ -156,28 +155,6 @@ def test_breaking_layer_is_the_first_outside_the_linear_regime():
     assert lp.depth.breaking_layer(limit, math.inf) == (limit.layers + 1 if limit.diverged else None)
     quiet = lp.depth.deep_limit(lp.depth.ResidualStack(0.1 * two, 0.1 * two), lp.Gaussian([0.0], [[1.0]]))
     assert lp.depth.breaking_layer(quiet, 100) is None
-
-
-def test_hermite_algebra_against_evaluation():
-    basis = HermiteBasis(3, 4)
-    assert len(basis.indices) == basis.size == 35
-    generator = torch.Generator().manual_seed(7)
-    f = torch.randn(basis.size, generator=generator, dtype=F)
-    f[basis.indices.sum(-1) == 4] = 0  # so that a product with ξ stays within the degree
-    points = torch.randn(6, 3, generator=generator, dtype=F, requires_grad=True)
-    values = basis.evaluate(points) @ f
-    (gradient,) = torch.autograd.grad(values.sum(), points)
-    for i in range(3):
-        torch.testing.assert_close(basis.evaluate(points) @ basis.times(i, f), points[:, i] * values)
-        torch.testing.assert_close(basis.evaluate(points) @ basis.derivative(i, f), gradient[:, i])
-    grid, mass = nodes(3, 8)
-    gram = basis.evaluate(grid).mT @ (mass.unsqueeze(-1) * basis.evaluate(grid))
-    torch.testing.assert_close(gram, torch.eye(basis.size, dtype=F), rtol=1e-10, atol=1e-10)
-    matrix, offset = torch.randn(3, 3, generator=generator, dtype=F), torch.randn(3, generator=generator, dtype=F)
-    smooth = basis.evaluate(points) @ (basis.smoothed(matrix, offset) @ f)
-    a = offset + points @ matrix.mT
-    expected = (basis.evaluate(a.unsqueeze(1) + grid) @ f) @ mass
-    torch.testing.assert_close(smooth, expected, rtol=1e-9, atol=1e-9)
 
 
 BAD = [

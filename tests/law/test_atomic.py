@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import largeprompt as lp
-from largeprompt.law.atomic import discrete_error_moments, discrete_prompt_errors, feature_moments
+from largeprompt.law.atomic import discrete_error_moments, feature_moments
 
 F = torch.float64
 
@@ -18,6 +18,13 @@ def law_of(seed, atoms, dim):
     generator = torch.Generator().manual_seed(seed)
     weights = torch.rand(atoms, generator=generator, dtype=F) + 0.05
     return lp.Discrete(torch.randn(atoms, dim, generator=generator, dtype=F), weights / weights.sum())
+
+
+def prompt_errors(mu, u, lengths):
+    """Bias, mean squared error and E Σ w² of T_L for V = I, by the one door."""
+    eye = torch.eye(mu.dim, dtype=F)
+    law = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, lengths)
+    return law.bias, law.mse, 1 / law.effective_tokens
 
 
 def enumerated(mu, u, length):
@@ -33,7 +40,7 @@ def enumerated(mu, u, length):
 def test_errors_are_those_of_all_prompts(seed, length, size):
     mu = law_of(seed, 3, 2)
     u = size * torch.tensor([0.6, -0.8], dtype=F)
-    bias, mse, collision = (value[0] for value in discrete_prompt_errors(mu, u, [length]))
+    bias, mse, collision = (value[0] for value in prompt_errors(mu, u, [length]))
     prompts = list(enumerated(mu, u, length))
     torch.testing.assert_close(bias, sum(p * d for p, _, d in prompts), rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(mse, sum(p * d.square().sum() for p, _, d in prompts), rtol=1e-9, atol=1e-11)
@@ -52,9 +59,7 @@ def test_four_moments_are_those_of_all_prompts(length):
 @pytest.mark.parametrize("length", [1, 7, 1000, 10**9])
 def test_gauss_hermite_atoms_have_the_gaussian_law(length):
     tilts = torch.tensor([[0.3], [1.0], [2.0]], dtype=F)
-    bias, mse, collision = (
-        x[0] for x in discrete_prompt_errors(lp.measures.gauss_rule(lp.Gaussian([0.5], [[1.3]])), tilts, [length])
-    )
+    bias, mse, collision = (x[0] for x in prompt_errors(lp.measures.gauss_rule(lp.Gaussian([0.5], [[1.3]])), tilts, [length]))
     exact = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.5], [[1.3]]), tilts, length)
     torch.testing.assert_close(mse, exact.mse, rtol=1e-7, atol=0)
     torch.testing.assert_close(bias, exact.bias, rtol=1e-7, atol=0)
@@ -64,7 +69,7 @@ def test_gauss_hermite_atoms_have_the_gaussian_law(length):
 def test_mixture_atoms_have_the_mixture_law():
     mu = lp.GaussianMixture([0.3, 0.7], [[-1.0], [0.8]], [[[0.4]], [[0.9]]])
     u = torch.tensor([1.2], dtype=F)
-    _, mse, _ = discrete_prompt_errors(lp.measures.gauss_rule(mu), u, [3, 500])
+    _, mse, _ = prompt_errors(lp.measures.gauss_rule(mu), u, [3, 500])
     exact = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), mu, u, [3, 500]).mse
     torch.testing.assert_close(mse, exact, rtol=1e-8, atol=0)
 
@@ -73,7 +78,7 @@ def test_long_prompts_follow_the_first_order():
     mu, u = law_of(3, 4, 2), torch.tensor([0.9, 0.4], dtype=F)
     eye = torch.eye(2, dtype=F)
     first = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, [10**7, 10**12], expansion=True)
-    bias, mse, _ = discrete_prompt_errors(mu, u, [10**7, 10**12])
+    bias, mse, _ = prompt_errors(mu, u, [10**7, 10**12])
     torch.testing.assert_close(mse, first.mse, rtol=1e-5, atol=0)
     torch.testing.assert_close(bias, first.bias, rtol=1e-3, atol=0)
 
@@ -109,7 +114,7 @@ def test_moments_of_very_long_prompts(length):
     """The second is that of the other integral; the error is Gaussian in the limit: the fourth is three times its square."""
     mu, u = law_of(3, 4, 1), torch.tensor([0.7], dtype=F)
     first, second, _, fourth = discrete_error_moments(mu, u, [length])[0]
-    bias, mse, _ = (part[0] for part in discrete_prompt_errors(mu, u, [length]))
+    bias, mse, _ = (part[0] for part in prompt_errors(mu, u, [length]))
     torch.testing.assert_close(second, mse, rtol=1e-10, atol=0)
     torch.testing.assert_close(first, bias[0], rtol=1e-6, atol=0)
     assert float(fourth / second**2) == pytest.approx(3.0, rel=1e-6)
@@ -129,14 +134,13 @@ def read(**changed):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: discrete_prompt_errors(lp.Rademacher(1), U, [1]), "one Discrete law"),
         (lambda: discrete_error_moments(law_of(0, 3, 2), torch.zeros(2, dtype=F), [2]), "on the line"),
         (lambda: discrete_error_moments(MU, U, [2.5]), "lengths: got 2.5"),
         (lambda: discrete_error_moments(MU, U, 10), "lengths: got 10"),
         (lambda: discrete_error_moments(MU, U, [10**16]), "lengths: got 10000"),
         *(
-            (lambda bad=bad: discrete_prompt_errors(MU, U, bad), "lengths: got")
-            for bad in ([0], 10, "x", ["x"], [], [math.nan], [math.inf])
+            (lambda bad=bad: discrete_error_moments(MU, U, bad), "lengths: got")
+            for bad in ([0], "x", ["x"], [], [math.nan], [math.inf])
         ),
         *((lambda bad=bad: read(length=bad), "length: got") for bad in (0, math.inf, math.nan, "x", None)),
         (lambda: read(probabilities=torch.tensor([0.9, 0.9], dtype=F)), "probabilities: got entries that sum to 1.8"),
@@ -159,7 +163,7 @@ def test_a_rare_token_with_a_large_score_counts(length):
     """With probability about 1e-19 L the prompt holds the token at 80, which takes all the weight: E Σ w² = 1/L + 1e-19 L."""
     rare = 1e-19
     mu = lp.Discrete([[80.0], [0.0]], [rare, 1 - rare])
-    bias, _, collision = discrete_prompt_errors(mu, torch.ones(1, dtype=F), [length])
+    bias, _, collision = prompt_errors(mu, torch.ones(1, dtype=F), [length])
     none = math.exp(-length * rare)
     assert float(collision) == pytest.approx(none / length + length * rare * none, rel=1e-12 + length * rare)
     assert float(bias) == pytest.approx(-80 * none, rel=1e-10)

@@ -145,3 +145,31 @@ def test_refusals():
     with pytest.raises(lp.InvalidArgumentError, match="positive stationary probability"):
         chain_error(wide, never, query, 3, ending=0)
     assert math.isfinite(float(chain_error(wide, never, query, 3).sum()))
+
+
+def test_the_door_to_a_path_against_every_path():
+    """finite_prompt of a chain: mean, covariance, E Σ w² and mse over all paths of four windows, listed."""
+    attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.5, 0.0, 0.0, 1.0]])
+    chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
+    z, length = torch.tensor([[2.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.5]], dtype=torch.float64), 4
+    mean, second, collision = torch.zeros(2, 2), torch.zeros(2, 2, 2), torch.zeros(2)
+    for path in itertools.product(range(2), repeat=length + 1):
+        steps = list(itertools.pairwise(path))
+        probability = chain.stationary.flatten()[path[0]] * math.prod(float(chain.transition[a, b]) for a, b in steps)
+        windows = torch.zeros(length, 4, dtype=torch.float64)
+        for row, (a, b) in enumerate(steps):
+            windows[row, a] = windows[row, 2 + b] = 1
+        weights = torch.softmax(z @ windows.mT, -1)
+        output = weights @ windows @ attention.V.mT
+        mean, collision = mean + probability * output, collision + probability * weights.square().sum(-1)
+        second = second + probability * output[:, :, None] * output[:, None, :]
+    law = lp.finite_prompt(attention, chain, z, [1, length, 10**6])
+    assert law.method == "exact"
+    torch.testing.assert_close(law.mean[1], mean, rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(law.covariance[1], second - mean[:, :, None] * mean[:, None, :], rtol=0, atol=1e-14)
+    torch.testing.assert_close(1 / law.effective_tokens[1], collision, rtol=1e-13, atol=0)
+    torch.testing.assert_close(law.mse, chain_error(attention, chain, z, [1, length, 10**6]))
+    with pytest.raises(lp.InvalidArgumentError, match="ngrams"):
+        lp.finite_prompt(attention, chain, z, math.inf)
+    with pytest.raises(lp.InvalidArgumentError, match="independent tokens"):
+        _ = law.jacobian_u_mse

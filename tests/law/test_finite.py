@@ -27,15 +27,9 @@ def layer(d, o=2, seed=0, size=1.0):
     return lp.SoftmaxAttention(size * draw(d, d, seed=seed + 10) / math.sqrt(d), draw(o, d, seed=seed + 11))
 
 
-@pytest.mark.parametrize("length", [1, 2, 5, 100, 10**5, 10**9, 10**13])
-@pytest.mark.parametrize("size", [0.1, 1.0, 3.0])
-def test_mixture_route_equals_gaussian_route(length, size):
-    """A mixture of equal components is the Gaussian; its law comes from other integrals entirely."""
-    mu, attention, z = gaussian(3), layer(3, size=size), draw(2, 3, seed=5)
-    twin = lp.GaussianMixture([0.25, 0.75], mu.mean.expand(2, 3), mu.covariance.expand(2, 3, 3))
-    one, other = finite_prompt(attention, mu, z, length), finite_prompt(attention, twin, z, length)
-    for name in ("mse", "bias", "mean", "covariance", "jacobian_v_mse", "effective_tokens", "limit", "score_variance"):
-        assert_close(getattr(other, name), getattr(one, name), rtol=1e-11, atol=1e-11 * float(getattr(one, name).abs().max()))
+ONE = lp.SoftmaxAttention([[1.0]], [[1.0]])
+NORMAL = lp.Gaussian([0.0], [[1.0]])
+TWO_MODES = lp.GaussianMixture([0.5, 0.5], [[-1.0], [1.0]], [[[0.5]], [[0.5]]])
 
 
 MIXTURE = lp.GaussianMixture(
@@ -248,10 +242,13 @@ def test_frozen_phase():
 
 def test_refusals():
     attention, z = layer(2), draw(2)
-    with pytest.raises(lp.InvalidArgumentError, match=r"expansion=True.*sample_prompts"):
-        finite_prompt(attention, lp.Rademacher(2), z, 10)
-    with pytest.raises(lp.InvalidArgumentError, match="jacobian=True"):
-        _ = finite_prompt(attention, MIXTURE, z, 10).jacobian_u_mse
+    batch = lp.Rademacher(2).tilt(draw(3, 2))
+    with pytest.raises(lp.InvalidArgumentError, match="without batch dimensions"):
+        finite_prompt(attention, batch, z, 10)
+    with pytest.raises(lp.InvalidArgumentError, match=r"expansion=True.*jacobian_certificate"):
+        _ = finite_prompt(attention, MIXTURE, z, 10, expansion=True).jacobian_u_mse
+    with pytest.raises(lp.TiltDomainError):
+        finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Laplace(1), [0.8], math.inf, expansion=True)
     with pytest.raises(lp.InvalidArgumentError, match="length: got 0"):
         finite_prompt(attention, MIXTURE, z, 0)
     with pytest.raises(lp.InvalidArgumentError, match="no lengths"):
@@ -263,3 +260,61 @@ def test_refusals():
     far = lp.GaussianMixture([0.5, 0.5], [[-1e5], [1e5]], [[[1.0]], [[1.0]]])
     with pytest.raises(lp.InvalidArgumentError, match="too far apart"):
         finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), far, [1.0], 10)
+
+
+def test_mixture_law_carries_no_half_gradient():
+    z = torch.tensor([0.7], dtype=F, requires_grad=True)
+    law = lp.finite_prompt(ONE, TWO_MODES, z, 10)
+    assert not any(value.requires_grad for value in (law.mean, law.mse, law.limit, law.bias))
+
+
+def test_large_means_cost_no_digits():
+    tiny = torch.tensor([[1e-14]], dtype=F)
+    near, far = (lp.finite_prompt(ONE, lp.Gaussian([m], tiny), [1e7], 100).mse for m in (0.0, 1e9))
+    assert_close(near, far, rtol=1e-12, atol=0)
+    assert float(lp.finite_prompt(ONE, lp.Gaussian([1e16], [[1.0]]), [1.0], 100).effective_tokens) == pytest.approx(39.2, abs=0.1)
+    for shift in (0.0, 1e8):
+        found = lp.certificate(ONE, lp.Discrete([[shift - 1], [shift + 1]], [0.5, 0.5]), [0.5], 50)
+        assert float(found.rho) == pytest.approx(math.cosh(1.0) / math.cosh(0.5) ** 2, rel=1e-12)
+    near, far = (
+        lp.finite_prompt(ONE, lp.GaussianMixture([0.3, 0.7], [[m - 1.0], [m + 1.0]], [[[0.5]], [[0.3]]]), [0.8], 50).mse
+        for m in (0.0, 1e8)
+    )
+    assert_close(near, far, rtol=1e-7, atol=0)  # the mean of the mixture itself is rounded to 1e-8
+
+
+def test_odd_input_gets_our_errors():
+    for call, words in (
+        (lambda: lp.weight_moment(100, 1000.0, [(2, 0)]), "standard deviation of the scores"),
+        (lambda: lp.finite_prompt(ONE, NORMAL, [3000.0], 100), "standard deviation of the scores"),
+        (lambda: lp.weight_moment(10, 1.0, [(200, 0)]), "powers"),
+        (lambda: lp.law.weight_moments(10, 1.0, []), "products"),
+        (lambda: lp.weight_moment(10, 1.0, [(2, 0)], center=[1.0, 2.0]), "center"),
+        (lambda: lp.finite_prompt(ONE, NORMAL, [1.0], [[1], [1, 2]]), "length"),
+        (lambda: lp.law.regime(1.0, 0), "length: got 0"),
+        (lambda: lp.law.regime(math.nan, 10), "score_variance"),
+        (lambda: lp.finite_prompt(ONE, NORMAL, [1.0], torch.tensor(True)), "length"),
+    ):
+        with pytest.raises(lp.InvalidArgumentError, match=words):
+            call()
+
+
+def test_no_queries_and_shared_heads_keep_their_shapes():
+    assert lp.finite_prompt(ONE, TWO_MODES, torch.zeros(0, 1, dtype=F), [10, 20]).mse.shape == (2, 0)
+    heads = lp.SoftmaxAttention(torch.ones(1, 1, dtype=F), torch.ones(3, 2, 1, dtype=F))
+    for mu in (NORMAL, TWO_MODES):
+        law = lp.finite_prompt(heads, mu, torch.ones(4, 1, dtype=F), [10, 20])
+        for name in ("mse", "jacobian_v_mse", "effective_tokens", "score_variance", "regime"):
+            assert getattr(law, name).shape == (2, 3, 4)
+        assert law.mean.shape == (2, 3, 4, 2)
+        assert law.limit.shape == (3, 4, 2)
+
+
+def test_bfloat16_and_float32_laws():
+    for dtype, tolerance in ((torch.bfloat16, 3e-2), (torch.float32, 1e-5)):
+        layer = lp.SoftmaxAttention(torch.ones(1, 1, dtype=dtype), torch.ones(1, 1, dtype=dtype))
+        law = lp.finite_prompt(
+            layer, lp.Gaussian(torch.zeros(1, dtype=dtype), torch.ones(1, 1, dtype=dtype)), torch.ones(1, dtype=dtype), 10
+        )
+        assert law.mse.dtype == dtype
+        assert float(law.mse) == pytest.approx(float(lp.finite_prompt(ONE, NORMAL, [1.0], 10).mse), rel=tolerance)

@@ -13,10 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from toy_studies import STUDY, SmallConfig, calls
 
 from largeprompt.runs import execute as module
-from largeprompt.runs.execute import Ended, Finished, Job, compute, execute, execute_all, worker_pool
+from largeprompt.runs.execute import Ended, Finished, Job, _one_thread, compute, execute, execute_all, worker_pool
 from largeprompt.runs.files import RunError, StorageError
 from largeprompt.runs.judging import rule
 from largeprompt.runs.store import Run
@@ -190,7 +191,7 @@ def test_a_python_user_gets_the_figures_too(tmp_path, threads):
 
 
 def test_several_runs_in_one_pool(tmp_path, scratch, threads):
-    """A run that fails is told and leaves the others alone; each is finished as soon as its cells are there."""
+    """A run that fails says why and leaves the others alone; each is finished as soon as its cells are there."""
     (scratch / "fail 1").touch()
     configs = [SmallConfig(), SmallConfig(str(scratch)), SmallConfig(seed=3)]
     jobs = [Job(run := create(tmp_path / str(k), config), STUDY, config, run.missing()) for k, config in enumerate(configs)]
@@ -222,7 +223,7 @@ def test_workers_change_no_bit(tmp_path, monkeypatch):
 
 
 def test_trouble_in_worker_processes(tmp_path, scratch):
-    """An exception that cannot be unpickled is told in words; a worker that dies is told too, and what was stored stays."""
+    """An exception that cannot be unpickled is reported in words, and so is a worker that dies; what was stored stays."""
     config = SmallConfig(str(scratch))
     (scratch / "fail 2").touch()
     run = create(tmp_path / "small", config)
@@ -275,10 +276,10 @@ def test_stopped_run_leaves_no_process_and_resumes(tmp_path, scratch, how, threa
             os.killpg(process.pid, how)
         else:
             process.send_signal(how)
-        _, told = process.communicate(timeout=40)  # the pipe ends with the last process that holds it
+        _, printed = process.communicate(timeout=40)  # the pipe ends with the last process that holds it
         assert time.monotonic() - begun < 30
         assert process.returncode != 0
-        assert told.count("Traceback") == (1 if how == signal.SIGINT else 0)  # the parent's own, and none of a worker
+        assert printed.count("Traceback") == (1 if how == signal.SIGINT else 0)  # the parent's own, and none of a worker
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -306,3 +307,15 @@ def test_interrupts_are_held_back_not_lost():
     finally:
         signal.signal(signal.SIGINT, before)
     assert reached
+
+
+def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with contextlib.suppress(RuntimeError), _one_thread():
+            assert torch.get_num_threads() == 1
+            raise RuntimeError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -7,7 +7,19 @@ import pytest
 import xarray as xr
 from scipy.stats import norm, t
 
-from largeprompt.runs.judging import FALSE_ALARM, allowed_score, compared, judge, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import (
+    FALSE_ALARM,
+    NotInRunError,
+    allowed_score,
+    at,
+    compared,
+    judge,
+    judged,
+    listed,
+    log_slope,
+    rule,
+    span,
+)
 
 
 @rule("C1", "Is it?")
@@ -102,3 +114,37 @@ def test_values_in_words():
     assert span([3, 1, 2], "g") == "1 to 3"
     assert listed(values[:2], ".1f", "L = {:g}") == "0.2 (L = 10), 0.5 (L = 100)"
     assert listed([1, 20]) == "1, 20"
+
+
+RISK = xr.DataArray([[0.5, 0.3]], coords={"kind": ["softmax"], "length": [16, 32]}, name="risk")
+
+
+def test_a_value_that_the_settings_left_out_is_undecided_for_that_reason():
+    @rule("C1", "At L = 64?", control=True)
+    def long_prompt(data):
+        return "fails", f"{float(at(data.risk, length=64).max())}"
+
+    missing, other = judge([long_prompt, fine], RISK.to_dataset())
+    assert (missing.outcome, missing.asked, missing.control) == ("undecided", "At L = 64?", True)
+    assert missing.measured == "The rule cannot be applied to what these settings gave (needs length = 64; the run has 16, 32)."
+    assert other.outcome == "holds"
+
+
+def test_values_are_found_as_sel_finds_them():
+    for where in ({"length": 32}, {"length": [32, 16]}, {"kind": "softmax", "length": [16]}):
+        assert at(RISK, **where).identical(RISK.sel(where))
+    with pytest.raises(NotInRunError, match=r"needs kind = linear; the run has softmax"):
+        at(RISK, kind="linear")
+    with pytest.raises(NotInRunError, match=r"needs length = 8, inf; the run has 16, 32"):
+        at(RISK, length=[8, 16, math.inf])
+    with pytest.raises(NotInRunError, match=r"the run has none"):
+        at(RISK.isel(length=[]), length=16)
+
+
+def test_a_misspelt_coordinate_is_an_error():
+    @rule("C1", "?")
+    def typo(data):
+        return "holds", str(at(data.risk, lenght=16))
+
+    with pytest.raises(KeyError, match="lenght"):
+        judge([typo], RISK.to_dataset())

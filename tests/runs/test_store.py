@@ -157,7 +157,7 @@ def test_damaged_result_is_not_intact(tmp_path, name):
     assert not run.intact
 
 
-def test_damaged_dataset_is_told_by_its_checksum(tmp_path):
+def test_damaged_dataset_is_recognised_by_its_checksum(tmp_path):
     run = create(tmp_path / "small")
     complete(run)
     run.write_provenance({"finished": "now", "dataset_sha256": run.write_dataset(run.dataset)})

@@ -1,12 +1,15 @@
 """What the tests of several studies ask of settings, rules and figures."""
 
 import json
+import warnings
+from typing import get_args
 
 import numpy as np
 import pytest
 import xarray as xr
 
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.judging import Outcome
 from largeprompt.runs.settings import config_of, configured
 from largeprompt.runs.style import house_style
 
@@ -88,3 +91,22 @@ def drawn(axes, values):
     return any(
         len(line.get_ydata()) == len(values) and np.allclose(line.get_ydata(), values, equal_nan=True) for line in axes.lines
     )
+
+
+# labels that the code of a study writes down, whatever its settings: a rule may count on them
+WRITTEN = {"quantity", "interval", "level", "bound", "found", "within", "parameter", "reader", "attention", "predictor", "source"}
+WRITTEN |= {"replaced", "setting", "kind"}
+
+
+def answers_to_few_settings(study, data):
+    """No rule raises where settings leave one entry, along one dimension or along all; 'undecided' comes with a reason."""
+    names = [name for name in data.sizes if name not in WRITTEN]
+    assert names
+    for where in [{name: [place]} for name in names for place in (0, -1)] + [{name: [0] for name in names}]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of fits through one point, say
+            found = study.judge(data.isel(where))
+        assert found, where
+        for verdict in found:
+            assert verdict.outcome in get_args(Outcome), (where, verdict)
+            assert len(verdict.measured.split()) > 2, (where, verdict)

@@ -13,7 +13,12 @@ FEWEST_CARRYING_TOKENS = 20.0  # a variance estimated from n terms is known to a
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ErrorBar:
-    """What one prompt says about its own sampling error, and whether to trust it: see :meth:`SoftmaxAttention.error_bar`.
+    """What one prompt says about its own sampling error: see :meth:`SoftmaxAttention.error_bar`.
+
+    No number here says that the error bar of this prompt is right. A tail index of 1/2 and more, or few carrying tokens, say that
+    prompts of this law and length have no reliable one. The contrary does not follow: a prompt that happens to lack its largest
+    tokens has the smaller tail index, the smaller error bar and the larger error, so that among prompts of one law those that
+    look better cover *worse* (measured in docs/law.md), and a kind of token that did not occur cannot be seen at all.
 
     Attributes
     ----------
@@ -40,23 +45,13 @@ class ErrorBar:
 
     @property
     def standard_error(self) -> Tensor:
-        """Square root of the diagonal of the covariance, shape (..., o): T_L ± 1.96 standard errors covers the limit in 95 %."""
+        """Square root of the diagonal of the covariance, shape (..., o): long prompts have T_L ± 1.96 of it cover in 95 %."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
 
     @property
-    def trusted(self) -> Tensor:
-        """Whether the weights show a variance, and the prompt enough of it: tail index < 1/2, carrying tokens >= 20; shape (...).
-
-        Effective tokens are no substitute: a prompt that happens to lack its rare large token has more of them, not fewer. Trust
-        is a screen, not a promise: for Gaussian tokens of score variance 2 and L = 2000, between the regimes, 44 % of the prompts
-        pass it and their 95 % intervals cover in 78 %; at score variance 0.5 nearly all pass, and cover in 94 to 95 %.
-        """
-        return (self.tail_index < LARGEST_TAIL_INDEX) & (self.carrying_tokens >= FEWEST_CARRYING_TOKENS)
-
-    @property
     def warning(self) -> str:
-        """One sentence on the queries that are not trusted, empty when all are."""
-        outside = ~self.trusted
+        """One sentence on the queries with tail index >= 1/2 or fewer than 20 carrying tokens; its absence vouches for nothing."""
+        outside = (self.tail_index >= LARGEST_TAIL_INDEX) | (self.carrying_tokens < FEWEST_CARRYING_TOKENS)
         if not bool(outside.any()):
             return ""
         heaviest, fewest = float(self.tail_index[outside].max()), float(self.carrying_tokens[outside].min())
@@ -70,9 +65,12 @@ class ErrorBar:
             )
         else:
             reason = f"the covariance rests on fewer than {FEWEST_CARRYING_TOKENS:.0f} tokens ({size})"
-        return f"{int(outside.sum())} of {outside.numel()} queries: {reason}, so this error bar may be far too small"
+        return f"{int(outside.sum())} of {outside.numel()} queries: {reason}, so prompts like this one have no reliable error bar"
 
     def __repr__(self) -> str:
-        shape = validation.shape_text(self.output.shape)
-        count, total = int(self.trusted.sum()), self.trusted.numel()
-        return f"ErrorBar(output={shape}, length={self.length}, trusted={count} of {total})"
+        shape, worst = validation.shape_text(self.output.shape), ""
+        if self.tail_index.numel():
+            worst = (
+                f", tail_index <= {float(self.tail_index.max()):.2g}, carrying_tokens >= {float(self.carrying_tokens.min()):.3g}"
+            )
+        return f"ErrorBar(output={shape}, length={self.length}{worst})"

@@ -173,9 +173,9 @@ class SoftmaxAttention(Attention):
 
         For independent tokens Cov T_L ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T, w the softmax: formula (first.7) of
         docs/mathematics/first_order.md. It cannot see a missing second moment, nor rare tokens that did not occur: the tail index
-        of the largest weights and the number of tokens that carry the covariance stand beside it, and say for each query whether
-        to trust it. They speak of the weights alone: where these are nearly equal (u near 0) and the tokens themselves have no
-        variance, nothing warns. The tokens are streamed three times, in chunks.
+        of the largest weights and the number of tokens that carry the covariance stand beside it; what they do and do not say:
+        :class:`ErrorBar`. They speak of the weights alone: where these are nearly equal (u near 0) and the tokens themselves have
+        no variance, nothing warns. The tokens are streamed three times, in chunks.
 
         Parameters
         ----------
@@ -187,8 +187,8 @@ class SoftmaxAttention(Attention):
         Returns
         -------
         ErrorBar
-            With ``output``, ``covariance``, ``standard_error``, ``effective_tokens``, ``carrying_tokens``, ``tail_index``,
-            ``trusted`` and ``warning``.
+            With ``output``, ``covariance``, ``standard_error``, ``effective_tokens``, ``carrying_tokens``, ``tail_index``
+            and ``warning``.
 
         Examples
         --------
@@ -196,7 +196,7 @@ class SoftmaxAttention(Attention):
         >>> attention = lp.SoftmaxAttention(torch.eye(2, dtype=torch.float64), [[1.0, 0.0]])
         >>> bar = attention.error_bar(lp.Empirical(tokens), [[0.5, 0.0], [5.0, 0.0]])  # the limits are 0.5 and 5
         >>> bar
-        ErrorBar(output=(2, 1), length=1000, trusted=1 of 2)
+        ErrorBar(output=(2, 1), length=1000, tail_index <= ..., carrying_tokens >= ...)
         >>> bool((bar.output[0] - 0.5).abs() < 2 * bar.standard_error[0])
         True
         >>> bar.warning

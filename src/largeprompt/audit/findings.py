@@ -73,7 +73,20 @@ def derived(raw: xr.Dataset) -> xr.Dataset:
 
 
 def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
-    """One row for each head (and length): medians and quantiles over texts and positions, and the verdict by the rule."""
+    """One row for each head (and length): medians and quantiles over texts and positions, and the verdict by the rule.
+
+    Parameters
+    ----------
+    data
+        What :func:`audit_model` or :func:`audit_heads` gave.
+    rule
+        What decides the verdicts; :class:`Rule` as it stands by default.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions (length,) layer, head; ``finding`` is the place of the verdict in ``FINDINGS``, -1 where there is none.
+    """
     rule = rule or Rule()
     over = [name for name in ("text", "position") if name in data.dims]
     enough = data.tokens >= np.minimum(rule.fewest, data.tokens.max(over) / 2)  # a short prompt is judged by its longer half

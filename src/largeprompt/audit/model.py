@@ -36,6 +36,8 @@ def audit_model(
 
     Parameters
     ----------
+    model
+        A model of transformers.
     inputs
         What the tokenizer gives: ``input_ids`` (texts, T), and ``attention_mask`` where texts are padded. Every text is read by
         itself, without its padding.
@@ -49,6 +51,8 @@ def audit_model(
         Sizes of the Gaussian mixtures that are tried; () for none, which is much faster.
     sinks
         First tokens that mixtures read exactly, beside their components.
+    progress
+        Called with a line about each text.
 
     Returns
     -------
@@ -123,6 +127,18 @@ def audit_heads(
     heads: Heads, *, positions: int | Sequence[int] = 32, components: Sequence[int] = COMPONENTS, sinks: int = SINKS
 ) -> xr.Dataset:
     """What :func:`audit_model` gives, for one layer of bare tensors from any model; :func:`summary` makes verdicts of it.
+
+    Parameters
+    ----------
+    heads
+        Queries, keys and values of the layer.
+    positions, components, sinks
+        As for :func:`audit_model`.
+
+    Returns
+    -------
+    xarray.Dataset
+        Dimensions text, layer (0 alone), head, position.
 
     Examples
     --------

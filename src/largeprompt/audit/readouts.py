@@ -21,7 +21,22 @@ def chosen_heads(heads: Heads, indices: list[int]) -> Heads:
 
 
 def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> Tensor:
-    """What the read-out gives in place of the heads' outputs, shape (batch, heads, T, o)."""
+    """What a read-out gives in place of the heads' outputs.
+
+    Parameters
+    ----------
+    heads
+        Inputs of one attention layer.
+    kind
+        'mean' for v̄, 'affine' for v̄ + Cov(v, k) u, 'mixture' for the same of each cluster.
+    components, sinks
+        For 'mixture': how many clusters, beside how many first tokens that are read exactly.
+
+    Returns
+    -------
+    Tensor
+        Shape (batch, heads, T, o).
+    """
     if kind == "mixture":
         member = responsibilities(heads, (components,), sinks)[components]
         parts = [mixture_read_out(rows, member)[0] for _, rows in heads.rows()]

@@ -24,9 +24,22 @@ def linearize(
 ) -> Iterator[Model]:
     """Run ``model`` with the chosen heads replaced by a read-out of their prompt's moments, inside the block.
 
-    ``heads`` are pairs (layer, head), counted from 0. ``kind`` is 'affine', v̄ + Cov(v, k) u, the infinite Gaussian prompt with
-    these moments; 'mixture', the same for each of ``components`` clusters beside the first ``sinks`` tokens, which are read
-    exactly; or 'mean', v̄ alone.
+    Parameters
+    ----------
+    model
+        A model of transformers; it is as before after the block.
+    heads
+        Pairs (layer, head), counted from 0.
+    kind
+        'affine', v̄ + Cov(v, k) u, the infinite Gaussian prompt with these moments; 'mixture', the same for each cluster; or 'mean',
+        v̄ alone.
+    components, sinks
+        For 'mixture': how many clusters, beside how many first tokens that are read exactly.
+
+    Yields
+    ------
+    PreTrainedModel
+        The same model.
     """
     layers, count = head_count(model)
     wanted: dict[int, set[int]] = {}
@@ -100,6 +113,26 @@ def replacement_curves(
     Embeddings are means of the last hidden states. Curves: 'audit', 'reverse' and 'random' (mean over ``randoms`` orders) with the
     affine read-out, 'mean' and (unless ``components`` is 0) 'mixture' in the audit's order. If the audit says something true,
     'audit' stays close longest.
+
+    Parameters
+    ----------
+    model, inputs
+        A model of transformers and what its tokenizer gave.
+    order
+        Pairs (layer, head), those to be replaced first in front.
+    counts
+        How many heads are replaced, one point of the curves for each.
+    components, sinks
+        Of the mixture read-out; see :func:`linearize`.
+    seed, randoms
+        Of the random orders, and how many there are.
+    progress
+        Called with a line about each point.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``cosine`` of the embeddings, ``kl`` of the next token and ``loss_change``, each (curve, replaced).
     """
     before = outputs(model, inputs)
     generator = np.random.default_rng(seed)

@@ -22,6 +22,22 @@ def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...]
 
     and the same for the log-normaliser log mean e^s = κ(s) + κ(s,s)/2 + κ(s,s,s)/6 + ... Errors ``*_error`` are ‖T - T̂‖², squared,
     to be divided by ``output`` = ‖T‖² or ``deviation`` = ‖T - T̂₁‖²; ``mass_*`` are differences of the log-normalisers.
+
+    Parameters
+    ----------
+    heads
+        Inputs of one attention layer.
+    positions
+        Which queries to look at, shape (positions,).
+    components
+        Sizes K of the Gaussian mixtures that are tried.
+    sinks
+        First tokens that mixtures read exactly.
+
+    Returns
+    -------
+    dict of str to Tensor
+        Each statistic by its name.
     """
     tokens = responsibilities(heads, components, sinks) if components else {}
     parts = [_row_statistics(rows, tokens) for _, rows in heads.rows(positions)]

@@ -13,7 +13,7 @@ STUDY = Study(
     "are the keys not Gaussian, or does the head select tokens?",
     "One function registered with the attention interface of transformers sees queries, keys and values; the outputs recomputed "
     "from them equal the model's own. Scores give moments, regime and errors of the read-outs; the exact law of a finite Gaussian "
-    "prompt tells which part of the affine error is due to length. Then heads are replaced by their read-outs, in the audit's "
+    "prompt says which part of the affine error is due to length. Then heads are replaced by their read-outs, in the audit's "
     "order and others.",
     AuditConfig,
     AuditConfig(positions=16, components=(1, 8), counts=3),

@@ -12,6 +12,19 @@ from largeprompt.errors import NoMomentError, TiltDomainError
 from largeprompt.measures import Measure
 
 COVERED = 128.0  # sums of cgfs up to this size are exact to within half of what outward rounding adds
+ORDINARY = 100  # tokens between 2^-100 and 2^100 have fourth moments within the range of double precision
+
+
+def binary_exponent(values: Tensor, dim: tuple[int, ...]) -> Tensor:
+    """e with max|values| about 2^e, for scaling without rounding; 0 where all vanish."""
+    return torch.frexp(values.abs().amax(dim))[1].clamp(-1000, 1000).to(values.dtype)
+
+
+def rescaled(values: Tensor, exponent: Tensor) -> Tensor:
+    """values·4^exponent, where what is positive stays so."""
+    factor = torch.exp2(exponent.clamp(-1000, 1000))
+    result = values * factor * factor
+    return torch.where(values > 0, result.clamp_min(torch.finfo(result.dtype).tiny), result)
 
 
 def nan_to_inf(values: Tensor) -> Tensor:
@@ -24,10 +37,14 @@ def usable(moments: Tensor) -> Tensor:
     return torch.where(moments >= 0, moments, torch.inf)
 
 
+def lost(first: Tensor, second: Tensor) -> Tensor:
+    """What rounding may take off the sum of two large cgfs, beyond what outward rounding covers."""
+    return 4 * torch.finfo(first.dtype).eps * (first.abs() + second.abs() - COVERED).clamp_min(0.0)
+
+
 def exponential(first: Tensor, second: Tensor) -> Tensor:
     """e^{first + second}, rounded up by what a difference of large cgfs may have lost; infinite where nothing is left of it."""
-    lost = 4 * torch.finfo(first.dtype).eps * (first.abs() + second.abs() - COVERED).clamp_min(0.0)
-    return nan_to_inf(torch.exp(first + second + lost))
+    return nan_to_inf(torch.exp(first + second + lost(first, second)))
 
 
 def trace(matrix: Tensor) -> Tensor:
@@ -36,17 +53,31 @@ def trace(matrix: Tensor) -> Tensor:
 
 
 class TiltedMoments:
-    """Moments of a law under the tilts ju, around T = ∇Λ(u), for u of shape (query, d): each of shape (query,)."""
+    """Moments of a law under the tilts ju, around T = ∇Λ(u), for u of shape (query, d): each of shape (query,).
+
+    Tokens are centred, so that no digits are lost to a large mean, and divided by 2^exponent where they are huge or tiny.
+    """
 
     def __init__(self, mu: Measure, u: Tensor) -> None:
+        self.mu, self.u, self.limit = mu, u, mu.tilted_mean(u)
+        spread = self.each(lambda u, _: trace(mu.covariance).expand(len(u)))
+        self.exponent = (
+            binary_exponent(torch.where(torch.isfinite(spread), spread, 0.0).sqrt(), (0,)) if len(u) else u.new_zeros(())
+        )
+        if abs(float(self.exponent)) < ORDINARY:
+            self.exponent = torch.zeros_like(self.exponent)
         centre = mu.mean
-        if bool((centre != 0).any()):  # centred tokens: the same errors, and no digits lost to a large mean
-            mu = mu.map(torch.eye(mu.dim, dtype=u.dtype, device=u.device), -centre)
-        self.mu, self.u, self.cgf, self.limit = mu, u, mu.cgf(u), mu.tilted_mean(u)
+        if bool((centre != 0).any()) or float(self.exponent) != 0:
+            size = torch.exp2(-self.exponent)
+            self.mu = mu = mu.map(size * torch.eye(mu.dim, dtype=u.dtype, device=u.device), -size * centre)
+            self.u, self.limit = u / size, mu.tilted_mean(u / size)
+        self.cgf = mu.cgf(self.u)
 
     def each(self, function: Callable[[Tensor, Tensor], Tensor], chosen: slice = slice(None)) -> Tensor:
         """Evaluate at all (u, T), and one by one where some lie outside the domain; infinite for those and for missing moments."""
         u = self.u[chosen]
+        if not len(u):
+            return u.new_zeros(0)
         try:
             return nan_to_inf(function(u, self.limit[chosen]))
         except NoMomentError:
@@ -100,6 +131,7 @@ class Ingredients:
         tilted_second = each(lambda u, _: trace(V @ mu.tilted_covariance(u) @ V.mT))
         tilted_fourth = each(lambda u, limit: mu.tilt(u).map(V).norm_moment4(limit @ V.mT))
         self.log_rho = moments.cgf_at(2.0) - 2 * moments.cgf
+        self.lost = lost(moments.cgf_at(2.0), 2 * moments.cgf)  # of its digits
         self.rho = moments.weight(2.0)  # E ω²
         self.numerator = [moments.numerator(j, V) for j in (2.0, 3.0, 4.0)]  # a_j = E ω^j‖ζ‖²
         self.pull = usable(self.rho**2 * pull)  # ‖E ω²ζ‖²

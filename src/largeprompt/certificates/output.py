@@ -11,16 +11,32 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.attention.operators import one_law
+from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import split
-from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, nan_to_inf
+from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, binary_exponent, nan_to_inf, rescaled
+from largeprompt.certificates.random_query import QueryTransform, gaussian_parts, query_atoms, random_query_bounds, score_forms
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures import Gaussian, Measure
+from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure
 
 
 def outward(bound: Tensor) -> Tensor:
     """Round a bound away from the truth, by more than the rounding of the sums it is made of."""
     return bound * (1 + 1024 * torch.finfo(bound.dtype).eps)
+
+
+def cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Nonnegative numbers in another dtype, where what is positive stays so."""
+    return torch.where(values > 0, values.to(dtype).clamp_min(torch.finfo(dtype).tiny), values.to(dtype))
+
+
+def widened(attention: SoftmaxAttention, mu: Measure, z: Tensor) -> tuple[SoftmaxAttention, Measure, Tensor]:
+    """Layer, law and queries, checked, in double precision, in which every certificate is computed; no gradient."""
+    if not isinstance(attention, SoftmaxAttention):
+        raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
+    _, z = attention._values(mu, z)
+    double = torch.float64
+    mu = mu if mu.dtype == double else mu.to(double)
+    return SoftmaxAttention(attention.U.detach().to(double), attention.V.detach().to(double)), mu, z.detach().to(double)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -45,6 +61,8 @@ class Certificate:
         L, a number or a tuple.
     reason
         In words, which bound was taken; for one length and one query a string, else an array of strings.
+    jacobian_v_bound
+        Upper bound of E‖dT_L/dV - dT/dV‖², from :func:`jacobian_certificate`, whose ``bound`` is that of the derivative in U.
     """
 
     bound: Tensor
@@ -55,6 +73,7 @@ class Certificate:
     length: float | tuple[float, ...]
     reason: Any
     numerator: Tensor | None = None  # E‖N‖², where the error is N/D; None where it is not of that form
+    jacobian_v_bound: Tensor | None = None
 
     def tail(self, distance: Any) -> Tensor:
         """Upper bound of P(‖T_L - T‖ > distance), formula (cert.11) of docs/mathematics/certificates.md."""
@@ -80,18 +99,24 @@ class Certificate:
 
 
 def gaussian_collision_bound(score_variance: Tensor, length: float) -> Tensor:
-    """(x/L)(1 - (1 - 1/x)^L) >= E Y, x = e^{σ²}, for Gaussian scores: formula (cert.1) of docs/mathematics/certificates.md."""
-    small = torch.exp(-score_variance)  # 1/x
+    """Bound of E Y for Gaussian scores, (cert.1) and (cert.16) of docs/mathematics/certificates.md, x = e^{σ²}.
+
+    The smaller of (x/L)(1 - (1 - 1/x)^L) and, for 1 <= p <= 2, L^{1-p} x^{p(p-1)/2}, least at p = 1/2 + ln L/σ².
+    """
+    small, log_length = torch.exp(-score_variance), math.log(length)  # 1/x
     log_power = length * torch.log1p(-small)
     ratio = -torch.expm1(log_power) / (length * small)
-    return torch.where(length * small < 1e-280, torch.ones_like(small), ratio)
+    ratio = torch.where(length * small < 1e-280, torch.ones_like(small), ratio)
+    a = (log_length / score_variance - 0.5).nan_to_num(1.0).clamp(0.0, 1.0)  # p - 1
+    return torch.minimum(ratio, torch.exp(a * ((a + 1) * score_variance / 2 - log_length)))
 
 
-def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: validation.Lengths) -> Certificate:
+def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor | Measure, length: validation.Lengths) -> Certificate:
     """Rigorous upper bound of E‖T_L - T‖² for a prompt of L independent tokens, any law, any L >= 1.
 
     Formulas of docs/mathematics/certificates.md: (cert.2) for Gaussian tokens, else the smallest of (cert.4), (cert.6), (cert.8)
-    and (cert.9) that the law allows. Bounds are numbers: no gradient flows through them.
+    and (cert.9) that the law allows; (cert.17) and (cert.18) for Gaussian tokens and a random Gaussian query. Bounds are numbers:
+    no gradient flows through them.
 
     Parameters
     ----------
@@ -100,7 +125,8 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: val
     mu
         The law of the tokens.
     z
-        Queries, shape ``(*queries, d)``.
+        Queries, shape ``(*queries, d)``; or the law of a random query, over which the error is averaged: Gaussian or a Gaussian
+        mixture if the tokens are Gaussian, finitely many queries (``Discrete``, ``Empirical``) for any tokens.
     length
         L >= 1, or several, which then lead the shape of every result.
 
@@ -122,30 +148,67 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: val
     Certificate(length=1000, rmse <= 0.07373, rho=2.718, closed form for Gaussian tokens)
     >>> certificate(attention, lp.Laplace(1), [0.3], length=1000).reason
     'split bound, second order, theta = 0.72'
+    >>> certificate(attention, lp.Gaussian([0.0], [[1.0]]), lp.Gaussian([0.0], [[0.4]]), length=1000)
+    Certificate(length=1000, rmse <= 0.07242, rho=2.236, average over a Gaussian query)
     """
-    if not isinstance(attention, SoftmaxAttention):
-        raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
+    if isinstance(z, Measure):
+        return _random_query(attention, mu, z, length)
+    layer, law, queries = widened(attention, mu, z)
     lengths, several = validation.lengths("length", length)
-    values, z = attention._values(mu, z)
     with torch.no_grad():
-        u = attention._tilts(z)
-        parts = _gaussian(mu, u, values, lengths) if isinstance(mu, Gaussian) else _general(attention, mu, u, lengths)
-    found = assemble(parts, lengths, several)
+        u, (values, _) = layer._tilts(queries), layer._values(law, queries)
+        parts = _gaussian(law, u, values, lengths) if isinstance(law, Gaussian) else _general(layer, law, u, lengths)
+    found = assemble(parts, lengths, several, mu.dtype)
     return dataclasses.replace(found, numerator=found.leading)
 
 
-def assemble(parts: Sequence[tuple[Any, ...]], lengths: Sequence[float], several: bool) -> Certificate:
+def _random_query(attention: SoftmaxAttention, mu: Measure, queries: Measure, length: validation.Lengths) -> Certificate:
+    """Average over the law of a query: exact sums over finitely many, (cert.17) and (cert.18) for Gaussian tokens and queries."""
+    one_head(attention)
+    lengths, several = validation.lengths("length", length)
+    if isinstance(queries, AtomicMeasure):
+        weights, points = query_atoms(queries)
+        each = certificate(attention, mu, points, lengths)
+        columns = (each.bound, each.leading, each.remainder, each.theta, each.rho)
+        parts = list(zip(*(nan_to_inf(column.to(torch.float64) @ weights) for column in columns), strict=True))
+        reason = f"average over {len(points)} queries"
+    elif isinstance(mu, Gaussian) and isinstance(queries, Gaussian | GaussianMixture):
+        layer, law, _ = widened(attention, mu, queries.mean)
+        one_law(law)
+        exponent = binary_exponent(layer.V, (-2, -1))
+        forms = score_forms(layer.U, law.covariance, layer.V * torch.exp2(-exponent))
+        total = np.zeros((len(lengths), 5))
+        for weight, component in gaussian_parts(queries):
+            transform = QueryTransform(*forms, component)
+            (first, form), ones = transform.at_one(), np.ones(len(lengths))
+            bounds, added = random_query_bounds(transform, lengths)
+            total += weight * np.stack([bounds, first * form / np.array(lengths), added, ones, first * ones], -1)
+        rows = torch.from_numpy(total).to(mu.device)
+        parts = [(*(rescaled(number, exponent) for number in row[:3]), *row[3:]) for row in rows]
+        reason = "average over a Gaussian query"
+    else:
+        given, remedy = (
+            f"a random query, {queries!r}, over {mu!r}",
+            "Use certificate(...) at one query, or query_average(..., method='estimate'), which is no bound.",
+        )
+        allowed = "Gaussian tokens with a Gaussian or GaussianMixture query, or finitely many queries"
+        raise InvalidArgumentError("z", given, allowed, remedy)
+    return assemble([(*row, np.array(reason, dtype=object)) for row in parts], lengths, several, mu.dtype)
+
+
+def assemble(parts: Sequence[tuple[Any, ...]], lengths: Sequence[float], several: bool, dtype: torch.dtype) -> Certificate:
     """Certificate from (bound, leading, remainder, theta, rho, reasons) for each length."""
     *numbers, reasons = zip(*parts, strict=True)
     place: Any = slice(None) if several else 0
-    bound, leading, remainder, theta, rho = (torch.stack(list(column))[place] for column in numbers)
+    bound, leading, remainder, theta, rho = (cast(torch.stack(list(column))[place], dtype) for column in numbers)
     reason = np.stack(reasons)[place]
     length = tuple(lengths) if several else lengths[0]
     return Certificate(outward(bound), leading, remainder, theta, rho, length, reason)
 
 
 def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Any, ...]]:
-    shift = mu.shift(u)
+    exponent = binary_exponent(values, (-2, -1))
+    values, shift = values * torch.exp2(-exponent)[..., None, None], mu.shift(u)
     score_variance = (u * shift).sum(-1).clamp_min(0.0)
     spread = ((values @ mu.covariance) * values).sum(dim=(-2, -1))  # tr VΓV^T
     size = spread + (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
@@ -153,7 +216,11 @@ def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float])
     one, zero = torch.ones_like(size), torch.zeros_like(size)
     reason = np.full(tuple(size.shape), "closed form for Gaussian tokens", dtype=object)
     return [
-        (gaussian_collision_bound(score_variance, length) * size, nan_to_inf(rho / length * size), zero, one, rho, reason)
+        (
+            rescaled(gaussian_collision_bound(score_variance, length) * size, exponent),
+            rescaled(nan_to_inf(rho / length * size), exponent),
+            *(zero, one, rho, reason),
+        )
         for length in lengths
     ]
 
@@ -167,9 +234,11 @@ def _general(attention: SoftmaxAttention, mu: Measure, u: Tensor, lengths: Seque
     matrices = attention.V.expand(*attention.heads, *attention.V.shape[-2:]).reshape(heads, *attention.V.shape[-2:])
     per_head = []
     for tilt, V in zip(tilts, matrices, strict=True):
-        moments = TiltedMoments(mu, tilt)
-        parts = Ingredients(moments, V)
-        per_head.append([split.bound(moments, parts, V, one) for one in lengths])
+        moments, exponent = TiltedMoments(mu, tilt), binary_exponent(V, (-2, -1))
+        V = V * torch.exp2(-exponent)
+        parts, exponent = Ingredients(moments, V), exponent + moments.exponent
+        found = [split.bound(moments, parts, V, one) for one in lengths]
+        per_head.append([(*(rescaled(number, exponent) for number in part[:3]), *part[3:]) for part in found])
     shape = (*attention.heads, *queries)
     results = []
     for found in zip(*per_head, strict=True):

@@ -45,7 +45,9 @@ def bound(moments: TiltedMoments, parts: Ingredients, V: Tensor, length: float) 
             value = torch.where(missing, main + small, torch.inf)
             candidates.append((value, small, f"moment of order {p} only (the cgf is infinite at 2u)"))
     best, chosen, rest = trivial, torch.ones_like(trivial), torch.zeros_like(trivial)
-    reason = np.array([_vacuous(float(r), length) for r in parts.log_rho], dtype=object)
+    reason = np.array(
+        [_vacuous(*row, length) for row in zip(parts.log_rho.tolist(), parts.lost.tolist(), strict=True)], dtype=object
+    )
     for values, small, name in candidates:
         value, index = usable(values).min(0)
         level = theta[index, 0]
@@ -57,12 +59,14 @@ def bound(moments: TiltedMoments, parts: Ingredients, V: Tensor, length: float) 
     return best, leading, rest, chosen, rho, reason
 
 
-def _vacuous(log_rho: float, length: float) -> str:
+def _vacuous(log_rho: float, lost: float, length: float) -> str:
     """Why nothing better is known than that the output is an average of tokens."""
     if length == 1:
         return "one token: its spread"
     if math.isinf(log_rho):
         return "an average of tokens, no more: the cgf is infinite at 2u"
+    if not lost < 1:
+        return "an average of tokens, no more: rounding leaves nothing of rho at scores of this size"
     rho = f"{math.exp(log_rho):.3g}" if log_rho < 700 else f"e^{log_rho:.0f}"
     return f"an average of tokens, no more: {length:g} tokens are too few against rho = {rho}"
 

@@ -97,6 +97,11 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()) or "no verdict"
 
 
+def left_out(error: RunError) -> None:
+    """Say that a run is left out, and why."""
+    typer.echo(f"left out: {error}", err=True)
+
+
 def say(console: Console, text: str) -> None:
     """One plain line, above the bar where there is one."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)

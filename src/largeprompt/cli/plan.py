@@ -16,6 +16,11 @@ from rich.table import Table
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from torch import Tensor
+
+    from largeprompt import Gaussian, Measure
+
+Law = Literal["gaussian", "rademacher", "uniform", "laplace", "sphere"]
 
 
 def plan(
@@ -28,17 +33,30 @@ def plan(
     direction: Annotated[
         Literal["strong", "weak"], typer.Option(help="Along which eigenvector of the covariance the query points.")
     ] = "strong",
+    law: Annotated[Law, typer.Option(help="Law of the tokens, of independent coordinates or on a sphere.")] = "gaussian",
+    random_query: Annotated[
+        bool, typer.Option("--random-query", help="Average over a query N(0, cI) whose score variance has this mean.")
+    ] = False,
     relative: Annotated[bool, typer.Option("--relative", help="Take the tolerance relative to the size of the output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Say how long a prompt of Gaussian tokens must be for softmax attention to be within a tolerance of its limit.
+    """Say how long a prompt of independent tokens must be for softmax attention to be within a tolerance of its limit.
 
     The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score variance.
     """
-    from largeprompt.errors import LargePromptError
+    from largeprompt.errors import InvalidArgumentError, LargePromptError, TiltDomainError
 
     try:
-        rows = [_row(score_variance, one, _matrix(dim, covariance), direction, relative) for one in tolerance]
+        if random_query and law != "gaussian":
+            remedy = "In Python, query_average(..., method='estimate') averages over drawn queries."
+            raise InvalidArgumentError("--random-query", f"--law {law}", "--law gaussian, for which it is exact", remedy)
+        score_variance, matrix = _positive("--score-variance", score_variance), _matrix(dim, covariance)
+        tokens = _tokens(matrix, law)
+        query = _random_query(score_variance, matrix) if random_query else _query(score_variance, matrix, direction)
+        rows = [_row(tokens, query, _positive("--tolerance", one), relative) for one in tolerance]
+    except TiltDomainError as error:
+        typer.echo(f"error: --score-variance: got {score_variance:g}, at which {law} tokens have no limit. {error}", err=True)
+        raise typer.Exit(2) from None
     except LargePromptError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
@@ -46,7 +64,8 @@ def plan(
         typer.echo(json.dumps(rows, indent=1))
         return
     size = f"covariance {escape(str(covariance))}" if covariance else f"d = {dim}"
-    table = Table(title=f"Softmax attention over Gaussian tokens, score variance {score_variance:g}, {size}")
+    name = f"{law.capitalize() if law == 'gaussian' else law} tokens{', random query' if random_query else ''}"
+    table = Table(title=f"Softmax attention over {name}, score variance {score_variance:g}, {size}")
     for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", "error there"):
         table.add_column(column, justify="left" if column == "regime" else "right")
     for row in rows:
@@ -92,20 +111,57 @@ def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
     return np.asarray(matrix, dtype=np.float64)
 
 
-def _row(score_variance: float, tolerance: float, matrix: NDArray[np.float64], direction: str, relative: bool) -> dict[str, Any]:
+def _positive(name: str, value: float) -> float:
+    from largeprompt import validation
+
+    return validation.positive(name, value)
+
+
+def _tokens(matrix: NDArray[np.float64], law: Law) -> Measure:
+    """Tokens of mean 0 and this covariance."""
     import torch
 
-    from largeprompt import Gaussian, SoftmaxAttention, prompt_length, validation
+    import largeprompt as lp
 
-    score_variance = validation.positive("--score-variance", score_variance)
-    tolerance = validation.positive("--tolerance", tolerance)
     covariance = torch.from_numpy(matrix)
-    mu = Gaussian(torch.zeros(covariance.shape[-1], dtype=torch.float64), covariance)
-    eye = torch.eye(mu.dim, dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(mu.covariance)
+    gaussian = lp.Gaussian(torch.zeros(len(covariance), dtype=torch.float64), covariance)  # which checks it
+    if law == "gaussian":
+        return gaussian
+    kinds = {"rademacher": lp.Rademacher, "uniform": lp.Uniform, "laplace": lp.Laplace, "sphere": lp.Sphere}
+    standard: Measure = kinds[law](len(covariance))
+    if bool((covariance == torch.eye(len(covariance))).all()):
+        return standard
+    values, vectors = torch.linalg.eigh(covariance)
+    return standard.map(vectors * values.clamp_min(0.0).sqrt() @ vectors.mT)
+
+
+def _query(score_variance: float, matrix: NDArray[np.float64], direction: str) -> Tensor:
+    """Along the strongest or weakest direction of the tokens."""
+    import torch
+
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
     positive = torch.nonzero(values > 1e-12 * values[-1]).flatten()
     index = int(positive[-1] if direction == "strong" else positive[0])
-    query = vectors[:, index] * math.sqrt(score_variance / float(values[index]))
+    query: Tensor = vectors[:, index] * math.sqrt(score_variance / float(values[index]))
+    return query
+
+
+def _random_query(score_variance: float, matrix: NDArray[np.float64]) -> Gaussian:
+    """N(0, cI) with E z^TΓz = c tr Γ."""
+    import torch
+
+    from largeprompt import Gaussian
+
+    eye = torch.eye(len(matrix), dtype=torch.float64)
+    return Gaussian(0 * eye[0], score_variance / float(matrix.trace()) * eye)
+
+
+def _row(mu: Measure, query: Tensor | Gaussian, tolerance: float, relative: bool) -> dict[str, Any]:
+    import torch
+
+    from largeprompt import SoftmaxAttention, prompt_length
+
+    eye = torch.eye(mu.dim, dtype=torch.float64)
     attention = SoftmaxAttention(eye, eye)
     exact = prompt_length(attention, mu, query, tolerance, relative=relative)
     proved = prompt_length(attention, mu, query, tolerance, "certified", relative=relative)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from largeprompt.cli.perform import reporting_errors
+from largeprompt.cli.perform import left_out, reporting_errors
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
@@ -39,8 +39,7 @@ def report(
 def _runs(path: Path) -> list[Run]:
     """The run in this folder, or those below it in the order of the registry; what cannot be read is reported and left out."""
     from largeprompt.errors import InvalidArgumentError
-    from largeprompt.runs.files import RunError
-    from largeprompt.runs.store import Run, run_folders
+    from largeprompt.runs.store import Run, find_runs
     from largeprompt.studies.registry import names
 
     remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
@@ -49,12 +48,7 @@ def _runs(path: Path) -> list[Run]:
         raise InvalidArgumentError("RUN", given, "a run folder, or a folder that holds runs", remedy)
     if (path / "config.json").exists():
         return [Run.open(path)]
-    below = []
-    for folder in run_folders(path):
-        try:
-            below.append(Run.open(folder))
-        except RunError as error:
-            typer.echo(f"left out: {error}", err=True)
+    below = find_runs(path, left_out)
     if not below:
         raise InvalidArgumentError("RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy)
     order = names()

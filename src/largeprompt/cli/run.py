@@ -1,5 +1,6 @@
 """``largeprompt run``: one study, with settings of one's own."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +38,8 @@ def run(
         from largeprompt.runs.settings import configured
         from largeprompt.studies.registry import study
 
+        if ":" in name or "." in name:  # a place: modules of the current folder count, as for `python -m`
+            sys.path.insert(0, str(Path.cwd()))
         chosen = study(name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
         for error in perform([(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], workers):

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from largeprompt.cli.perform import Out
+from largeprompt.cli.perform import Out, left_out
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
@@ -23,15 +23,9 @@ def runs(
     out: Out = Path("runs"), as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
 ) -> None:
     """List the runs in a folder: state, cells done, when finished, seconds, verdicts."""
-    from largeprompt.runs.files import RunError
-    from largeprompt.runs.store import Run, run_folders
+    from largeprompt.runs.store import find_runs
 
-    found = []
-    for folder in run_folders(out):
-        try:
-            found.append(_row(Run.open(folder)))
-        except RunError as error:
-            typer.echo(f"left out: {error}", err=True)
+    found = [_row(run) for run in find_runs(out, left_out)]
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return

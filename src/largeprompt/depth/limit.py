@@ -100,6 +100,11 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     mu
         Law of the tokens on entry, one Gaussian.
 
+    Returns
+    -------
+    DeepLimit
+        Moments, token maps and score variances layer by layer.
+
     Examples
     --------
     >>> eye = torch.eye(1, dtype=torch.float64).expand(4, 1, 1)

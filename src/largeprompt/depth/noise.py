@@ -117,6 +117,11 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
         Displacements of higher degree in the token are propagated without their feedback on later layers. At 1 the feedback is
         that of affine displacements.
 
+    Returns
+    -------
+    DeepNoise
+        L times the squared errors after each layer, up to the first layer with H² >= 1/2, where there is no such order.
+
     Examples
     --------
     >>> eye = torch.eye(2, dtype=torch.float64)
@@ -178,6 +183,19 @@ def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "f
 
     By the query-averaged score variance of the recursion alone, formula (depth.9) of docs/mathematics/depth.md. Between 'heavy' and
     'frozen' the closure is expected to break. A recursion that runs away counts as frozen where it does.
+
+    Parameters
+    ----------
+    limit
+        The infinite prompt through the stack.
+    length
+        Tokens of the prompt.
+    reaches
+        The regime asked for.
+
+    Returns
+    -------
+    int or None
 
     Examples
     --------

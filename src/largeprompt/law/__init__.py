@@ -1,20 +1,21 @@
 """What attention over a finite prompt is, exactly, at a cost that does not depend on its length.
 
-The door is :func:`finite_prompt`: the law of the output over L independent tokens. Behind it, and for other questions:
+The door is :func:`finite_prompt`: the law of the output over L tokens of any law, or over a path of a Markov chain. Behind it stand
+a closed form for Gaussian tokens (:mod:`~largeprompt.law.gaussian`) and an engine for all others (:mod:`~largeprompt.law.engine`).
+For other questions:
 
 - moments of softmax weights over Gaussian scores: :func:`weight_moment`, :func:`weight_moments`, and :func:`collision_moments` for
   Y = Σ w² and Σ w³; with one token whose score is shifted: :func:`planted_moments`; of two heads over the same tokens:
   :func:`two_head_moments`, :func:`two_head_overlap`;
-- tokens with finitely many values: :func:`discrete_prompt_errors`, :func:`discrete_error_moments`, and :func:`feature_moments` for
-  any features of them;
-- scalar tokens with heavy tails: :func:`scalar_prompt`;
-- dependent tokens: :func:`effective_length` (Gaussian, first order), :func:`chain_error`, :func:`chain_expansion` (Markov chains);
+- the largest weight, and how Y varies, for scalar tokens with heavy tails: :func:`scalar_prompt`; any features of tokens with
+  finitely many values: :func:`feature_moments`;
+- paths: :func:`effective_length` (Gaussian, first order), :func:`chain_error` (given centre and end), :func:`chain_expansion`;
 - :func:`regime`, whether many tokens are read or few.
 
 All integrals over independent tokens are those of :mod:`largeprompt.law.quadrature`.
 """
 
-from largeprompt.law.atomic import discrete_error_moments, discrete_prompt_errors, feature_moments
+from largeprompt.law.atomic import discrete_error_moments, feature_moments
 from largeprompt.law.chain import ChainExpansion, chain_error, chain_expansion
 from largeprompt.law.dependent import effective_length
 from largeprompt.law.finite import FinitePromptLaw, finite_prompt, finite_prompt_errors
@@ -35,7 +36,6 @@ __all__ = [
     "chain_expansion",
     "collision_moments",
     "discrete_error_moments",
-    "discrete_prompt_errors",
     "effective_length",
     "feature_moments",
     "finite_prompt",

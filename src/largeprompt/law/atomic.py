@@ -136,44 +136,10 @@ def feature_moments(
     return limit + bias, square + (limit * (2 * bias + limit)).sum(-1)
 
 
-def discrete_prompt_errors(mu: Discrete, u: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor, Tensor]:
-    """Bias and mean squared error of T_L, and E Σ w², for tokens with finitely many values; V = I, differentiable in u.
-
-    Parameters
-    ----------
-    mu
-        Law of the tokens; of any law with a Gauss rule, that rule.
-    u
-        Tilts, shape (..., d).
-    lengths
-        At least one L, from 1 to 10^15; they need not be whole.
-
-    Returns
-    -------
-    tuple of Tensor
-        E T_L - T, shape (length, ..., d), E‖T_L - T‖² and E Σ w², shape (length, ...).
-
-    Examples
-    --------
-    >>> from largeprompt.law.atomic import discrete_prompt_errors
-    >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
-    >>> bias, mse, collision = discrete_prompt_errors(coin, torch.tensor([0.5], dtype=torch.float64), [1, 1_000_000])
-    >>> print(f"{float(mse[0]):.6f} {1e6 * float(mse[1]):.6f}")  # E (z - tanh ½)² for one token
-    1.213552 0.618501
-    """
-    if not isinstance(mu, Discrete) or mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one Discrete law", "Give a law its Gauss rule: gauss_rule(mu, nodes).")
-    u = mu._tilts(u)
-    tokens = [_real_length("lengths", each) for each in _several(lengths)]
-    found = [_centred(u @ mu.atoms.mT, mu.weights, mu.atoms, length)[1:] for length in tokens]
-    bias, mse, collision = (torch.stack(each) for each in zip(*found, strict=True))
-    return bias, mse, collision
-
-
 def discrete_error_moments(mu: Discrete, u: Tensor, lengths: Sequence[int]) -> Tensor:
     """E (T_L - T)^n, n = 1 to 4, for scalar tokens: shape (length, ..., 4) for tilts u of shape (..., 1).
 
-    Formula (quad.4) of docs/mathematics/quadrature.md. Arguments as for :func:`discrete_prompt_errors`, lengths whole.
+    Formula (quad.4) of docs/mathematics/quadrature.md. Lengths lead; L from 1 to 10^15.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.engine import Solved
 from largeprompt.measures import Discrete, MarkovChain
 from largeprompt.validation import Lengths
 
@@ -145,14 +147,57 @@ def chain_error(
     else:
         context = _ending(chain, ending, z).reshape(-1)
         last = torch.nn.functional.one_hot(context, chain.contexts) / chain.stationary.flatten()[context].unsqueeze(-1)
-    scores = u @ law.atoms.mT - law.cgf(u).unsqueeze(-1)  # (query, window)
     values = (law.atoms @ attention.V.mT).unsqueeze(0) - center.unsqueeze(1)  # (query, window, o)
-    found = _integral(chain, scores, values, last, [int(one) for one in lengths])
+    _, found, _ = _integrals(chain, _scores(law, u), values, last, [int(one) for one in lengths])
     return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
 
 
-def _integral(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
-    """∫ t E[‖A‖² e^{-tB}] dt, (length, query): scores (query, windows), values (query, windows, o), last (query, contexts)."""
+def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Solved:
+    """Mean, covariance and errors of attention over L windows of a stationary path: :func:`finite_prompt` of a chain."""
+    if any(math.isinf(length) for length in lengths):
+        remedy = "Its limit is that of the law of one window: finite_prompt(attention, chain.ngrams(k), z, math.inf)."
+        raise InvalidArgumentError("length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy)
+    law, z = _tokens(attention, chain, z, exact=True)
+    u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
+    limit, last, tokens = law.tilted_mean(u), u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
+
+    def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w² of the output before V, lengths leading."""
+        found = _integrals(chain, _scores(law, u), (law.atoms - limit.unsqueeze(1)) @ V.mT, last, tokens)
+        first, second, collision = (part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found)
+        return first, second, collision
+
+    bias, mse, collision = integrals(attention.V)
+
+    def covariance() -> Tensor:
+        """By E ab = (E (a+b)² - E a² - E b²)/2 for each pair of outputs."""
+        rows = list(attention.V)
+        single = [integrals(row.unsqueeze(0))[1] for row in rows]
+        pairs = [
+            [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(rows)] for i, a in enumerate(rows)
+        ]
+        second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
+        return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
+
+    def jacobian() -> Tensor:
+        raise InvalidArgumentError(
+            "jacobian_u_mse", repr(chain), "independent tokens", "For a path only the output and its derivative in V are known."
+        )
+
+    eye = torch.eye(attention.dim, dtype=attention.V.dtype)
+    return Solved(attention(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, jacobian)
+
+
+def _scores(law: Discrete, u: Tensor) -> Tensor:
+    """Scores of the windows less Λ(u), shape (query, window)."""
+    return u @ law.atoms.mT - law.cgf(u).unsqueeze(-1)
+
+
+def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
+    """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt, (length, query).
+
+    Scores (query, windows), values (query, windows, o), last (query, contexts).
+    """
     reached = scores[:, chain._edges.flatten() > 0]
     spread = float((reached.amax(-1) - reached.amin(-1)).max())
     if spread > LARGEST_SPREAD:
@@ -162,29 +207,30 @@ def _integral(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, 
     count = math.ceil(float((high - low).max()) / STEP) + 1
     tau = low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
     query = torch.arange(len(tau)).repeat_interleave(count)
-    chunk = max(1, ELEMENTS // ((values.shape[-1] + 2) * chain.contexts**2))
+    chunk = max(1, ELEMENTS // ((values.shape[-1] + 3) * chain.contexts**2))
     parts = [
-        _second(chain, one, scores[q], values[q], last[q], lengths)
+        _moments(chain, one, scores[q], values[q], last[q], lengths)
         for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True)
     ]
-    return STEP * torch.cat(parts, -1).reshape(-1, *tau.shape).sum(-1)
+    found = STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1).sum(2)  # (length, query, o + 2)
+    return found[..., :-2], found[..., -2], found[..., -1]
 
 
-def _second(chain: MarkovChain, tau: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
-    """t² E[‖A‖² e^{-tB}; weighted by the last context], t = e^τ, shape (length, t); every argument has a row for each t.
+def _moments(chain: MarkovChain, tau: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
+    """t E[A e^{-tB}], t² E[‖A‖² e^{-tB}] and t² E[Σ e^{2s} e^{-tB}], weighted by the last context, t = e^τ: (length, t, o + 2).
 
-    Matrices come with their derivatives in the direction of each value and the sum of their second ones, (t, o + 2, n, n); the
-    product rule multiplies them.
+    Every argument has a row for each t. Matrices come with their derivatives in the direction of each value, the sum of their
+    second ones, and the derivative in the direction e^{2s}, (t, o + 3, n, n); the product rule multiplies them.
     """
     n, m, o = chain.contexts, chain.alphabet, values.shape[-1]
     b = torch.exp((tau.unsqueeze(-1) + scores).clamp_max(LARGEST_EXPONENT))  # tb, as t alone may overflow
     plain = chain.rows.flatten() * torch.exp(-b)  # (t, windows)
     a = (b.unsqueeze(-1) * values).mT
-    steps = torch.cat([torch.ones_like(b).unsqueeze(1), a, a.square().sum(1, keepdim=True)], 1)  # (t, o + 2, windows)
-    size = (len(tau), o + 2, n)
+    steps = torch.cat([torch.ones_like(b).unsqueeze(1), a, a.square().sum(1, keepdim=True), b.square().unsqueeze(1)], 1)
+    size = (len(tau), o + 3, n)
     power = scores.new_zeros(*size, n)
     power.scatter_(-1, chain._successors.expand(*size, m), (plain.unsqueeze(1) * steps).reshape(*size, m))
-    first = scores.new_zeros(len(tau), o + 2, 1, n)
+    first = scores.new_zeros(len(tau), o + 3, 1, n)
     first[:, 0, 0] = chain.stationary.flatten()
     state = [first for _ in lengths]
     for bit in range(max(lengths).bit_length()):
@@ -193,17 +239,17 @@ def _second(chain: MarkovChain, tau: Tensor, scores: Tensor, values: Tensor, las
         for i, length in enumerate(lengths):
             if length >> bit & 1:
                 state[i] = _product(state[i], power)
-    return torch.stack([(each[:, -1, 0] * last).sum(-1) for each in state])
+    return torch.stack([(each[:, 1:, 0] * last.unsqueeze(1)).sum(-1) for each in state])
 
 
 def _product(x: Tensor, y: Tensor) -> Tensor:
-    """Product of matrices that carry derivatives: x (t, o + 2, k, n), y (t, o + 2, n, n)."""
+    """Product of matrices that carry derivatives: x (t, o + 3, k, n), y (t, o + 3, n, n)."""
     count, orders, k, n = x.shape
     result = (x.reshape(count, orders * k, n) @ y[:, 0]).reshape(count, orders, k, n)
     side = y[:, 1:].transpose(1, 2).reshape(count, n, -1)
     result[:, 1:] += (x[:, 0] @ side).reshape(count, k, orders - 1, n).transpose(1, 2)
-    inner = x[:, 1:-1].transpose(1, 2).reshape(count, k, -1)
-    result[:, -1] += 2 * (inner @ y[:, 1:-1].reshape(count, -1, n))
+    inner = x[:, 1:-2].transpose(1, 2).reshape(count, k, -1)
+    result[:, -2] += 2 * (inner @ y[:, 1:-2].reshape(count, -1, n))
     return result
 
 

@@ -1,4 +1,4 @@
-"""The law of attention over a finite prompt, as an object with its numbers."""
+"""The law of attention over a finite prompt, as an object with its numbers: the one door to all of :mod:`largeprompt.law`."""
 
 import dataclasses
 import functools
@@ -11,10 +11,12 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.errors import InvalidArgumentError
-from largeprompt.law import gaussian, mixture
+from largeprompt.errors import InvalidArgumentError, TiltDomainError
+from largeprompt.law import gaussian
+from largeprompt.law.chain import chain_prompt
+from largeprompt.law.engine import Solved, solve
 from largeprompt.law.regime import regime
-from largeprompt.measures import Gaussian, GaussianMixture, Measure
+from largeprompt.measures import Gaussian, MarkovChain, Measure
 from largeprompt.validation import Lengths
 
 
@@ -22,22 +24,14 @@ from largeprompt.validation import Lengths
 class FinitePromptLaw:
     """What attention over L random tokens is, on average and around it.
 
-    Shapes: lengths lead (nothing for a single length), then heads, then queries.
+    Shapes: lengths lead (nothing for a single length), then heads, then queries. Tokens without an exponential moment, such as
+    Student's t, have a finite-prompt law and no limit: ``mean``, ``covariance`` and ``effective_tokens`` exist, and ``limit``,
+    ``bias`` and ``mse`` raise :class:`~largeprompt.errors.TiltDomainError`.
 
     Attributes
     ----------
-    limit
-        T, the infinite-prompt output, shape (..., o), without the lengths.
-    mean, bias
-        E T_L and E T_L - T, shape (..., o).
-    covariance
-        Cov T_L, shape (..., o, o).
-    mse
-        E‖T_L - T‖², shape (...).
-    jacobian_v_mse
-        E‖dT_L/dV - dT/dV‖².
-    score_variance
-        Variance of the scores u·x, u = Uz.
+    mean
+        E T_L, shape (..., o).
     effective_tokens
         1/E Y, the effective number of tokens read.
     length
@@ -46,17 +40,49 @@ class FinitePromptLaw:
         'exact', or 'first order' for the expansion in 1/L.
     """
 
-    limit: Tensor
     mean: Tensor
-    bias: Tensor
-    covariance: Tensor
-    mse: Tensor
-    jacobian_v_mse: Tensor
-    score_variance: Tensor
     effective_tokens: Tensor
     length: float | tuple[float, ...]
     method: Literal["exact", "first order"]
+    _score_variance: Callable[[], Tensor]
+    _limit: Callable[[], Tensor]
+    _errors: Callable[[], tuple[Tensor, Tensor, Tensor]]
+    _covariance: Callable[[], Tensor]
     _jacobian_u: Callable[[], Tensor]
+
+    @functools.cached_property
+    def score_variance(self) -> Tensor:
+        """Variance of the scores u·x, u = Uz, shape (...)."""
+        return self._score_variance()
+
+    @functools.cached_property
+    def limit(self) -> Tensor:
+        """T, the infinite-prompt output, shape (..., o), without the lengths."""
+        return self._limit()
+
+    @functools.cached_property
+    def _known_errors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self._errors()
+
+    @property
+    def bias(self) -> Tensor:
+        """E T_L - T, shape (..., o)."""
+        return self._known_errors[0]
+
+    @property
+    def mse(self) -> Tensor:
+        """E‖T_L - T‖², shape (...)."""
+        return self._known_errors[1]
+
+    @property
+    def jacobian_v_mse(self) -> Tensor:
+        """E‖dT_L/dV - dT/dV‖², shape (...)."""
+        return self._known_errors[2]
+
+    @functools.cached_property
+    def covariance(self) -> Tensor:
+        """Cov T_L, shape (..., o, o), computed when first asked for."""
+        return self._covariance()
 
     @functools.cached_property
     def jacobian_u_mse(self) -> Tensor:
@@ -73,33 +99,38 @@ class FinitePromptLaw:
         return names.item() if names.ndim == 0 else names
 
     def __repr__(self) -> str:
-        if self.mse.dim():
-            return f"FinitePromptLaw({self.method}, batch={tuple(self.mse.shape)}, length={self.length})"
-        return (
-            f"FinitePromptLaw({self.method}, length={self.length:g}, rmse={float(self.mse) ** 0.5:.4g}, "
-            f"effective_tokens={float(self.effective_tokens):.4g}, regime='{self.regime}')"
+        if self.effective_tokens.dim():
+            return f"FinitePromptLaw({self.method}, batch={tuple(self.effective_tokens.shape)}, length={self.length})"
+        start, tokens = (
+            f"FinitePromptLaw({self.method}, length={self.length:g}",
+            f"effective_tokens={float(self.effective_tokens.detach()):.4g}",
         )
+        try:
+            return f"{start}, rmse={float(self.mse.detach()) ** 0.5:.4g}, {tokens}, regime='{self.regime}')"
+        except TiltDomainError:
+            return f"{start}, no limit, {tokens})"
 
 
 def finite_prompt(
-    attention: SoftmaxAttention, mu: Measure, z: Tensor, length: Lengths, *, expansion: bool = False
+    attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, length: Lengths, *, expansion: bool = False
 ) -> FinitePromptLaw:
-    """Law of softmax attention over a prompt of L independent tokens from ``mu``.
+    """Law of softmax attention over a prompt of L independent tokens from ``mu``: exact, at a cost that does not depend on L.
 
-    Exact for :class:`Gaussian` (differentiable in the layer, the query and the law) and :class:`GaussianMixture` (numbers without a
-    gradient), at a cost that does not depend on the length: formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md and
-    (quad.10) of docs/mathematics/quadrature.md.
+    Exact for every law that the library has, and for any :class:`Measure` whose cgf takes complex tilts. For :class:`Gaussian` it
+    is differentiable in the layer, the query and the law; for the others it gives numbers without a gradient. Formulas (law.8) to
+    (law.10) of docs/mathematics/finite_prompt.md and (engine.1) to (engine.6) of docs/mathematics/engine.md.
 
     Parameters
     ----------
     attention
         The layer.
     mu
-        The law of the tokens.
+        The law of the tokens. An :class:`Empirical` gives prompts resampled from it: the bootstrap, exactly. A
+        :class:`~largeprompt.measures.MarkovChain` gives L windows of a stationary path, which are not independent.
     z
         Queries, shape ``(*queries, d)``.
     length
-        L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of every result.
+        L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of every result and share the work.
     expansion
         Use the first order in 1/L, for any law with a finite cgf at 2u. It is an approximation, labelled 'first order', never a
         bound: formulas (first.3) and (first.4) of docs/mathematics/first_order.md.
@@ -113,66 +144,91 @@ def finite_prompt(
     --------
     >>> eye = torch.eye(4, dtype=torch.float64)
     >>> attention = lp.SoftmaxAttention(eye, eye)
-    >>> mu = lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye)
     >>> from largeprompt.law import finite_prompt
-    >>> finite_prompt(attention, mu, [1.0, 0.0, 0.0, 1.0], length=100)
+    >>> finite_prompt(attention, lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye), [1.0, 0.0, 0.0, 1.0], length=100)
     FinitePromptLaw(exact, length=100, rmse=0.5191, effective_tokens=18.82, regime='linear')
+    >>> finite_prompt(attention, lp.Rademacher(4), [1.0, 0.0, 0.0, 1.0], length=100)
+    FinitePromptLaw(exact, length=100, rmse=0.2371, effective_tokens=39.88, regime='linear')
     """
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
+    chain = mu if isinstance(mu, MarkovChain) else None
+    if isinstance(mu, MarkovChain):
+        mu = mu.ngrams(mu.order + 1)
     values, z = attention._values(mu, z)
-    u = attention._tilts(z)
-    if expansion:
-        parts = [_first_order(mu, u, values, one) for one in lengths]
-        method: Literal["exact", "first order"] = "first order"
-    elif isinstance(mu, Gaussian):
-        parts, method = gaussian.output_laws(mu, u, values, lengths), "exact"
-    elif isinstance(mu, GaussianMixture):
-        parts, method = mixture.output_laws(mu, u, values, lengths), "exact"
+    u, size = attention._tilts(z), z.square().sum(-1)
+    if chain is not None and not expansion:
+        solved = chain_prompt(attention, chain, z, lengths)
+    elif expansion or isinstance(mu, Gaussian):
+        solved = _closed(attention(mu, z), mu, u, values, lengths, expansion)
     else:
-        remedy = "Use expansion=True for the first order in 1/L, certificate(...) for a bound, or sample_prompts(...)."
-        allowed = "Gaussian or GaussianMixture, whose finite-prompt law is known exactly"
-        raise InvalidArgumentError("mu", repr(mu), allowed, remedy)
-    size = z.square().sum(-1)
+        solved = solve(mu, u, values, lengths)
 
-    def jacobian_u() -> Tensor:
-        if not isinstance(mu, Gaussian) or expansion:
-            remedy = "Use sample_prompts(..., jacobian=True), or jacobian_certificate(...) for a bound."
-            raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, {method}", "Gaussian tokens, exact", remedy)
-        return pack([size * gaussian.jacobian_error(mu, u, values, one) for one in lengths])
+    def pack(found: Tensor) -> Tensor:
+        return found if several else found[0]
 
-    def pack(results: Sequence[Tensor]) -> Tensor:
-        return torch.stack(torch.broadcast_tensors(*results)) if several else results[0]
+    def errors() -> tuple[Tensor, Tensor, Tensor]:
+        bias, mse, without_values = solved.errors()
+        return pack(bias), pack(mse), values.shape[-2] * pack(without_values)
 
-    limit = attention(mu, z)
-    if isinstance(mu, GaussianMixture) and not expansion:
-        limit = limit.detach()  # its law carries no gradient, and half of one would be wrong
-    inner = limit.shape[:-1]
-    bias, covariance = (pack([part[i] for part in parts]) for i in (0, 1))
-    mse, value_mse, collision = (pack([part[i].expand(inner) for part in parts]) for i in (2, 3, 4))
-    variance = (u.unsqueeze(-2) @ mu.covariance @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+    collision = pack(solved.collision)
+
+    def score_variance() -> Tensor:
+        variance = (u.unsqueeze(-2) @ mu.covariance @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+        return variance.clamp_min(0.0).expand(collision.shape)
+
     return FinitePromptLaw(
-        limit=limit,
-        mean=limit + bias,
-        bias=bias,
-        covariance=covariance,
-        mse=mse,
-        jacobian_v_mse=values.shape[-2] * value_mse,
-        score_variance=variance.clamp_min(0.0).expand(mse.shape),
+        mean=pack(solved.mean),
         effective_tokens=1 / collision,
         length=tuple(lengths) if several else lengths[0],
-        method=method,
-        _jacobian_u=jacobian_u,
+        method="first order" if expansion else "exact",
+        _score_variance=score_variance,
+        _limit=lambda: attention(mu, z) if isinstance(mu, Gaussian) or expansion else attention(mu, z).detach(),
+        _errors=errors,
+        _covariance=lambda: pack(solved.covariance()),
+        _jacobian_u=lambda: size * pack(solved.jacobian()),
     )
 
 
 def finite_prompt_errors(attention: SoftmaxAttention, mu: Measure, z: Tensor, lengths: Sequence[int]) -> Tensor:
-    """E‖T_L - T‖² alone for several lengths, shape (length, ...): what a search over lengths needs of :func:`finite_prompt`."""
+    """E‖T_L - T‖² alone for several lengths: what a search over lengths needs of :func:`finite_prompt`.
+
+    Parameters
+    ----------
+    attention, mu, z
+        As for :func:`finite_prompt`.
+    lengths
+        At least one L.
+
+    Returns
+    -------
+    Tensor
+        Shape (length, ...).
+    """
     if isinstance(attention, SoftmaxAttention) and isinstance(mu, Gaussian):
         values, z = attention._values(mu, z)
         return gaussian.output_errors(mu, attention._tilts(z), values, validation.lengths("length", lengths)[0])
     return finite_prompt(attention, mu, z, lengths).mse
+
+
+def _closed(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float], expansion: bool) -> Solved:
+    """The law of Gaussian tokens, or the first order in 1/L of any, both with gradients."""
+    if expansion:
+        parts = [_first_order(mu, u, values, length) for length in lengths]
+    else:
+        assert isinstance(mu, Gaussian)
+        parts = gaussian.output_laws(mu, u, values, lengths)
+    bias, covariance = (torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1))
+    mse, without_values, collision = (torch.stack([part[i].expand(limit.shape[:-1]) for part in parts]) for i in (2, 3, 4))
+
+    def jacobian() -> Tensor:
+        if expansion or not isinstance(mu, Gaussian):
+            remedy = "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a bound."
+            raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy)
+        return torch.stack([gaussian.jacobian_error(mu, u, values, length) for length in lengths])
+
+    return Solved(limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian)
 
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.density import ScalarDensity, scalar_density
-from largeprompt.law.quadrature import Array, drawn, log_survival
+from largeprompt.law.quadrature import NOTHING, Array, drawn, log_survival
 from largeprompt.measures import ScalarLaw
 from largeprompt.validation import Lengths
 
@@ -28,7 +28,6 @@ LIGHT = 110.0  # scores beyond which only heavy tails have anything left
 RATIO = 1.5  # of neighbouring panels far out
 ROWS = 128  # of x at a time
 LARGEST_TILT = 1e6
-NOTHING = -1e290  # log of a φ that has underflowed: times zero tokens it is 0
 DEFECT = 1e-8  # of the normalisation, beyond which the answer is refused
 
 

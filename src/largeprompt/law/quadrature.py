@@ -32,6 +32,7 @@ REACH = 8.8  # standard deviations on either side of the (tilted) centre of a no
 LARGEST_EXPONENT = 6.7  # e^{-e^s} underflows beyond
 EDGE = 1e-17  # what an integrand may still be at the ends of the range, relative to its largest value
 MOST_NODES = 1_000_000  # of τ
+NOTHING = -1e290  # log of a φ that has underflowed: times zero tokens it is 0
 
 
 def _set_partitions(items: Sequence[Term]) -> Iterator[list[list[Term]]]:
@@ -132,7 +133,8 @@ def widen(
         if (ends <= edge).all():
             return result
         if not np.isfinite(ends).all():
-            raise InvalidArgumentError("scores", "block expectations that overflow", "scores of moderate size")
+            remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
+            raise InvalidArgumentError("scores", "block expectations that overflow", "scores of moderate size", remedy)
         ranges = [
             (below + (14.0 if low > edge else 0.0), above + (further if high > edge else 0.0))
             for (below, above), (low, high) in zip(ranges, ends, strict=True)

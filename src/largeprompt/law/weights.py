@@ -4,11 +4,13 @@ E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j}, w = softmax(σξ), from G_ab(τ) = E[(ξ
 (quad.8) of docs/mathematics/quadrature.md.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.special import ndtr
 
 from largeprompt.law.quadrature import (
     LARGEST_EXPONENT,
@@ -28,6 +30,7 @@ from largeprompt.law.quadrature import (
 Blocks = tuple[Array, dict[Term, Array]]  # log φ and G_ab on a grid of τ for a batch of scales: arrays of shape (τ, scale)
 
 WIDE = STEP / 0.55  # from this scale on the lattice of τ serves for s as well: the trapezoid rule in ξ needs steps below 0.55
+FAR, NODES = 30.0, 40  # from this scale on τ has a lattice of its own, of so many nodes for each σ
 NARROW_STEP = 0.5  # of ξ for narrow score laws
 SCALES_AT_ONCE = 64
 FEW_SCALES = 6
@@ -70,6 +73,24 @@ def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed:
             results[0][row : row + rows] += beyond[width]
     blocks = np.split(np.hstack(results[2:]), len(needed), axis=1)
     return log_survival(results[0], results[1]), dict(zip(needed, blocks, strict=True))
+
+
+def _far_blocks(start: float, count: int, step: float, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
+    """For scores much wider than the softmax: blocks vary with τ on the scale of σ, and need few τ; s keeps its own lattice.
+
+    1 - e^{-e^s} is a normal distribution function, whose average over the scores is known, and a rest that vanishes on both sides.
+    """
+    s = np.arange(-42.0, 9.5, STEP)
+    grown, tau = np.exp(s), start + step * np.arange(count)
+    rest = -np.expm1(-grown) - ndtr(s)
+    lost, values = np.empty((count, len(scales))), {term: np.empty((count, len(scales))) for term in needed}
+    for i, (scale, middle) in enumerate(zip(scales, center, strict=True)):
+        xi = (s - tau[:, None]) / scale  # (τ, s)
+        kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi) / scale)
+        lost[:, i] = ndtr(tau / math.hypot(1.0, scale)) + kernel @ rest
+        for a, b in needed:
+            values[a, b][:, i] = (kernel * (xi - middle) ** b if b else kernel) @ np.exp(a * s - grown)
+    return log_survival(lost, np.maximum(1 - lost, 0.0)), values
 
 
 def _narrow_blocks(start: float, count: int, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
@@ -130,16 +151,18 @@ def _endless(scales: Array, center: Array, products: Sequence[Product]) -> Array
 def _integrate(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
     """Quadrature for 0 < σ and 1 < L < ∞; scales of one kind, narrow or wide."""
     needed = blocks_of(products)
-    compute = _wide_blocks if scales.min() >= WIDE else _narrow_blocks
+    far = scales.min() >= FAR
+    step = float(scales.min()) / NODES if far else STEP
+    compute = functools.partial(_far_blocks, step=step) if far else _wide_blocks if scales.min() >= WIDE else _narrow_blocks
     lowest = min(sum(a for a, _ in terms) for terms in products)
     sigma = float(scales.max())
     below = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + 44.0 / lowest
     above = min(5 + 10.5 * sigma, largest_tau(length, sigma, float(scales.min())))
 
     def blocks(span: Range) -> Blocks:
-        return compute(-span[0], math.ceil(sum(span) / STEP) + 1, scales, center, needed)
+        return compute(-span[0], math.ceil(sum(span) / step) + 1, scales=scales, center=center, needed=needed)
 
-    return partition_integrals(length, products, blocks, (below, above), further=7.0 + sigma)
+    return partition_integrals(length, products, blocks, (below, above), step=step, further=7.0 + sigma)
 
 
 def moments(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
@@ -149,7 +172,7 @@ def moments(length: float, scales: Array, center: Array, products: Sequence[Prod
         return _without_tilt(length, center, products)
     if math.isinf(length):
         return _endless(scales, center, products)
-    for chosen in (scales == 0, (scales > 0) & (scales < WIDE), scales >= WIDE):
+    for chosen in (scales == 0, (scales > 0) & (scales < WIDE), (scales >= WIDE) & (scales < FAR), scales >= FAR):
         # neighbouring scales together, so that the ranges fit all of a batch
         order = np.flatnonzero(chosen)[np.argsort(scales[chosen])]
         for batch in np.array_split(order, max(1, math.ceil(len(order) / SCALES_AT_ONCE))):

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError, TiltDomainError
+from largeprompt.errors import InvalidArgumentError, LargePromptError, TiltDomainError
+from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, fourth_moment, no_complex_tilts
 
 if TYPE_CHECKING:
     attribute = property
@@ -36,7 +37,7 @@ else:
             return self if instance is None else self.function(instance)
 
 
-Cumulants = tuple[Tensor, Tensor, Tensor, Tensor]
+LARGEST_MULTIPLE = 64.0  # of a tilt, as far as anybody looks for the edge of a domain
 
 
 class Measure(abc.ABC):
@@ -158,21 +159,31 @@ class Measure(abc.ABC):
         """Fourth moment of the distance to a point, ∫ ‖x - center‖⁴ dμ(x), shape (...)."""
         return self.tilted_norm_moment4(self._origin(), center)
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
-        """∫ ‖x - center‖⁴ dμ_u(x) for the tilt by u.
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        """∫ ‖x - center‖² ‖V(x - center)‖² dμ_u(x) for the tilt by u; V of shape (o, d), the identity when left out.
 
-        Derived from cumulants along the d² directions e_i ± e_j: E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ - 2y_j⁴]/12.
+        Derived from cumulants along d² directions: E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ - 2y_j⁴]/12, where y_i are the
+        coordinates of x - center along the right singular vectors of V, each divided by its relative size: none hides another.
         """
         u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
-        eye = torch.eye(self.dim, dtype=self.dtype, device=self.device)
+        basis, factor = torch.eye(self.dim, dtype=self.dtype, device=self.device), self._like.new_ones(self.dim)
+        if V is not None:
+            _, sizes, basis = torch.linalg.svd(V)
+            factor = torch.nn.functional.pad(sizes.square(), (0, self.dim - len(sizes)))
+        offset = self.tilted_mean(u) - center
+        second = self.tilted_covariance(u) + offset.unsqueeze(-1) * offset.unsqueeze(-2)
+        square = (basis @ second @ basis.mT).detach().diagonal(dim1=-2, dim2=-1).reshape(-1, self.dim)  # E y_i²
+        square = square.amax(0) if len(square) else torch.ones_like(factor)
+        square = (square / square.max()).nan_to_num(1.0).clamp_min(1e-40 if self.dtype == torch.float64 else 1e-8)
         i, j = torch.triu_indices(self.dim, self.dim, offset=1, device=self.device)
-        directions = torch.cat([eye, eye[i] + eye[j], eye[i] - eye[j]])
+        basis = basis / square.sqrt().unsqueeze(-1)
+        directions = torch.cat([basis, basis[i] + basis[j], basis[i] - basis[j]])
         k1, k2, k3, k4 = self.directional_cumulants(directions, u)
         k1 = k1 - torch.einsum("...d,nd->n...", center, directions)
-        fourth = fourth_moment(k1, k2, k3, k4)  # E (a·y)⁴ for each direction a
-        single, pairs = fourth[: self.dim].sum(0), fourth[self.dim :].sum(0)
-        # Σ_i E y_i⁴ + 2 Σ_{i<j} E y_i²y_j², and every i stands in d - 1 pairs
-        return single + (pairs - 2 * (self.dim - 1) * single) / 6
+        single, plus, minus = fourth_moment(k1, k2, k3, k4).split([self.dim, len(i), len(i)])  # E y_i⁴, E (y_i ± y_j)⁴
+        pairs = (plus + minus - 2 * single[i] - 2 * single[j]) / 12
+        own, mixed = factor * square**2, (factor[i] + factor[j]) * square[i] * square[j]
+        return torch.einsum("n,n...->...", own, single) + torch.einsum("n,n...->...", mixed, pairs)
 
     def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
         """First four cumulants of a·x under the tilt by u: derivatives of t -> Λ(u + t a) at 0.
@@ -196,8 +207,63 @@ class Measure(abc.ABC):
         t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
         return four_derivatives(lambda t: self.cgf(u + t.unsqueeze(-1) * steps), t, keep_graph)
 
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        """Λ, ∇Λ and ∇²Λ at complex tilts: all that :func:`~largeprompt.finite_prompt` needs of a law to be exact for it.
+
+        Derived by autodiff from :meth:`cgf` where that accepts complex numbers, as a formula in ``torch`` functions does.
+
+        Parameters
+        ----------
+        w
+            Complex tilts, shape (n, d), with real parts inside the domain of the cgf.
+        order
+            0 for Λ alone, 2, or 4 for the error of the derivative in U; laws that know no more give the first two derivatives.
+
+        Returns
+        -------
+        tuple of Tensor
+            Λ(w), shape (n,), up to multiples of 2πi; ∇Λ(w), shape (n, d); ∇²Λ(w), shape (n, d, d). Laws with independent
+            coordinates give the derivatives of each coordinate's cgf, shape (n, d), from the first up to ``order``.
+        """
+        point = w.detach().clone().requires_grad_()
+        try:
+            with torch.enable_grad():
+                value = self.cgf(point)
+                if not value.is_complex():
+                    raise TypeError("the cgf of a complex tilt is real")
+                if order == 0:
+                    return (value.detach(),)
+                slope = complex_derivative(value, point)
+                rows = [complex_derivative(entry, point) for entry in slope.unbind(-1)]
+        except (TypeError, RuntimeError, LargePromptError) as error:
+            raise no_complex_tilts(self, error) from error
+        return value.detach(), slope.detach(), torch.stack(rows, dim=-2).detach()
+
+    def tilt_range(self, u: Tensor) -> tuple[float, float]:
+        """Open interval of the real ζ at which Λ(ζu) is finite, for one tilt u; found by bisection, up to 64 on either side."""
+
+        def inside(multiple: float) -> bool:
+            try:
+                return math.isfinite(float(self.cgf(multiple * u)))
+            except TiltDomainError:
+                return False
+
+        ends = []
+        for side in (-1.0, 1.0):
+            low, high = 0.0, side * LARGEST_MULTIPLE
+            if inside(high):
+                ends.append(side * math.inf)
+                continue
+            for _ in range(60):
+                middle = (low + high) / 2
+                low, high = (middle, high) if inside(middle) else (low, middle)
+            ends.append(low)
+        return ends[0], ends[1]
+
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
         """Return the same measure with its parameters in another dtype or on another device."""
+        if dtype in (None, self.dtype) and (device is None or torch.device(device) == self.device):
+            return self
         if not dataclasses.is_dataclass(self):
             raise InvalidArgumentError("to", type(self).__name__, "measures that are dataclasses", "Build it anew.")
         changed: dict[str, Any] = {}
@@ -209,7 +275,10 @@ class Measure(abc.ABC):
                 changed[field.name] = dtype or value
             elif isinstance(value, torch.device):
                 changed[field.name] = torch.device(device or value)
-        return dataclasses.replace(self, **changed)
+        result = object.__new__(type(self))  # no checks: parameters in single precision need not pass those of double precision
+        fields = [field.name for field in dataclasses.fields(self)]
+        validation.store(result, **{name: changed.get(name, getattr(self, name)) for name in fields})
+        return result
 
     def __repr__(self) -> str:
         batch = f", batch={tuple(self.batch_shape)}" if self.batch_shape else ""
@@ -323,21 +392,3 @@ def random_index(weights: Tensor, shape: tuple[int, ...], generator: torch.Gener
     cumulative = weights.detach().cumsum(-1).expand(*shape[:-1], -1).contiguous()
     uniform = torch.rand(shape, generator=generator, dtype=weights.dtype, device=weights.device)
     return torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True).clamp_max(weights.shape[-1] - 1)
-
-
-def fourth_moment(k1: Tensor, k2: Tensor, k3: Tensor, k4: Tensor) -> Tensor:
-    """E x⁴ from the first four cumulants of x."""
-    return k4 + 4 * k3 * k1 + 3 * k2**2 + 6 * k2 * k1**2 + k1**4
-
-
-def four_derivatives(function: Callable[[Tensor], Tensor], point: Tensor, keep_graph: bool) -> Cumulants:
-    """First four derivatives, elementwise, of an elementwise function at a point that requires a gradient."""
-    with torch.enable_grad():
-        value, found = function(point), []
-        for _ in range(4):
-            if not value.requires_grad:  # a polynomial has run out of derivatives
-                value = value + 0 * point
-            (value,) = torch.autograd.grad(value.sum(), point, create_graph=True, materialize_grads=True)
-            found.append(value if keep_graph else value.detach())
-    first, second, third, fourth = found
-    return first, second, third, fourth

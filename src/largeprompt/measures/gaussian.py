@@ -21,11 +21,14 @@ def square_root(covariance: Tensor) -> Tensor:
     return factor
 
 
-def gaussian_norm_moment4(offset: Tensor, covariance: Tensor) -> Tensor:
-    """E‖x‖⁴ = (tr Γ + ‖δ‖²)² + 2 tr Γ² + 4 δ^T Γ δ for x ~ N(δ, Γ)."""
-    trace = covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
-    quadratic = torch.einsum("...i,...ij,...j->...", offset, covariance, offset)
-    return (trace + offset.square().sum(-1)).square() + 2 * covariance.square().sum(dim=(-2, -1)) + 4 * quadratic
+def gaussian_norm_moment4(offset: Tensor, covariance: Tensor, V: Tensor | None = None) -> Tensor:
+    """E‖x‖²‖Vx‖² = (tr Γ + ‖δ‖²)(tr VΓV^T + ‖Vδ‖²) + 2‖VΓ‖² + 4 (Vδ)·(VΓδ) for x ~ N(δ, Γ)."""
+    moved, read = (covariance @ offset.unsqueeze(-1)).squeeze(-1), covariance
+    size = own = covariance.diagonal(dim1=-2, dim2=-1).sum(-1) + offset.square().sum(-1)
+    if V is not None:
+        offset, moved, read = offset @ V.mT, moved @ V.mT, V @ covariance
+        own = (read * V).sum(dim=(-2, -1)) + offset.square().sum(-1)
+    return size * own + 2 * read.square().sum(dim=(-2, -1)) + 4 * (offset * moved).sum(-1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +97,11 @@ class Gaussian(TensorMeasure):
         shape = torch.broadcast_shapes(self._tilts(u).shape[:-1], self.batch_shape)
         return self.covariance.expand(*shape, self.dim, self.dim)
 
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        shift = w @ self.covariance.to(w.dtype)
+        value = ((self.mean + shift / 2) * w).sum(-1)
+        return (value, self.mean + shift, self.covariance.to(w.dtype).expand(len(w), -1, -1))[: order + 1]
+
     def tilt(self, u: Tensor) -> Gaussian:
         mean = self.tilted_mean(u)
         return self._trusted(mean, self.covariance.expand(*mean.shape, self.dim))
@@ -102,8 +110,8 @@ class Gaussian(TensorMeasure):
         matrix, offset = self._affine(matrix, offset)
         return self._trusted(self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT)
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
-        return gaussian_norm_moment4(self.tilted_mean(u) - self._center(center), self.covariance)
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        return gaussian_norm_moment4(self.tilted_mean(u) - self._center(center), self.covariance, V)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         n = self._size(n, generator)

@@ -10,7 +10,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.measures.base import TensorMeasure, random_index
 from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
-from largeprompt.measures.numerics.special import weighted_logsumexp, weighted_softmax
+from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +90,17 @@ class GaussianMixture(TensorMeasure):
         within = (weights.unsqueeze(-1) * self.covariances).sum(-3)
         return within + (weights * centred).mT @ centred
 
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        shift = torch.einsum("kij,nj->nki", self.covariances.to(w.dtype), w)
+        exponents = ((self.means + shift / 2) * w.unsqueeze(-2)).sum(-1)
+        value = log_sum(self.weights, exponents)
+        share = (self.weights * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
+        means = self.means + shift
+        mean = (share * means).sum(-2)
+        centred = means - mean.unsqueeze(-2)
+        within = torch.einsum("nk,kij->nij", share.squeeze(-1), self.covariances.to(w.dtype))
+        return (value, mean, within + (share * centred).mT @ centred)[: order + 1]
+
     def tilt(self, u: Tensor) -> GaussianMixture:
         component_cgf, means = self._tilted_components(u)
         return self._trusted(weighted_softmax(self.weights, component_cgf), means, self.covariances)
@@ -98,10 +109,10 @@ class GaussianMixture(TensorMeasure):
         matrix, offset = self._affine(matrix, offset)
         return self._trusted(self.weights, self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT)
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         component_cgf, means = self._tilted_components(u)
         offset = means - self._center(center).unsqueeze(-2)
-        return (weighted_softmax(self.weights, component_cgf) * gaussian_norm_moment4(offset, self.covariances)).sum(-1)
+        return (weighted_softmax(self.weights, component_cgf) * gaussian_norm_moment4(offset, self.covariances, V)).sum(-1)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         n = self._size(n, generator)

@@ -9,8 +9,8 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import PlacedMeasure
-from largeprompt.measures.numerics.bessel import bessel_ratio, far_slope, log_hyp0f1
-from largeprompt.measures.numerics.special import sech2
+from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, far_slope, log_hyp0f1
+from largeprompt.measures.numerics.special import sech2, sign_cumulants
 
 FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exact
 
@@ -93,7 +93,25 @@ class Sphere(PlacedMeasure):
         slope = self._radius**2 * far_slope(self._radius * size, self._order).unsqueeze(-1)
         return torch.where(far.unsqueeze(-1), across * (eye - axis) + slope * axis, near)
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1 is log cosh."""
+        if self.dim == 1:
+            radius = float(self._radius)
+            known = sign_cumulants(radius * w[:, 0], min(order, 2))
+            return tuple((known[i] * radius**i).reshape(-1, *(1,) * i) for i in range(len(known)))
+        square, count = self._radius**2 * (w**2).sum(-1), 3 if order else 1
+        logs = [complex_log_hyp0f1(square, self._order + j) for j in range(count)]
+        if not order:
+            return (logs[0],)
+        first = torch.exp(logs[1] - logs[0]) / self.dim
+        second = torch.exp(logs[2] - logs[0]) / (self.dim * (self.dim + 2)) - first**2
+        eye = torch.eye(self.dim, dtype=w.dtype, device=w.device)
+        along = self._radius**4 * second[:, None, None] * w.unsqueeze(-1) * w.unsqueeze(-2)
+        return logs[0], self._radius**2 * first.unsqueeze(-1) * w, self._radius**2 * first[:, None, None] * eye + along
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        if V is not None:
+            return super().tilted_norm_moment4(u, center, V)
         # on the sphere ‖x - c‖² = r² + ‖c‖² - 2 c·x, so two moments of x are enough
         u, center = self._tilts(u), self._center(center)
         base = self._radius**2 + center.square().sum(-1)

@@ -5,7 +5,8 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.measures.base import Cumulants, Measure, TensorMeasure
+from largeprompt.measures.base import Measure, TensorMeasure
+from largeprompt.measures.numerics.cumulants import Cumulants
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -56,11 +57,15 @@ class Tilted(Wrapped):
     def tilted_covariance(self, u: Tensor) -> Tensor:
         return self.base.tilted_covariance(self._total(u))
 
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        value, *others = self.base.complex_cumulants(self.natural + w, order)
+        return value - self.base.cgf(self.natural), *others
+
     def tilt(self, u: Tensor) -> Measure:
         return self.base.tilt(self._total(u))
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
-        return self.base.tilted_norm_moment4(self._total(u), center)
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        return self.base.tilted_norm_moment4(self._total(u), center, V)
 
     def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
         return self.base.directional_cumulants(directions, self._total(u))
@@ -97,6 +102,16 @@ class AffineImage(Wrapped):
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
         return self.matrix @ self.base.tilted_covariance(self._tilts(u) @ self.matrix) @ self.matrix.mT
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        matrix = self.matrix.to(w.dtype)
+        value, *others = self.base.complex_cumulants(w @ matrix, min(order, 2))
+        value = value + w @ self.offset.to(w.dtype)
+        if not others:
+            return (value,)
+        mean, second = others
+        dense = torch.diag_embed(second) if second.dim() == 2 else second
+        return value, mean @ matrix.mT + self.offset, matrix @ dense @ matrix.mT
 
     def tilt(self, u: Tensor) -> Measure:
         return AffineImage(self.base.tilt(self._tilts(u) @ self.matrix), self.matrix, self.offset)

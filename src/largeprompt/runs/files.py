@@ -46,7 +46,7 @@ def storing(folder: Path) -> Iterator[None]:
 
 
 def read_plain(path: Path) -> bytes:
-    """Content of a file that is no link."""
+    """Content of a file; a link is refused."""
     with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a plain file")

@@ -42,7 +42,8 @@ def _from_file(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise InvalidArgumentError("study", str(path), "a Python file that is there")
-    if before is not None or importlib.util.find_spec(name) is not None:
+    other = None if before else importlib.util.find_spec(name)  # in the current folder it may be this file
+    if before is not None or (other is not None and Path(str(other.origin)).resolve() != path):
         raise InvalidArgumentError(
             "study", str(path), f"a file with a name of its own: there is another module {name!r}", "Rename the file."
         )

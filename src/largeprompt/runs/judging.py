@@ -3,14 +3,19 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import xarray as xr
 
 Outcome = Literal["holds", "holds in part", "fails", "undecided"]
+Labelled = TypeVar("Labelled", xr.Dataset, xr.DataArray)
 
 FALSE_ALARM = 1e-6  # rate of false alarms of one verdict, over all of its comparisons of samples with predictions together
+
+
+class NotInRunError(ValueError):
+    """The settings of a run left out a value that a rule needs: the rule is then 'undecided', for this reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +103,40 @@ def judged(holds: bool, *, in_part: bool = False, rests_on: Iterable[Any] = ()) 
     return "holds" if holds else "holds in part" if in_part else "fails"
 
 
+def at(data: Labelled, **where: Any) -> Labelled:
+    """``data.sel(**where)``, for values that the settings of a run may lack; :class:`NotInRunError` says which and what there is.
+
+    Parameters
+    ----------
+    data
+        Dataset or array with a coordinate for each name.
+    where
+        The value wanted along each coordinate, or a list of values.
+
+    Returns
+    -------
+    The part of the data at these values.
+
+    Examples
+    --------
+    >>> risk = xr.DataArray([0.5, 0.3], coords={"length": [16, 32]})
+    >>> float(at(risk, length=32))
+    0.3
+    >>> at(risk, length=64)
+    Traceback (most recent call last):
+    largeprompt.runs.judging.NotInRunError: needs length = 64; the run has 16, 32
+    """
+    for name, wanted in where.items():
+        there = data[name].values
+        missing = [value for value in np.atleast_1d(wanted) if value not in there]
+        if missing:
+            needed, known = (
+                ", ".join(str(each) if isinstance(each, str) else f"{each:g}" for each in some) for some in (missing, there)
+            )
+            raise NotInRunError(f"needs {name} = {needed}; the run has {known or 'none'}")
+    return data.sel(where)
+
+
 def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
     """Verdicts of a dataset. A rule to which the settings left nothing to look at is 'undecided', and the others are judged.
 
@@ -111,7 +150,8 @@ def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
             raise
         except (ArithmeticError, LookupError, ValueError) as error:
             asked = each.question if isinstance(each.question, str) else "A question of this study"
-            reason = f"The rule cannot be applied to what these settings gave ({type(error).__name__}: {error})."
+            said = str(error) if isinstance(error, NotInRunError) else f"{type(error).__name__}: {error}"
+            reason = f"The rule cannot be applied to what these settings gave ({said})."
             verdict = Verdict(each.claim, asked, "undecided", reason, each.control)
         if verdict is not None:
             found.append(verdict)

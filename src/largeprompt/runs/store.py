@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -153,16 +153,21 @@ class Run:
         if not path.exists():
             return []
         try:
-            return [Verdict(**each) for each in read_json(path)]
+            found = [Verdict(**each) for each in read_json(path)]
+            if not all(isinstance(text, str) for each in found for text in (each.claim, each.asked, each.outcome, each.measured)):
+                raise TypeError("a field has the wrong type")
         except TypeError as error:
             raise RunError(f"{path} is not a list of verdicts ({error}).") from None
+        return found
 
     @property
     def provenance(self) -> dict[str, Any]:
         """Version, commit, packages, machine, seed and times; empty while the run is not finished."""
         path = self.folder / "provenance.json"
         found = read_json(path) if path.exists() else {}
-        if not isinstance(found, dict):
+        tables = [found.get(name, {}) for name in ("cells", "packages", "machine")] if isinstance(found, dict) else [found]
+        whole = all(isinstance(table, dict) for table in tables)
+        if not whole or not all(isinstance(each, int | float) for each in (found.get("seconds", 0), *tables[0].values())):
             raise RunError(f"{path} is not the provenance of a run.")
         return found
 
@@ -327,18 +332,16 @@ def default_folder(out: Path, study: Study, config: Any, quick: bool) -> Path:
     return out / f"{study.name}-{digest(canonical(dataclasses.asdict(config)))[:8]}"
 
 
-def run_folders(folder: Path | str) -> list[Path]:
-    """Folders directly below a folder that have a config.json, sorted by name."""
-    folder = Path(folder)
-    return sorted(path.parent for path in folder.glob("*/config.json")) if folder.is_dir() else []
-
-
-def find_runs(folder: Path | str) -> list[Run]:
-    """Runs directly below a folder, sorted by name; folders that hold something else are left out."""
+def find_runs(folder: Path | str, left_out: Callable[[RunError], None] = lambda error: None) -> list[Run]:
+    """Runs directly below a folder, sorted by name; what cannot be read is left out, and why is said to ``left_out``."""
     found = []
-    for path in run_folders(folder):
-        with contextlib.suppress(RunError):
-            found.append(Run.open(path))
+    for path in sorted(Path(folder).glob("*/config.json")):
+        try:
+            run = Run.open(path.parent)
+            _ = run.verdicts, run.figures, run.provenance
+            found.append(run)
+        except RunError as error:
+            left_out(error)
     return found
 
 

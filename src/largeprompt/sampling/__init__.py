@@ -117,6 +117,11 @@ def sample_prompts(
     jacobian
         Also return V C_L, from which dT/dU = (V C_L) ⊗ z; not with ``reduced``.
 
+    Returns
+    -------
+    PromptSamples
+        Outputs by length and replica; its method ``mse`` compares them with a limit.
+
     Examples
     --------
     >>> from largeprompt.sampling import sample_prompts

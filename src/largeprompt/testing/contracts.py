@@ -1,5 +1,7 @@
 """What every measure promises, as tests that a new law inherits."""
 
+import contextlib
+import dataclasses
 import functools
 import itertools
 import math
@@ -31,8 +33,8 @@ class MeasureContract:
         Number of tokens for the statistical tests (false alarms below 1e-9 each).
     far
         Size of a tilt so large that a careless exponential overflows; None when the domain is bounded.
-    samples_tilts
-        Whether the law can draw from its tilts.
+    complex_tilts
+        Whether the law knows its cgf at complex tilts, from which :func:`~largeprompt.finite_prompt` is exact for it.
     tolerance
         Relative tolerance between closed forms and autodiff.
     """
@@ -41,8 +43,13 @@ class MeasureContract:
     tilt_size: float = 0.6
     draws: int = 200_000
     far: float | None = 1e4
-    samples_tilts: bool = True
+    complex_tilts: bool = True
     tolerance: float = 1e-9
+
+    @property
+    def bare(self) -> bool:
+        """Whether the law is no dataclass: its own three members check nothing, and what the base derives from them does."""
+        return not dataclasses.is_dataclass(self.measure)
 
     def tilts(self, *shape: int, seed: int = 0) -> Tensor:
         """Random tilts of length ``tilt_size``, shape ``(*shape, d)``."""
@@ -191,8 +198,77 @@ class MeasureContract:
             return
         u = torch.full((self.measure.dim,), 1e4, dtype=torch.float64)
         promise = "must raise TiltDomainError outside the domain of the cgf (a scalar law says it: domain = (low, high))"
-        for name in (*FUNCTIONS, "tilt"):
+        if self.bare:
+            self.holds(not bool(torch.isfinite(self.measure.cgf(u)).all()), "cgf(u) must not be finite outside its domain")
+        for name in (*FUNCTIONS[self.bare :], "tilt"):
             self.refuses(functools.partial(getattr(self.measure, name), u), TiltDomainError, ["limit"], f"{name}(u) {promise}")
+
+    def test_complex_cumulants_agree_on_the_real_axis(self) -> None:
+        mu, u = self.measure, self.tilts(4, seed=21)
+        w = u.to(torch.complex128)
+        if not self.complex_tilts:
+            promise = "complex_cumulants(w) must say that the cgf takes no complex tilts (complex_tilts = True where it does)"
+            self.refuses(functools.partial(mu.complex_cumulants, w), InvalidArgumentError, ["complex_cumulants"], promise)
+            return
+        for order in (0, 2, 4):
+            value, *slopes = mu.complex_cumulants(w, order)
+            promise = f"complex_cumulants(w, {order}) must be real for real w"
+            self.close(self._turned(value).imag, torch.zeros(4, dtype=torch.float64), promise)
+            self.close(value.real, mu.cgf(u), f"complex_cumulants(w, {order}) must begin with cgf(w)")
+            if not order:
+                self.holds(not slopes, "complex_cumulants(w, 0) must be the cgf alone")
+                continue
+            self.close(slopes[0].real, mu.tilted_mean(u), "complex_cumulants(w) must go on with tilted_mean(w)")
+            self.close(
+                self._matrix(slopes[1]).real, mu.tilted_covariance(u), "complex_cumulants(w) must go on with tilted_covariance(w)"
+            )
+            if slopes[1].dim() == 2:
+                self.holds(len(slopes) == order, f"independent coordinates must give {order} derivatives each")
+                axes = torch.eye(mu.dim, dtype=torch.float64)
+                for slope, known in zip(slopes, mu.directional_cumulants(axes, u), strict=False):
+                    self.close(slope.real, known.mT, "derivatives of each coordinate must be its cumulants")
+
+    def test_complex_cumulants_are_derivatives_off_the_axis(self) -> None:
+        """By Cauchy's integral over a small circle, which knows a function that is not analytic as well as a wrong derivative."""
+        if not self.complex_tilts:
+            return
+        u, v = self.tilts(4, seed=22), self.tilts(4, seed=23)
+        step = u * torch.rand(u.shape, generator=torch.Generator().manual_seed(24), dtype=torch.float64)  # towards 0 and 2u alone
+        circle = torch.polar(torch.ones(16, dtype=torch.float64), math.pi / 8 * torch.arange(16, dtype=torch.float64))
+        for w, a in zip(torch.complex(u, v), step.to(torch.complex128), strict=True):
+            value, *slopes = self.measure.complex_cumulants(w.unsqueeze(0), 4)
+            around, *moved = self.measure.complex_cumulants(w + circle.unsqueeze(-1) / 8 * a, 4)
+            slope = 8 * (self._turned(around - value) / circle).mean()
+            promise = "complex_cumulants(w) must be analytic in w: each entry the derivative of the one before"
+            self.close(torch.view_as_real(slope), torch.view_as_real(slopes[0][0] @ a), promise)
+            for before, after in itertools.pairwise([*zip(slopes, moved, strict=True)]):
+                slope = 8 * (before[1] / circle.reshape(-1, *(1,) * (before[1].dim() - 1))).mean(0)
+                exact = after[0][0] @ a if after[0].dim() == 3 else after[0][0] * a
+                self.close(torch.view_as_real(slope), torch.view_as_real(exact), promise)
+
+    @staticmethod
+    def _turned(value: Tensor) -> Tensor:
+        """A logarithm with its imaginary part between -π and π."""
+        return torch.complex(value.real, torch.remainder(value.imag + math.pi, 2 * math.pi) - math.pi)
+
+    @staticmethod
+    def _matrix(second: Tensor) -> Tensor:
+        """∇²Λ as matrices, from those or from the variances of independent coordinates."""
+        return torch.diag_embed(second) if second.dim() == 2 else second
+
+    def test_tilt_range_ends_where_the_cgf_does(self) -> None:
+        mu, u = self.measure, self.tilts(seed=25)
+        low, high = mu.tilt_range(u)
+        self.holds(low < 0 < 1 < high or low == 0.0, "tilt_range(u) must hold 0 and 1 where cgf(u) is finite")
+        for end in (low, high):
+            inside = 0.999 * end if math.isfinite(end) else math.copysign(10.0, end)
+            finite = math.isfinite(float(mu.cgf(inside * u)))
+            self.holds(finite, f"cgf must be finite inside tilt_range(u) = ({low:.6g}, {high:.6g})")
+            if not math.isfinite(end) or end == 0:
+                continue
+            promise = f"cgf must be infinite beyond tilt_range(u) = ({low:.6g}, {high:.6g})"
+            with contextlib.suppress(TiltDomainError):
+                self.holds(not math.isfinite(float(mu.cgf(1.001 * end * u))), promise)
 
     def test_samples_have_the_moments(self) -> None:
         tokens = self.measure.sample(self.draws, torch.Generator().manual_seed(16))
@@ -201,7 +277,9 @@ class MeasureContract:
         self._moments(tokens, self.measure, "sample()")
 
     def test_tilted_samples_have_the_tilted_moments(self) -> None:
-        if not self.samples_tilts:
+        if type(self.measure).sample_tilted is Measure.sample_tilted:
+            call = functools.partial(self.measure.tilt(self.tilts()).sample, 3, torch.Generator())
+            self.refuses(call, InvalidArgumentError, ["sample_tilted"], "tilt(u).sample must name the method that is missing")
             return
         u = self.tilts(2, seed=17)
         tokens = self.measure.tilt(u).sample(self.draws, torch.Generator().manual_seed(18))
@@ -226,6 +304,10 @@ class MeasureContract:
         self.holds(bool((first == second).all()), "sample(n, generator) must draw from the generator alone")
 
     def test_float32_agrees(self) -> None:
+        if self.bare:
+            call = functools.partial(self.measure.to, torch.float32)
+            self.refuses(call, InvalidArgumentError, ["Build it anew"], "to(float32) must refuse a law that is no dataclass")
+            return
         single, u = self.measure.to(dtype=torch.float32), self.tilts(4)
         for name in FUNCTIONS:
             value, promise = getattr(single, name)(u.float()), f"to(float32).{name}(u) must be {name}(u) in single precision"
@@ -239,11 +321,13 @@ class MeasureContract:
         zero = torch.zeros(self.measure.dim, dtype=torch.float64)
         other = torch.zeros(self.measure.dim + 1, dtype=torch.float64)
         bad = [zero + math.nan, zero + math.inf, other, zero.sum(), zero.to(torch.float32), zero.to(torch.complex128), "tilt"]
-        for value, name in itertools.product(bad, (*FUNCTIONS, "tilt")):
+        for value, name in itertools.product(bad, (*FUNCTIONS[self.bare :], "tilt")):
             call = functools.partial(getattr(self.measure, name), value)
             self.refuses(call, InvalidArgumentError, ["u: got", "allowed"], f"{name}(u) must refuse u = {value!r}")
 
     def test_bad_sampling_is_refused(self) -> None:
+        if self.bare:
+            return
         for n, generator in ((0, torch.Generator()), (2.5, torch.Generator()), (3, None), (3, 0)):
             call = functools.partial(self.measure.sample, n, generator)  # type: ignore[arg-type]
             self.refuses(call, InvalidArgumentError, [], f"sample must refuse n = {n!r}, generator = {generator!r}")

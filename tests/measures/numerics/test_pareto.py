@@ -1,4 +1,4 @@
-"""The tail index of the largest weights, against SciPy's generalised Pareto law, and the streamed search for those weights."""
+"""The tail index of the largest weights, against SciPy's generalised Pareto law."""
 
 import math
 
@@ -9,7 +9,6 @@ from scipy.stats import genpareto
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.measures.finite import atoms as atomic
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
 F = torch.float64
@@ -128,31 +127,6 @@ def test_no_exponential_limit_is_missed():
 )
 def test_tail_count(length, count):
     assert tail_count(length) == count
-
-
-@pytest.mark.parametrize("chunk", [2**20, 256, 64, 1])
-@pytest.mark.parametrize(
-    ("batch", "queries"), [((), ()), ((), (3, 2)), ((4,), (4,)), ((4, 1), (4, 3)), ((2, 3), (1,)), ((1,), (5,))]
-)
-def test_largest_scores(chunk, batch, queries, monkeypatch):
-    monkeypatch.setattr(atomic, "CHUNK_ELEMENTS", chunk)
-    tokens, u = draw(*batch, 57, 3), draw(*queries, 3, seed=1)
-    scores = torch.einsum("...d,...ld->...l", u, tokens)
-    for count in (1, 7, 57):
-        found = lp.Empirical(tokens).largest_scores(u, count)
-        assert_close(found, scores.topk(count, dim=-1).values, rtol=1e-13, atol=1e-13)
-
-
-def test_weights_do_not_enter_the_largest_scores():
-    tokens, u = draw(20, 2), draw(2, seed=1)
-    weights = torch.softmax(draw(20, seed=2), 0)
-    assert_close(lp.Empirical(tokens, weights).largest_scores(u, 5), lp.Empirical(tokens).largest_scores(u, 5))
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.5, True, 21])
-def test_bad_counts(count):
-    with pytest.raises(lp.InvalidArgumentError, match="count: got"):
-        lp.Empirical(draw(20, 2)).largest_scores(draw(2), count)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ def test_convergence_figures(data):
         curves = labelled(panel)
         np.testing.assert_allclose(curves["exact"].get_ydata(), part.exact)
         np.testing.assert_allclose(curves["certified"].get_ydata(), part.certified)
-        c1, c2 = (float(part[name].sel(interval="estimate")) for name in ("c1", "c2"))
+        c1, c2 = (float(part[name].sel(interval="exact")) for name in ("c1", "c2"))
         form = paper_form(data.length.values[1:], 2.0, c1, c2, logs)
         np.testing.assert_allclose(curves["paper's form, fitted"].get_ydata()[1:], form)
         assert "c_1" in panel.get_title()
     slope, second, first = constants.draw(data).axes
     for panel, name in ((slope, "slope"), (second, "c2"), (first, "c1")):
-        assert drawn(panel, data[name].sel(quantity="jacobian_u", interval="estimate"))
+        assert drawn(panel, data[name].sel(quantity="jacobian_u", interval="exact"))
 
 
 def test_figures_are_complete(data):

@@ -23,16 +23,13 @@ def test_curves_are_those_of_the_operators_own_jacobians(data):
         assert abs(float(squared.mean()) - expected) < 6.5 * float(squared.std()) / 4000**0.5
 
 
-def test_intervals_hold_the_estimate_and_the_exact_slope(data):
+def test_fits_are_those_of_the_exact_law_and_drawn_ones_are_near(data):
     for name in ("c1", "c2", "slope"):
-        low, middle, high = (data[name].sel(interval=each) for each in ("lower", "estimate", "upper"))
-        assert bool(((low < middle) & (middle < high)).all())
-    at = data.exact_at_samples.sel(sampled_length=slice(10, 300))
-    for q in data.score_variance.values:
-        slope = np.polyfit(np.log(at.sampled_length), np.log(at.sel(score_variance=q, quantity="output")), 1)[0]
-        row = data.slope.sel(score_variance=q, quantity="output")
-        half = float(row.sel(interval="upper") - row.sel(interval="lower")) / 2
-        assert abs(float(row.sel(interval="estimate")) - slope) < 3.5 * half  # 7 standard errors
+        low, middle, high = (data[name].sel(interval=each) for each in ("lower", "exact", "upper"))
+        assert bool((abs(middle - (low + high) / 2) < 3.5 * (high - low) / 2).all())  # 7 standard errors
+    at = data.exact_at_samples.sel(sampled_length=slice(10, 300), score_variance=2.0, quantity="jacobian_u")
+    slope = np.polyfit(np.log(at.sampled_length), np.log(at), 1)[0]
+    assert float(data.slope.sel(score_variance=2.0, quantity="jacobian_u", interval="exact")) == pytest.approx(slope, rel=1e-12)
 
 
 def test_dataset_is_storable(data, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from study_checks import outcome, reacts, speaks_in_numbers, undecided_without_numbers
+from study_checks import answers_to_few_settings, outcome, reacts, speaks_in_numbers, undecided_without_numbers
 
 import largeprompt as lp
 from largeprompt.studies.convergence.formulas import paper_form
@@ -72,3 +72,7 @@ def test_frozen_regime_is_undecided_where_there_is_none(data):
     data = data.copy(deep=True)
     data.frozen[:] = False
     assert outcome(STUDY, data, "frozen") == "undecided"
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,4 +1,4 @@
-"""Settings of the depth study."""
+"""Q2: settings of the depth study."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Figures of the depth study show its numbers."""
+"""Q2: figures of the depth study show its numbers."""
 
 import math
 

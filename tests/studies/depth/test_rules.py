@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from study_checks import answers_to_few_settings
 
 from largeprompt.studies.depth.rules import breaking_window
 from largeprompt.studies.depth.study import STUDY
@@ -91,3 +92,7 @@ NANS = [
 @pytest.mark.parametrize(("words", "name"), NANS)
 def test_rules_are_undecided_where_their_numbers_are_nan(data, words, name):
     assert verdict(data.assign({name: data[name] * np.nan}), words).outcome == "undecided"
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,4 +1,4 @@
-"""The figures of discrete training draw the data."""
+"""N2: the figures of discrete training draw the data."""
 
 import math
 

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 import xarray as xr
+from study_checks import answers_to_few_settings, undecided_without_numbers
 from study_checks import outcome as outcome_of
-from study_checks import undecided_without_numbers
 
-from largeprompt.studies.discrete.formulas import usual
-from largeprompt.studies.discrete.sgd_rules import exponents, intercept
 from largeprompt.studies.discrete.study import STUDY
 
 
@@ -84,25 +82,6 @@ def test_edge_of_stability_is_judged_by_length(data):
     assert outcome(even.assign(large_sharpness=1.2 * even.large_sharpness), asked) == "fails"
 
 
-def test_fits_find_what_they_should(data):
-    """Made spreads: a law that is right but for 40 η/B; gaps exactly like √(η/B)."""
-    noise = data.batch_step_size / data.batch_size
-    made = data.assign(
-        sgd_spread=data.predicted_spread * (1 + 40 * noise),
-        sgd_spread_error=0.01 * data.predicted_spread,
-        sgd_gap=np.sqrt(noise),
-        sgd_gap_error=0.01 * np.sqrt(noise),
-    )
-    a, _, c, _ = intercept(made)
-    assert (a, c) == (pytest.approx(1), pytest.approx(40))
-    found = exponents(made)
-    assert found["batch_size"][0] == pytest.approx(-0.5)
-    assert found["batch_step_size"][0] == pytest.approx(0.5)
-    assert outcome(made, "proportional") == "holds"
-    assert outcome(made.assign(sgd_gap=noise, sgd_gap_error=0.01 * noise), "proportional") == "fails"
-    assert usual(data) == 5e-3
-
-
 def test_nothing_is_decided_by_nan(data):
     undecided_without_numbers(STUDY, data)
 
@@ -112,3 +91,7 @@ def test_settings_without_the_infinite_prompt_or_linear_attention_are_undecided(
     assert outcome(finite, "descend alike") == "undecided"
     assert outcome(data.sel(adam_length=np.isfinite(data.adam_length)), "line of solutions") == "undecided"
     assert outcome(data.sel(wander_case=["softmax 30"]), "keeps the symmetry") == "undecided"
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

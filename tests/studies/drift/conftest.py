@@ -9,4 +9,4 @@ from largeprompt.studies.drift.study import STUDY
 @pytest.fixture(scope="package")
 def data():
     """The study in a small setting."""
-    return STUDY.run(DriftConfig(lengths=(30.0, 100.0, math.inf), until=400.0, times=31, points=128))
+    return STUDY.run(DriftConfig(lengths=(30.0, 100.0, math.inf), until=400.0, times=31))

@@ -1,4 +1,4 @@
-"""The figure of the drift draws every length."""
+"""C5: the figure of the drift draws every length."""
 
 import pytest
 from study_checks import drawn, figures_are_complete

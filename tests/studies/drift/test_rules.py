@@ -1,7 +1,7 @@
 """C5, C6: the rules about where long prompts end change their mind when the data does."""
 
 import pytest
-from study_checks import outcome, undecided_without_numbers
+from study_checks import answers_to_few_settings, outcome, undecided_without_numbers
 
 from largeprompt.studies.drift.study import STUDY
 
@@ -30,3 +30,7 @@ def test_verdicts_have_numbers_and_the_control_fails(data):
 
 def test_nothing_is_decided_by_nan(data):
     undecided_without_numbers(STUDY, data, ["b", "risk", "conserved"])
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,4 +1,4 @@
-"""The figure of the end points draws the data."""
+"""C6: the figure of the end points draws the data."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 """C6: the endpoint's rules and their control."""
 
-from study_checks import undecided_without_numbers
+from study_checks import answers_to_few_settings, undecided_without_numbers
 
 from largeprompt.studies.endpoint.study import STUDY
 
@@ -17,3 +17,7 @@ def test_verdicts_follow_the_data(data):
 
 def test_nothing_is_decided_by_nan(data):
     undecided_without_numbers(STUDY, data)
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,4 +1,4 @@
-"""The figures of the heavy-tail study draw what the data says."""
+"""N3: the figures of the heavy-tail study draw what the data says."""
 
 import numpy as np
 from study_checks import drawn, figures_are_complete

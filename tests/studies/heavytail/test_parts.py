@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import t
-from study_checks import refuses, stores
+from study_checks import stores
 
 import largeprompt as lp
 from largeprompt.runs.study import quiet
@@ -60,27 +60,3 @@ def test_rule_of_thumb_is_a_quantile():
     df = rule_of_thumb(1.0, 1e6)
     quantile = lp.StudentT(1, df).law.scale * torch.tensor(1.0)
     assert float(quantile) * t.isf(1e-6, df) == pytest.approx(math.log(1e6) / 2 + 1, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "dfs=5",
-        "dfs=inf,-1",
-        "dfs=inf,5,5",
-        "tilts=0",
-        "tilts=1,1",
-        "laplace_tilts=-1",
-        "lognormal_tilts=0",
-        "lognormal_scale=0",
-        "lengths=-5",
-        "lengths=100,10",
-        "training_dfs=0",
-        "training_length=1",
-        "noise_variance=-1",
-        "runs=1",
-        "decades=1",
-    ],
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)

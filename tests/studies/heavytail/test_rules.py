@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
-from study_checks import undecided_without_numbers
+from study_checks import answers_to_few_settings, undecided_without_numbers
 
 from largeprompt.studies.heavytail.rules import allowed_distance
 from largeprompt.studies.heavytail.study import STUDY
@@ -22,7 +22,7 @@ def find(data, words):
 def test_verdicts_of_the_small_setting(data):
     expected = {
         "Do drawn prompts agree": "holds",
-        "df = inf give back": "holds",
+        "Where there is a limit": "holds",
         "Below which df": "holds",
         "Is there a finite df": "fails",
         "return its largest token": "holds",
@@ -47,7 +47,7 @@ def doctored(data, **changes):
     ("words", "changes", "outcome"),
     [
         ("Do drawn prompts agree", {"sampled": lambda v: 1.5 * v}, "fails"),
-        ("df = inf give back", {"gaussian_difference": lambda v: v + 1e-6}, "fails"),
+        ("Where there is a limit", {"route_difference": lambda v: v + 1e-6}, "fails"),
         ("Below which df", {"measured_breakdown": lambda v: 3 * v}, "fails"),
         ("Is there a finite df", {"breakdown": lambda v: -v}, "undecided"),
         ("return its largest token", {"of_largest": lambda v: 0 * v + 0.5}, "fails"),
@@ -99,12 +99,10 @@ def test_nothing_is_decided_by_nan(data):
     undecided_without_numbers(STUDY, data)
 
 
-def test_training_without_gaussian_inputs_is_undecided(data):
-    heavy = data.sel(training_df=[1.0])
-    assert find(heavy, "Training with df = inf").outcome == "undecided"
-    assert find(heavy, "Outside the hypothesis of C5").outcome == "undecided"
-
-
 def test_lognormal_needs_tilts_of_both_signs(data):
     positive = data.isel(case=np.flatnonzero((data.tilt > 0).values))
     assert find(positive, "Lognormal").outcome == "undecided"
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,7 +1,7 @@
 """C1, C2: rules about the limit and the operator change their mind when the data does."""
 
 import pytest
-from study_checks import reacts, speaks_in_numbers, undecided_without_numbers
+from study_checks import answers_to_few_settings, reacts, speaks_in_numbers, undecided_without_numbers
 
 from largeprompt.studies.limit.study import STUDY
 
@@ -11,8 +11,10 @@ REACTIONS = [
     ("one operator", "holds", "prompt_error", {"prompt": 0}, lambda x: x + 1e-6, "fails"),
     ("not Gaussian", "fails", "control_gap_quadrature", {}, lambda x: 0 * x, "holds"),
     ("not Gaussian", "fails", "control_gap", {}, lambda x: 1.01 * x, "undecided"),
-    ("own law", "holds", "affine_mse", {"law": 1}, lambda x: 1.2 * x, "fails"),
-    ("own law", "holds", "mse", {"law": 1, "length": 2}, lambda x: 100 * x, "fails"),
+    ("fall like 1/L", "holds", "exact", {"law": 1, "quantity": 1}, lambda x: 1.1 * x, "fails"),
+    ("fall like 1/L", "holds", "exact", {"law": 1, "length": 2}, lambda x: 1000 * x, "fails"),
+    ("fall like 1/L", "holds", "first_order", {"law": 1}, lambda x: 1.3 * x, "fails"),
+    ("drawn prompts", "holds", "drawn", {"law": 3, "drawn_length": 1}, lambda x: 2 * x, "fails"),
 ]
 
 
@@ -27,3 +29,7 @@ def test_verdicts_have_numbers_and_controls_fail(data):
 
 def test_nothing_is_decided_by_nan(data):
     undecided_without_numbers(STUDY, data)
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

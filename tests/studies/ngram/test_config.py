@@ -1,4 +1,4 @@
-"""Settings of the study of in-context Markov chains."""
+"""Q3: settings of the study of in-context Markov chains."""
 
 import dataclasses
 

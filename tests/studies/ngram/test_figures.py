@@ -1,4 +1,4 @@
-"""Figures of the study of in-context Markov chains show its numbers."""
+"""Q3: figures of the study of in-context Markov chains show its numbers."""
 
 import numpy as np
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from study_checks import answers_to_few_settings
 
 from largeprompt.studies.ngram.study import STUDY
 from largeprompt.studies.registry import study
@@ -82,3 +83,7 @@ NANS = [
 @pytest.mark.parametrize(("asked", "name"), NANS)
 def test_rules_are_undecided_where_their_numbers_are_nan(data, asked, name):
     assert outcome(data.assign({name: data[name] * np.nan}), asked).outcome == "undecided"
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,4 +1,4 @@
-"""The head that scores matches: against the library's attention, its derivatives, its flow, and the expansion near β = ∞."""
+"""Q3: the head that scores matches: against the library's attention, its derivatives, its flow, and the expansion near β = ∞."""
 
 import math
 

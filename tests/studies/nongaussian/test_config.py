@@ -1,4 +1,4 @@
-"""Settings of the study of tokens that are not Gaussian."""
+"""N1: settings of the study of tokens that are not Gaussian."""
 
 import pydantic
 import pytest

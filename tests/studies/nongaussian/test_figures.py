@@ -1,4 +1,4 @@
-"""Figures of the study of tokens that are not Gaussian show its numbers."""
+"""N1: figures of the study of tokens that are not Gaussian show its numbers."""
 
 import numpy as np
 

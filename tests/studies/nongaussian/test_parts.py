@@ -44,13 +44,22 @@ def test_predictions_are_the_closed_forms(data):
     np.testing.assert_allclose(identity.sel(family="skew"), data.affine_mse.sel(family="skew"), rtol=1e-9)
 
 
-def test_crossing_is_where_the_exact_error_is_the_gap(data):
+def test_crossing_is_the_least_length_whose_exact_error_is_below_the_gap(data):
+    """Signs: 8, by the library's search for lengths; the Gaussian law has no gap and never crosses."""
     one = data.sel(family="Rademacher sum", tilt=1.0).isel(member=0)
-    length = float(one.crossing)
-    mse = lp.law.discrete_prompt_errors(lp.measures.gauss_rule(lp.Rademacher(1)), torch.tensor([1.0], dtype=F), [length])[1]
-    assert float(mse) == pytest.approx(float(one.gap) ** 2, rel=1e-3)
+    attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
+    assert float(one.crossing) == lp.prompt_length(attention, lp.Rademacher(1), [1.0], abs(float(one.gap))) == 8
+    assert math.isinf(float(data.crossing.sel(family="Gaussian", tilt=1.0)[0]))
     on_grid = interpolated_crossing(data, "mse").sel(family="generalised normal", tilt=1.0)
     np.testing.assert_allclose(on_grid[0], data.crossing.sel(family="generalised normal", tilt=1.0)[0], rtol=0.2)
+
+
+def test_the_rule_of_a_generalised_normal_law_stands_for_it(data):
+    """The study reads its exact errors off the atoms of a rule: here by the cgf at complex tilts."""
+    one = data.sel(family="generalised normal", tilt=0.5).isel(member=0)
+    law = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), FAMILIES["generalised normal"].make(8.0), [0.5], [10, 100, 1000])
+    np.testing.assert_allclose(one.mse, law.mse, rtol=1e-11)
+    np.testing.assert_allclose(data.route_difference.fillna(0), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

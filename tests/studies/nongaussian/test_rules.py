@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pytest
-import xarray as xr
+from study_checks import answers_to_few_settings
 
-from largeprompt.studies.nongaussian.comparisons import least_chance
 from largeprompt.studies.nongaussian.study import STUDY
 
 
@@ -37,6 +36,7 @@ def test_controls_fail_and_the_rest_holds(data, judged):
 DOCTORED = [
     ("independent Gaussian tokens", "drawn_mse", {"family": 4, "length": 1}, lambda x: 3 * x, "fails"),
     ("tilt limit of their law", "drawn_mse", {"family": 1, "length": 2}, lambda x: 3 * x, "fails"),
+    ("tilt limit of their law", "route_difference", {"family": 1}, lambda x: x + 1e-6, "fails"),
     ("level off at the predicted gap, in", "drawn_affine_mse", {"family": 0, "length": 2}, lambda x: 2 * x, "fails"),
     ("third and fourth", "fourth", {}, lambda x: 0 * x, "fails"),
     ("distance of the law from", "scaling_gap", {}, lambda x: x**2, "fails"),
@@ -92,10 +92,5 @@ def test_rules_without_their_control_give_no_verdict(data):
     assert len(asked) == len(STUDY.rules) - 2
 
 
-def test_gamma_probabilities_are_uniform_for_squared_normals():
-    random = np.random.default_rng(0)
-    means = xr.DataArray((random.standard_normal((300, 300)) ** 2).mean(1))
-    one = xr.ones_like(means)
-    lowest = [least_chance(means[i : i + 1], one[:1], 2 * one[:1], 300) for i in range(len(means))]
-    assert 0.4 < np.mean(np.array(lowest) < 0.5) < 0.6
-    assert least_chance(1.8 * one[:1], one[:1], 2 * one[:1], 300) < 1e-12
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -1,4 +1,4 @@
-"""The figures of the authors' experiment draw the data."""
+"""P1: the figures of the authors' experiment draw the data."""
 
 import numpy as np
 

@@ -3,8 +3,7 @@
 import dataclasses
 
 import numpy as np
-import pytest
-from study_checks import refuses, stores
+from study_checks import stores
 
 from largeprompt.studies.paper.config import SETTINGS, PaperConfig
 from largeprompt.studies.paper.parts import task
@@ -33,21 +32,3 @@ def test_released_setting_multiplies_twice():
 def test_sgd_may_be_left_out():
     config = dataclasses.replace(STUDY.quick, sgd_lengths=())
     assert not any("SGD" in name for name in STUDY.cells(config))
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        "dim=0",
-        "lengths=-5",
-        "lengths=50,10",
-        "lengths=10.5",
-        "noise_variance=-1",
-        "sgd_lengths=33",
-        "sgd_seeds=0,0",
-        "learning_rate=0",
-        "batch_size=0",
-    ],
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)

@@ -1,7 +1,7 @@
 """P1: rules about the end of training and about SGD, and their control."""
 
 import numpy as np
-from study_checks import outcomes, undecided_without_numbers
+from study_checks import answers_to_few_settings, outcomes, undecided_without_numbers
 
 from largeprompt.studies.paper.study import STUDY
 
@@ -26,3 +26,7 @@ def test_sgd_is_judged_where_it_was_run(data):
     assert len(STUDY.judge(without)) == 2
     assert [figure.name for figure in STUDY.drawable(without)] == ["trained", "training"]
     assert np.isfinite(data.sgd_risk).all()
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

@@ -19,6 +19,5 @@ def data():
             regression_conditions=(1.0, 1e4),
             per_decade=4,
             regression_per_decade=2,
-            points=256,
         )
     )

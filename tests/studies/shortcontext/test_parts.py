@@ -6,9 +6,11 @@ import torch
 from study_checks import refuses, stores
 
 import largeprompt as lp
+from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.shortcontext.formulas import long_enough
 from largeprompt.studies.shortcontext.parts import ShortContextConfig
 from largeprompt.studies.shortcontext.study import STUDY
+from largeprompt.training.risk.exact import context_risk
 
 
 def test_one_token_and_long_enough(data):
@@ -28,14 +30,15 @@ def test_long_enough_is_infinite_where_it_never_is(data):
 
 
 def test_regression_risk_is_the_tasks_own(data):
-    """Against the general form of the risk, with its own Sobol points: 1 %."""
+    """Against Gauss-Hermite rules for task and query, whose error falls with their size."""
     data = data.sel(regression_condition=1.0)
     task = lp.LinearRegression(torch.eye(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64) / 2, 0.1)
     b = 2**0.25
     U, V = torch.diag(torch.tensor([1 / b, 1 / b, 0.0], dtype=torch.float64)), torch.tensor([[0.0, 0.0, b]], dtype=torch.float64)
-    for kind, layer in (("softmax", lp.SoftmaxAttention(U, V)), ("linear", lp.LinearAttention(U, V))):
-        found = float(data.risk.sel(attention=kind, regression_length=10.0))
-        assert found == pytest.approx(float(task.risk(layer, 10)), rel=0.01)
+    contexts = task.product_contexts(20)
+    for kind, attention in KINDS.items():
+        expected = float(context_risk(U[None], V[None], contexts, [10], attention))
+        assert float(data.risk.sel(attention=kind, regression_length=10.0)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_dataset_is_storable(data, tmp_path):
@@ -54,8 +57,7 @@ def test_dataset_is_storable(data, tmp_path):
         "noise_variance=-1",
         "longest=10",
         "longest=inf",
-        "points=5",
-        "seed=-1",
+        "points=5",  # the query is averaged exactly
     ],
 )
 def test_bad_settings_are_refused(word):

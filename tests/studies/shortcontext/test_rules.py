@@ -1,7 +1,7 @@
 """F1: rules about short prompts change their mind when the data does."""
 
 import pytest
-from study_checks import reacts, speaks_in_numbers, undecided_without_numbers
+from study_checks import answers_to_few_settings, reacts, speaks_in_numbers, undecided_without_numbers
 
 from largeprompt.studies.shortcontext.study import STUDY
 
@@ -25,3 +25,7 @@ def test_verdicts_have_numbers_and_controls_fail(data):
 
 def test_nothing_is_decided_by_nan(data):
     undecided_without_numbers(STUDY, data)
+
+
+def test_every_rule_has_an_answer_to_few_settings(data):
+    answers_to_few_settings(STUDY, data)

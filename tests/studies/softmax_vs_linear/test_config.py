@@ -1,4 +1,4 @@
-"""Settings of the contest of softmax and linear attention."""
+"""Q1: settings of the contest of softmax and linear attention."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Figures of the contest of softmax and linear attention show its numbers."""
+"""Q1: figures of the contest of softmax and linear attention show its numbers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The figures of the tube, the parameters and the excess risk draw the data."""
+"""E2: the figures of the tube, the parameters and the excess risk draw the data."""
 
 import numpy as np
 from study_checks import figures_are_complete

@@ -1,7 +1,7 @@
 """C5, C7: rules of the tube and of the excess risk change their mind when the data does."""
 
 import numpy as np
-from study_checks import outcomes, undecided_without_numbers
+from study_checks import answers_to_few_settings, outcomes, undecided_without_numbers
 
 from largeprompt.studies.trajectory.study import STUDY
 
@@ -21,3 +21,7 @@ def test_verdicts_follow_the_data(tubes):
 
 def test_nothing_is_decided_by_nan(tubes):
     undecided_without_numbers(STUDY, tubes)
+
+
+def test_every_rule_has_an_answer_to_few_settings(tubes):
+    answers_to_few_settings(STUDY, tubes)

@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+import scipy.integrate
 import torch
 
 import largeprompt as lp
+from largeprompt.training import SobolAverage, adam_flow, modified_flow
 from largeprompt.training.dynamics.integrate import FixedStep, integrate, report_times
 from largeprompt.training.risk.exact import RiskError
 
@@ -15,6 +17,14 @@ START, TIMES = np.array([1.0, 0.0]), np.linspace(0, 2, 5)
 
 def turn(_, y):
     return np.array([-y[1], y[0]])
+
+
+TASK = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
+BLOCK = {"parametrisation": "block", "average": SobolAverage(64)}
+
+
+def layer(a=0.4, b=0.5, kind=lp.SoftmaxAttention):
+    return kind([[a, 0.0], [0.0, 0.0]], [[0.0, b]])
 
 
 @pytest.mark.parametrize(
@@ -100,3 +110,23 @@ def test_report_times():
     for bad in ([], [-1.0], [4.0], [math.nan]):
         with pytest.raises(lp.InvalidArgumentError, match="times"):
             report_times(bad, 3.0)
+
+
+@pytest.mark.parametrize(("run", "solver"), [(modified_flow, "DOP853"), (adam_flow, "Radau")])
+def test_a_solver_that_fails_is_not_called_finished(run, solver, monkeypatch):
+    steps = []
+
+    def step(self):
+        steps.append(self.t)
+        return (False, "no such step") if len(steps) > 5 else original(self)
+
+    original = getattr(scipy.integrate, solver)._step_impl
+    monkeypatch.setattr(getattr(scipy.integrate, solver), "_step_impl", step)
+    arguments = (0.1, 5.0) if run is modified_flow else (5.0,)
+    found = run(TASK, layer(), 20, *arguments, **BLOCK)
+    assert found.status == "diverged"
+    assert "no such step" in found.message
+    assert 0 < float(found.times[-1]) < 5
+    assert bool(torch.isfinite(found.risk).all())
+    with pytest.raises(lp.LargePromptError, match="no such step"):
+        found.completed()

@@ -1,4 +1,4 @@
-"""The tube around the infinite-prompt flow and its envelope."""
+"""The tube around the infinite-prompt flow and its envelope (claim C5)."""
 
 import math
 
@@ -76,3 +76,9 @@ def test_bad_input_is_refused():
         lp.training.tube(TASK, start(), [10], 1.0, times=[2.0], average=SobolAverage(64))
     with pytest.raises(lp.LargePromptError, match="run away"):
         lp.training.tube(TASK, start(size=80.0), [10], 1.0, parametrisation="block", average=SobolAverage(64))
+
+
+def test_coarse_envelopes_are_infinite_not_nan():
+    ones = torch.ones(1, 2, dtype=F)
+    assert float(gronwall(torch.tensor([0.0, 1000.0], dtype=F), ones, ones)[0, 1]) == math.inf
+    assert float(gronwall(torch.tensor([0.0, 1000.0], dtype=F), 0 * ones, ones)[0, 1]) == 0

@@ -12,11 +12,27 @@ F = torch.float64
 
 
 def grid_minimum(task, length, largest):
-    """Least risk on a grid of a and b, all by the exact risk."""
+    """Least risk on a grid of a with the best b of each, in which the risk is a parabola."""
     a = torch.logspace(-2, math.log10(largest), 80, dtype=F)
-    b = torch.linspace(0.02, 1.5, 75, dtype=F)
-    risks = torch.stack([task.isotropic_risk(a, torch.full_like(a, float(each)), length) for each in b])
-    return float(risks.min())
+    none, one, two = (task.isotropic_risk(a, torch.full_like(a, b), length) for b in (0.0, 1.0, 2.0))
+    bend = two - 2 * one + none
+    return float((none - (4 * one - 3 * none - two).square() / (8 * bend)).min())
+
+
+def toeplitz(d):
+    return torch.tensor([[0.5 ** abs(i - j) for j in range(d)] for i in range(d)], dtype=F)
+
+
+def blocks(d, alpha=0.3, kind=lp.SoftmaxAttention):
+    """Balanced start of the paper's Theorem 5.1: ‖A‖_F = b = α, A a multiple of the identity."""
+    U, V = torch.zeros(d + 1, d + 1, dtype=F), torch.zeros(1, d + 1, dtype=F)
+    U[:d, :d], V[0, d] = alpha * torch.eye(d, dtype=F) / math.sqrt(d), alpha
+    return kind(U, V)
+
+
+def noiseless(covariance):
+    d = covariance.shape[0]
+    return lp.LinearRegression(covariance, torch.eye(d, dtype=F), 0.0)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +61,22 @@ def test_queries_too_rare_to_matter_may_have_any_score():
         task.isotropic_risk(torch.tensor([50.0], dtype=F), b[:1], 3)
 
 
+def test_two_tokens_and_one_input():
+    """The best a, 16.3, is where softmax nearly takes the larger of the two scores."""
+    task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
+    found = lp.training.isotropic_optimum(task, 2)
+    assert found.risk == pytest.approx(0.3975712469, rel=1e-8)
+    assert grid_minimum(task, 2, 8.87) > 1.0012 * found.risk
+    assert grid_minimum(task, 2, 44.0) == pytest.approx(found.risk, rel=1e-3)
+
+
+@pytest.mark.parametrize(("d", "least"), [(1, 365), (2, 509), (3, 648), (5, 921), (10, 1593)])
+def test_least_length_of_a_hundredth(d, least):
+    task = lp.LinearRegression(torch.eye(d, dtype=F), torch.eye(d, dtype=F) / d, 0.0)
+    long, short = (lp.training.isotropic_optimum(task, length).risk for length in (least, least - 1))
+    assert long <= 0.01 < short
+
+
 def test_linear_attention_in_closed_form():
     for d, noise in ((1, 0.0), (4, 0.5)):
         eye = torch.eye(d, dtype=F)
@@ -53,3 +85,21 @@ def test_linear_attention_in_closed_form():
             found = lp.training.isotropic_optimum(task, length, lp.LinearAttention).risk
             assert found == pytest.approx(lp.training.linear_optimum(task, length).risk, rel=1e-9)
     assert np.isfinite(found)
+
+
+def test_isotropic_optimum_is_where_the_flow_ends():
+    """Softmax: the block flow from the balanced start ends there; a worse point is worse; bad input is refused."""
+    task = noiseless(torch.eye(2, dtype=F))
+    found = lp.training.isotropic_optimum(task, 30)
+    flow = lp.gradient_flow(task, blocks(2), 30, 4000.0, parametrisation="block", tolerance=1e-7, gradient_tolerance=1e-8)
+    assert flow.status == "converged"
+    assert found.risk == pytest.approx(float(flow.risk[-1]), rel=1e-8)
+    assert float(flow.at(float(flow.times[-1])).V[0, 2]) == pytest.approx(found.b, rel=1e-3)
+    near = task.isotropic_risk(torch.tensor([found.a * 1.02], dtype=F), torch.tensor([found.b], dtype=F), 30)
+    assert float(near) > found.risk
+    with pytest.raises(lp.InvalidArgumentError, match="multiples of the identity"):
+        lp.training.isotropic_optimum(noiseless(toeplitz(2)), 30)
+    with pytest.raises(lp.InvalidArgumentError, match="start"):
+        lp.training.isotropic_optimum(task, 30, start=(-1.0, 1.0))
+    with pytest.raises(lp.InvalidArgumentError, match="length"):
+        lp.training.isotropic_optimum(task, 0)

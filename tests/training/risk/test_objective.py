@@ -1,4 +1,4 @@
-"""What a review of the training layer found, kept mended."""
+"""The objective of training: derivatives in every parametrisation, those of users among them, and weights of a task."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.training import Contexts, Parametrisation, SobolAverage
-from largeprompt.training.gaps.tube import gronwall
+from largeprompt.training.risk.exact import RiskError
 from largeprompt.training.risk.objective import make_objective
 
 F = torch.float64
@@ -30,6 +30,15 @@ class Weighted(lp.training.GaussianTask):
 
     def draw_tokens(self, contexts, length, generator):
         raise NotImplementedError
+
+
+KINDS = {"softmax": lp.SoftmaxAttention, "linear": lp.LinearAttention}
+
+
+def task(d=2, noise=0.1, query=None):
+    generator = torch.Generator().manual_seed(d)
+    root = torch.randn(d, d, generator=generator, dtype=F)
+    return lp.LinearRegression(root @ root.mT / d + torch.eye(d, dtype=F) / 2, torch.eye(d, dtype=F) * 0.6, noise, query)
 
 
 def test_weights_of_a_task_are_kept():
@@ -73,52 +82,34 @@ def test_parametrisations_of_users_have_right_hessians(way):
     assert_close(objective.hessian(theta)[0], slopes, rtol=1e-6, atol=1e-8)
 
 
-def test_large_noiseless_risks_are_not_called_diverged():
-    task = lp.LinearRegression(1e6 * EYE, EYE, 0.0)
-    start = lp.SoftmaxAttention(torch.diag(torch.tensor([1e-4, 1e-4, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 1e-4]], dtype=F))
-    flow = lp.gradient_flow(task, start, math.inf, 1e-3, parametrisation="block", tolerance=1e-6)
-    assert flow.status == "finished"
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["full", "block", "factorised"])
+def test_hessian_of_every_parametrisation_is_the_slope_of_its_gradient(kind, way):
+    d = 2
+    start = lp.training.Factorised.default(d + 1, torch.Generator().manual_seed(0))
+    U, V = (part[0] for part in start.layer(start.start().unsqueeze(0)))
+    if way == "block":
+        U, V = torch.nn.functional.pad(U[:d, :d], (0, 1, 0, 1)), torch.nn.functional.pad(V[:, d:], (d, 0))
+    objective, theta, _ = make_objective(
+        task(), KINDS[kind](U, V), [3, 50, math.inf], start if way == "factorised" else way, SobolAverage(512)
+    )
+    theta = theta + 0.05 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(1), dtype=F)
+    gradient, hessian, step = objective.gradient(theta)[1], objective.hessian(theta), 1e-5
+    for i in range(theta.shape[-1]):
+        move = torch.zeros_like(theta)
+        move[:, i] = step
+        assert_close(
+            (objective.risks(theta + move) - objective.risks(theta - move)) / (2 * step), gradient[:, i], rtol=1e-6, atol=1e-9
+        )
+        slope = (objective.gradient(theta + move)[1] - objective.gradient(theta - move)[1]) / (2 * step)
+        assert_close(slope, hessian[:, i], rtol=1e-6, atol=1e-8)
 
 
-def test_an_interrupted_descent_keeps_its_last_step():
-    task = lp.LinearRegression(EYE, EYE, 0.1)
-    start = lp.SoftmaxAttention(0.1 * torch.eye(3, dtype=F), torch.tensor([[0.0, 0.0, 0.1]], dtype=F))
-
-    def stop(step):
-        if step == 7:
-            raise KeyboardInterrupt
-
-    runs = [
-        lp.gradient_descent(task, start, 20, 0.01, 100, record=2, average=SobolAverage(256), progress=stop),
-        lp.stochastic_gradient_descent(
-            task, start, 20, 0.01, 100, 8, torch.Generator().manual_seed(0), record=2, average=SobolAverage(256), progress=stop
-        ),
-    ]
-    for run in runs:
-        assert run.status == "interrupted"
-        assert "after step 7" in run.message
-        assert float(run.times[-1]) == pytest.approx(0.07)
-        with pytest.raises(KeyboardInterrupt):
-            run.completed()
-
-
-def test_coarse_envelopes_are_infinite_not_nan():
-    ones = torch.ones(1, 2, dtype=F)
-    assert float(gronwall(torch.tensor([0.0, 1000.0], dtype=F), ones, ones)[0, 1]) == math.inf
-    assert float(gronwall(torch.tensor([0.0, 1000.0], dtype=F), 0 * ones, ones)[0, 1]) == 0
-
-
-def test_bad_arguments_of_flows():
-    task = lp.LinearRegression(EYE, EYE, 0.1)
-    start = lp.SoftmaxAttention(torch.diag(torch.tensor([0.1, 0.1, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 0.1]], dtype=F))
-    with pytest.raises(lp.InvalidArgumentError, match="gradient_tolerance"):
-        lp.gradient_flow(task, start, 10, 1.0, gradient_tolerance=math.nan)
-    with pytest.raises(lp.InvalidArgumentError, match="points"):
-        lp.gradient_flow(task, start, 10, 1.0, parametrisation="block", average=SobolAverage(2))
-
-
-def test_float32_layers_have_a_risk():
-    task = lp.LinearRegression(EYE, EYE, 0.1)
-    U, V = 0.3 * torch.eye(3), torch.ones(1, 3)
-    double = task.risk(lp.SoftmaxAttention(U.double(), V.double()), 10, average=SobolAverage(256))
-    assert float(task.risk(lp.SoftmaxAttention(U, V), 10, average=SobolAverage(256))) == pytest.approx(float(double), rel=1e-6)
+def test_a_risk_below_the_noise_is_refused():
+    """Six Sobol dimensions with sixteen points cannot hold large scores: that is an error, not a negative risk."""
+    chosen = task(3, noise=0.1)
+    U, V = 3 * torch.eye(4, dtype=F), torch.ones(1, 4, dtype=F)
+    objective, theta, _ = make_objective(chosen, lp.SoftmaxAttention(U, V), 10, "full", SobolAverage(16))
+    shrunk = dataclasses.replace(objective, floor=float(objective.risks(theta)[0]) + 1.0)
+    with pytest.raises(RiskError, match=r"below the noise .* Use more points"):
+        shrunk.gradient(theta)

@@ -7,7 +7,7 @@ import torch
 
 import largeprompt as lp
 from largeprompt.testing import MeasureContract
-from largeprompt.training import Block, SobolAverage, fixed_step_flow
+from largeprompt.training import MeasureRegression, SobolAverage, fixed_step_flow
 
 F = torch.float64
 EYE = torch.eye(2, dtype=F)
@@ -89,18 +89,6 @@ def test_risk_differentiates_and_batches():
     assert torch.autograd.gradcheck(risk, torch.cat([A.reshape(-1), B.reshape(1)]).requires_grad_(), atol=1e-7)
 
 
-def test_fixed_steps_follow_the_adaptive_flow():
-    library = lp.LinearRegression(EYE, EYE, 0.1)
-    start = torch.tensor([[0.4, 0.0, 0.0, 0.4, 0.5]], dtype=F)
-    x, split = library.quadratic_queries(), Block(2).split
-    path = fixed_step_flow(
-        lambda theta: library.block_risks(*split(theta), x, [math.inf], lp.SoftmaxAttention), start, 3.0, 30
-    ).states
-    flow = lp.gradient_flow(library, block(0.4 * EYE, 0.5), math.inf, 3.0, parametrisation="block")
-    torch.testing.assert_close(torch.from_numpy(path[-1, 0]), flow.theta(3.0), rtol=0, atol=2e-5)
-    torch.testing.assert_close(torch.from_numpy(path[10, 0]), flow.theta(1.0), rtol=0, atol=2e-5)
-
-
 def test_blocks_are_kept_by_the_flow():
     """Derivatives of the full infinite-prompt risk outside the blocks vanish at block parameters, for skewed inputs too."""
     task = lp.training.MeasureRegression(
@@ -168,3 +156,39 @@ def test_bad_input():
         task.limit_risk(lp.SoftmaxAttention(EYE, EYE))
     with pytest.raises(lp.InvalidArgumentError, match="steps"):
         fixed_step_flow(lambda theta: theta.sum(-1), torch.zeros(1, 2, dtype=F), 1.0, 0)
+
+
+def test_gaussian_inputs_are_exact():
+    """a = 4, L = 1000, where ten nodes were 5 % off: the closed form of the Gaussian task, not the rule."""
+    one = torch.eye(1, dtype=F)
+    task = MeasureRegression(lp.Gaussian([0.0], [[1.0]]), one, 0.1)
+    U, V = torch.diag(torch.tensor([4.0, 0.0], dtype=F)), torch.tensor([[0.0, 0.5]], dtype=F)
+    truth = float(lp.LinearRegression(one, one, 0.1).risk(lp.SoftmaxAttention(U, V), 1000))
+    assert float(task.block_risk(4 * one, 0.5, 1000)) == truth
+    assert float(task.risk(lp.SoftmaxAttention(U, V), 1000)) == truth
+
+
+def test_rules_state_their_error():
+    """Uniform inputs: the estimate covers the difference to a rule of 80 nodes."""
+    one = torch.eye(1, dtype=F)
+    inputs = lp.Uniform(1)
+    found = MeasureRegression(inputs, one, 0.1).block_estimate(4 * one, torch.tensor(0.5, dtype=F), 1000)
+    fine = MeasureRegression(inputs, one, 0.1, lp.measures.gauss_rule(inputs, 80)).block_risk(4 * one, 0.5, 1000)
+    assert 0 < abs(found.value - float(fine)) < found.standard_error < 1e-6
+    signs = MeasureRegression(lp.Rademacher(1), one, 0.1).block_estimate(one, torch.tensor(1.0, dtype=F), 9)
+    assert signs.standard_error < 1e-12
+
+
+def test_flows_like_every_other_task():
+    """Signs, infinite prompt: the flow in blocks ends where b tanh a = 1; the full one stays in the blocks; others are refused."""
+    task = MeasureRegression(lp.Rademacher(1), torch.eye(1, dtype=F), 0.1)
+    start = lp.SoftmaxAttention([[0.5, 0.0], [0.0, 0.0]], [[0.0, 0.5]])
+    for form in ("block", "full"):
+        flow = lp.gradient_flow(task, start, math.inf, 60.0, parametrisation=form, tolerance=1e-6)
+        end = flow.at(60.0)
+        assert float(end.V[0, 1] * torch.tanh(end.U[0, 0])) == pytest.approx(1.0, abs=1e-5)
+        assert float(flow.risk[-1]) == pytest.approx(0.05, abs=1e-9)
+    with pytest.raises(lp.InvalidArgumentError, match="outside the blocks"):
+        task.risk(lp.SoftmaxAttention([[0.5, 0.0], [0.1, 0.0]], [[0.0, 0.5]]), 10)
+    with pytest.raises(lp.InvalidArgumentError, match="attention"):
+        task.risk(lp.LinearAttention([[0.5, 0.0], [0.0, 0.0]], [[0.0, 0.5]]), 10)

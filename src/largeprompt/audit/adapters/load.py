@@ -86,7 +86,20 @@ def _refuse_code(config: dict[str, Any], model: str) -> None:
 
 
 def load_model(model: str, device: str = "cpu", dtype: str = "float32") -> Model:
-    """A model for inference: a causal language model with its head where it is one, the bare model otherwise."""
+    """A model for inference: a causal language model with its head where it is one, the bare model otherwise.
+
+    Parameters
+    ----------
+    model
+        Folder that ``save_pretrained`` wrote, or a name on the hub. Weights come from safetensors; no code of the model runs.
+    device, dtype
+        Names that PyTorch knows, such as 'cuda' and 'bfloat16'.
+
+    Returns
+    -------
+    PreTrainedModel
+        Without dropout.
+    """
     return _weights(model, load_config(model), device, dtype)
 
 
@@ -123,9 +136,23 @@ def load_with_texts(
 def read_texts(
     model: str, files: Sequence[Path | str], longest: int | None = None, *, allowed: int | None = None
 ) -> dict[str, Tensor]:
-    """Tokens of the texts in ``files``, one text for each, cut to ``longest`` tokens and padded on the right to one length.
+    """Tokens of texts, one for each file, padded on the right to one length.
 
-    Without ``longest`` a text of more tokens than are ``allowed`` by the model's positions (None when unknown) is refused.
+    Parameters
+    ----------
+    model
+        Folder or name of the model whose tokenizer is used.
+    files
+        UTF-8 texts.
+    longest
+        Cut texts to so many tokens; None leaves them whole.
+    allowed
+        Most tokens that the model's positions allow, None when unknown: a longer text is refused.
+
+    Returns
+    -------
+    dict of str to Tensor
+        ``input_ids`` (texts, T), and ``attention_mask`` where there is padding.
     """
     texts = [_text(Path(file)) for file in files]
     tokenizer = _tokenizer(model)

@@ -20,12 +20,19 @@ def module_heads(
 
     Parameters
     ----------
+    module
+        Self-attention with one width for queries, keys and values.
     tokens
         As the module takes them: (batch, T, width) where it is ``batch_first``, else (T, batch, width).
     attn_mask, key_padding_mask
         As the module takes them: True, or minus infinity, where a key may not be read.
     causal
         Every token reads those before it and itself only; without masks.
+
+    Returns
+    -------
+    Heads
+        For :func:`audit_heads`.
 
     Raises
     ------

@@ -73,6 +73,13 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
     The model goes on with its own attention function. Ours is registered with transformers only while the block runs, and the
     model is as before afterwards, also after an error. Outputs are the model's own, bit for bit, unless the visitor
     gives others.
+
+    Parameters
+    ----------
+    model
+        A model of transformers that does not run flash or flex attention.
+    visitor
+        ``visitor(layer, heads, output)`` with the outputs (batch, heads, T, o); what it returns replaces them, None leaves them.
     """
     attention_layers(model)
     before = model.config._attn_implementation or "eager"

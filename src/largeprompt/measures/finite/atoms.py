@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure, TensorMeasure, random_index
+from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.running import RunningTilt, log_masses
 
 CHUNK_ELEMENTS = 2**20  # largest intermediate array while streaming: 8 MiB in float64
@@ -93,14 +94,16 @@ class AtomicMeasure(TensorMeasure):
         assert covariance is not None  # asked for in the line above
         return covariance
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
         pairs, restore = self._layout(torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1))
 
         def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
             tilt, point, log_mass = pair[..., : self.dim], pair[..., self.dim : -1], pair[..., -1:]
             weights = torch.exp(tilt @ tokens.mT - log_mass) * (1.0 if masses is None else masses.unsqueeze(-2))
-            return (weights * (tokens.unsqueeze(-3) - point.unsqueeze(-2)).square().sum(-1).square()).sum(-1)
+            offset = tokens.unsqueeze(-3) - point.unsqueeze(-2)
+            size = offset.square().sum(-1)
+            return (weights * size * (size if V is None else (offset @ V.mT).square().sum(-1))).sum(-1)
 
         return restore(torch.cat(self._stream(pairs, read, torch.add, width=self.dim), -1), 0)
 
@@ -119,6 +122,16 @@ class AtomicMeasure(TensorMeasure):
 
         blocks = self._stream(queries, lambda u, x, _: largest(u @ x.mT), lambda *parts: largest(torch.cat(parts, -1)), width=1)
         return restore(torch.cat(blocks, -2), 1)
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        points = self.points.to(w.dtype)
+        mass = self.points.new_full((self.count,), 1 / self.count) if self.weights is None else self.weights
+        exponents = w @ points.mT
+        value = log_sum(mass, exponents)
+        share = (mass * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
+        mean = (share * points).sum(-2)
+        centred = points - mean.unsqueeze(-2)
+        return (value, mean, (share * centred).mT @ centred)[: order + 1]
 
     def tilt(self, u: Tensor) -> Measure:
         scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)

@@ -131,3 +131,23 @@ def far_slope(k: Tensor, order: float, terms: int = 6) -> Tensor:
 def log_hyp0f1(y: Tensor, order: float) -> Tensor:
     """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near 0 and ~ k far out."""
     return _Smooth.apply(y, order, _log_hyp0f1, lambda g, y, order: g * bessel_ratio(y, order) / 2)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def cosine_reach(power: float) -> float:
+    """x beyond which the density ∝ cosh(x)^-power is nothing."""
+    return math.acosh(math.exp(42 / power)) if power < 400 else 9.3 / math.sqrt(power)
+
+
+def complex_log_hyp0f1(y: Tensor, order: float) -> Tensor:
+    """log 0F1(; ν+1; y/4) at complex y, as the mean of e^{k cos θ}, k = √y, over a sphere of dimension 2ν + 1.
+
+    With cos θ = tanh x the density is ∝ cosh(x)^{-2ν-1}, and an even grid of x is a trapezoid rule; e^{abs(Re k)} is taken out.
+    """
+    k = torch.sqrt(y)  # of the two roots the one with Re k >= 0; the mean is even in k
+    power = 2 * order + 1  # d - 1
+    end = cosine_reach(power)
+    count = math.ceil(60 + 4 * float(k.abs().max()) * min(end, 1.0) + 25 * end)
+    x = torch.linspace(-end, end, 2 * count + 1, dtype=torch.float64, device=y.device)
+    weight = torch.softmax(-power * torch.logaddexp(x, -x), 0)
+    cosine = torch.tanh(x)
+    return k + torch.log((torch.exp(k.unsqueeze(-1) * (cosine - 1)) * weight).sum(-1))

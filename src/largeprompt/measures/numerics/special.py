@@ -1,5 +1,6 @@
 """Special functions of one real variable that measures need, exact near zero, far out, and under autograd."""
 
+import functools
 import math
 
 import torch
@@ -23,6 +24,13 @@ def weighted_softmax(weights: Tensor, exponents: Tensor) -> Tensor:
     """weights_k e^{exponents_k} divided by their sum over the last axis."""
     _, terms = _scaled_terms(weights, exponents)
     return terms / terms.sum(-1, keepdim=True)
+
+
+def log_sum(weights: Tensor, exponents: Tensor) -> Tensor:
+    """log Σ_k weights_k e^{exponents_k} over the last axis, at complex exponents."""
+    largest = torch.where(weights > 0, exponents.real, -torch.inf).amax(-1, keepdim=True)
+    terms = weights * torch.exp(torch.where(weights > 0, exponents - largest, 0.0))
+    return largest.squeeze(-1) + torch.log(terms.sum(-1))
 
 
 def _apart(x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -75,3 +83,44 @@ def langevin_derivative(x: Tensor) -> Tensor:
     outer, inner = _langevin_fractions(small**2)
     e = torch.exp(-2 * large)
     return torch.where(near, outer * (1 - small**2 * (outer - inner)), 1 / large**2 - 4 * e / (1 - e) ** 2)
+
+
+def sign_cumulants(w: Tensor, order: int) -> tuple[Tensor, ...]:
+    """log cosh w and its first ``order`` derivatives, 2 or 4, at complex w."""
+    right = torch.where(w.real < 0, -w, w)  # cosh is even
+    e = torch.exp(-2 * right)
+    value = right + torch.log1p(e) - math.log(2)
+    if order == 0:
+        return (value,)
+    first, second = torch.where(w.real < 0, -1.0, 1.0) * (1 - e) / (1 + e), 4 * e / (1 + e) ** 2
+    if order == 2:
+        return value, first, second
+    return value, first, second, -2 * first * second, second * (6 * first**2 - 2)
+
+
+@functools.cache
+def _sinhc_series() -> list[float]:
+    """Coefficients (-1)^{n+1} ζ(2n)/(n π^{2n}) of y^{2n}, n = 1, 2, ..., in log(sinh(y)/y)."""
+    from scipy.special import zeta
+
+    return [(-1) ** (n + 1) * float(zeta(2 * n)) / (n * math.pi ** (2 * n)) for n in range(1, 25)]
+
+
+def interval_cumulants(y: Tensor, order: int) -> tuple[Tensor, ...]:
+    """log(sinh(y)/y) and its first ``order`` derivatives, 2 or 4, at complex y; their series near 0."""
+    near = y.abs() < 0.7
+    small, large = torch.where(near, y, 0.0), torch.where(near, 1.0, torch.where(y.real < 0, -y, y))
+    coefficients, square, series = list(enumerate(_sinhc_series(), 1)), small**2, []
+    for i in range(order + 1):
+        total = torch.zeros_like(small)
+        for n, coefficient in reversed(coefficients[max(0, (i - 1) // 2) :]):
+            total = total * square + math.perm(2 * n, i) * coefficient
+        series.append(total * (square if i == 0 else small if i % 2 else 1.0))
+    e = torch.exp(-2 * large)
+    far = [large + torch.log((1 - e) / (2 * large))]
+    if order:
+        coth, csch2, side = (1 + e) / (1 - e), 4 * e / (1 - e) ** 2, torch.where(y.real < 0, -1.0, 1.0)
+        far += [side * (coth - 1 / large), 1 / large**2 - csch2]
+    if order > 2:
+        far += [side * (2 * coth * csch2 - 2 / large**3), 6 / large**4 - 2 * csch2**2 - 4 * coth**2 * csch2]
+    return tuple(torch.where(near, a, b) for a, b in zip(series, far, strict=True))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import Cumulants
+from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.scalar.laplace import LaplaceLaw
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform

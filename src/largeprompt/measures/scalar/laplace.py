@@ -26,6 +26,11 @@ class LaplaceLaw(ScalarLaw):
     def tilted_variance(self, u: Tensor) -> Tensor:
         return (4 + 2 * u**2) / (2 - u**2) ** 2
 
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        up, down = 1 / (EDGE - w), -1 / (EDGE + w)
+        slopes = (math.factorial(n - 1) * (up**n + down**n) for n in range(1, order + 1))
+        return -torch.log(1 - w**2 / 2), *slopes
+
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         side, size = uniform(u, generator), -torch.log1p(-uniform(u, generator))
         return torch.where(side < (EDGE + u) / (2 * EDGE), size / (EDGE - u), -size / (EDGE + u))

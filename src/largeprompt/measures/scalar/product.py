@@ -12,7 +12,8 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
-from largeprompt.measures.base import Cumulants, PlacedMeasure, four_derivatives, fourth_moment
+from largeprompt.measures.base import PlacedMeasure
+from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, no_complex_tilts
 
 
 def uniform(u: Tensor, generator: torch.Generator) -> Tensor:
@@ -80,6 +81,20 @@ class ScalarLaw(abc.ABC):
         point = u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
         return four_derivatives(self.cgf, point, keep_graph)
 
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        """The cgf and its first ``order`` derivatives at complex tilts, elementwise; by autodiff of a cgf that takes them."""
+        point = w.detach().clone().requires_grad_()
+        try:
+            with torch.enable_grad():
+                found = [self.cgf(point)]
+                if not found[0].is_complex():
+                    raise TypeError("the cgf of a complex tilt is real")
+                for _ in range(order):
+                    found.append(complex_derivative(found[-1], point))
+        except (TypeError, RuntimeError) as error:
+            raise no_complex_tilts(self, error) from error
+        return tuple(part.detach() for part in found)
+
     def tilted_mean(self, u: Tensor) -> Tensor:
         """Mean of the tilt by u, elementwise."""
         return self.cumulants(u)[0]
@@ -146,11 +161,28 @@ class ProductMeasure(PlacedMeasure):
         """First four cumulants of each coordinate, shape (4, ..., d)."""
         return self._coordinatewise(u, lambda law, v: torch.stack(law.cumulants(v)))
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor) -> Tensor:
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        found = self._coordinatewise(w, lambda law, v: torch.stack(law.complex_cumulants(v, order)))
+        return found[0].sum(-1), *found[1:]
+
+    def tilt_range(self, u: Tensor) -> tuple[float, float]:
+        low, high = -math.inf, math.inf
+        for law, indices in self.groups:
+            entries = u[list(indices)]
+            for entry in {float(entries.min()), float(entries.max())} - {0.0}:  # the edges of all others lie further out
+                ends = sorted(edge / entry for edge in law.domain)
+                low, high = max(low, ends[0]), min(high, ends[1])
+        return low, high
+
+    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        """From the cumulants of the coordinates: the Gaussian formula, and what the third and the fourth add to it."""
         k1, k2, k3, k4 = self._cumulants(self._tilts(u))
         k1 = k1 - self._center(center)
-        second = k2 + k1**2
-        total: Tensor = fourth_moment(k1, k2, k3, k4).sum(-1) + second.sum(-1) ** 2 - (second**2).sum(-1)
+        read = k1 if V is None else k1 @ V.mT
+        own, moved = (1.0, k1) if V is None else (V.square().sum(0), read @ V)  # diagonal of V^TV, and V^TV k1
+        second = (own * k2).sum(-1) + read.square().sum(-1)  # E‖V(x - center)‖²
+        higher = own * (2 * k2**2 + k4) + moved * (4 * k2 * k1 + 2 * k3) + 2 * own * k1 * k3
+        total: Tensor = (k2 + k1**2).sum(-1) * second + higher.sum(-1)
         return total
 
     def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:

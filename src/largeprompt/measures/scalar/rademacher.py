@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.measures.numerics.special import log_cosh, sech2
+from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 
@@ -23,6 +23,9 @@ class RademacherLaw(ScalarLaw):
 
     def tilted_variance(self, u: Tensor) -> Tensor:
         return sech2(u)
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        return sign_cumulants(w, order)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         return torch.where(uniform(u, generator) < torch.sigmoid(2 * u), 1.0, -1.0).to(u.dtype)

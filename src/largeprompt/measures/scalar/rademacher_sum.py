@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.numerics.special import log_cosh, sech2
+from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -32,6 +32,10 @@ class RademacherSumLaw(ScalarLaw):
 
     def tilted_variance(self, u: Tensor) -> Tensor:
         return sech2(u / self.bound)
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        found = sign_cumulants(w / self.bound, order)
+        return tuple(slope * float(self.terms) ** (1 - i / 2) for i, slope in enumerate(found))
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         count = torch.full_like(u, float(self.terms))

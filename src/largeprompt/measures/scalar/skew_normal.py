@@ -31,6 +31,23 @@ def log_ndtr(x: Tensor) -> Tensor:
     return torch.where(far, tail, torch.where(x > 0, right_part, left_part))
 
 
+def _complex_log_ndtr(g: Tensor) -> tuple[Tensor, Tensor]:
+    """log Φ and its derivative φ/Φ at complex g, by Faddeeva's function: Φ(g) = e^{-g²/2} wofz(-ig/√2)/2 = 1 - Φ(-g)."""
+    from scipy.special import wofz
+
+    sign = torch.where(g.real > 0, -1.0, 1.0)
+    scaled = torch.from_numpy(wofz((-1j * sign * g / math.sqrt(2)).cpu().numpy())).to(g.device) / 2  # of Φ(-abs(g)) e^{g²/2}
+    square = g**2 / 2
+    growing = square.real < 0
+    # for Re g > 0, Φ e^{g²/2} = e^{g²/2} - scaled; whichever of Φ and Φ e^{g²/2} does not overflow
+    plain = torch.exp(torch.where(growing, square, -square))
+    left = -square + torch.log(scaled)
+    right = torch.where(growing, -square + torch.log(plain - scaled), torch.log1p(-plain * scaled))
+    ratio_right = torch.where(growing, 1 / (plain - scaled), plain / (1 - plain * scaled))
+    value, ratio = torch.where(sign > 0, left, right), torch.where(sign > 0, 1 / scaled, ratio_right)
+    return value, ratio / math.sqrt(2 * math.pi)
+
+
 @dataclasses.dataclass(frozen=True)
 class SkewNormalLaw(ScalarLaw):
     """Azzalini's skew-normal law of skewness ``skew``, with mean 0 and variance 1.
@@ -70,6 +87,19 @@ class SkewNormalLaw(ScalarLaw):
     def cgf(self, u: Tensor) -> Tensor:
         t = u / self.spread
         return t**2 / 2 - self.center * t + math.log(2) + log_ndtr(self.delta * t)
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        t = w / self.spread
+        value, ratio = _complex_log_ndtr(self.delta * t)
+        whole = t**2 / 2 - self.center * t + math.log(2) + value
+        if order == 0:
+            return (whole,)
+        g, slopes = self.delta * t, [ratio]
+        slopes.append(-ratio * (g + ratio))  # of φ/Φ
+        slopes.append(-slopes[1] * (g + 2 * ratio) - ratio)
+        slopes.append(-slopes[2] * (g + 2 * ratio) - 2 * slopes[1] * (1 + slopes[1]))
+        first, second, *higher = (slope * (self.delta / self.spread) ** i for i, slope in enumerate(slopes[:order], 1))
+        return whole, first + (t - self.center) / self.spread, second + 1 / self.spread**2, *higher
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         """The tilt by u moves ξ, η by δu/s, √(1-δ²)u/s and leaves ξ > 0: a truncated normal variable and a normal one."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import NoMomentError
-from largeprompt.measures.base import Cumulants
+from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -38,6 +38,15 @@ class StudentTLaw(ScalarLaw):
         self._require(4, "fourth moment")
         excess = 0.0 if math.isinf(self.df) else 6 / (self.df - 4)
         return mean, variance, torch.zeros_like(u), excess * variance**2
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        """Those of the normal law for df = inf; with finite df the tilt is 0, and the moments are the law's own."""
+        zero = torch.zeros_like(w)
+        value, mean = (self.scale * w) ** 2 / 2, self.scale**2 * w
+        if order == 0:
+            return (value,)
+        found = value, mean, zero + self.tilted_variance(zero.real)
+        return found if order == 2 else (*found, zero, zero + self.cumulants(zero.real)[3])
 
     def tilted_mean(self, u: Tensor) -> Tensor:
         self._require(1, "mean")

@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from largeprompt.measures.numerics.special import langevin, langevin_derivative, log_sinhc
+from largeprompt.measures.numerics.special import interval_cumulants, langevin, langevin_derivative, log_sinhc
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 HALF_WIDTH = math.sqrt(3)
@@ -26,6 +26,9 @@ class UniformLaw(ScalarLaw):
 
     def tilted_variance(self, u: Tensor) -> Tensor:
         return 3 * langevin_derivative(HALF_WIDTH * u)
+
+    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        return tuple(slope * HALF_WIDTH**i for i, slope in enumerate(interval_cumulants(HALF_WIDTH * w, order)))
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         place, rate = uniform(u, generator), torch.where(u == 0, 1.0, u.abs())

@@ -13,7 +13,7 @@ ERRORS = {"output": r"$\mathbf{E}\,\|T_L-T\|^2$", "jacobian_u": r"$\mathbf{E}\,\
 def draw_errors(data: xr.Dataset, quantity: str, axes: Axes) -> None:
     """One quantity at one score variance: exact, certified, first order (output), the paper's form as fitted here, samples."""
     variance, part = float(data.score_variance), data.sel(quantity=quantity)
-    c1, c2 = (float(part[name].sel(interval="estimate")) for name in ("c1", "c2"))
+    c1, c2 = (float(part[name].sel(interval="exact")) for name in ("c1", "c2"))
     form = np.where(data.length > 1, paper_form(data.length, variance, c1, c2, LOGS[quantity]), np.nan)
     axes.plot(data.length, part.certified, color=COLOURS[5], lw=1.2, ls="-.", label="certified")
     if quantity == "output":
@@ -30,8 +30,8 @@ def draw_errors(data: xr.Dataset, quantity: str, axes: Axes) -> None:
 @study_figure(
     "convergence",
     "Mean squared distance to the limit against L for three score variances: output (above) and derivative in U (below). "
-    "Exact law, proved bound, drawn prompts, first order, and the paper's form with constants fitted to the drawn "
-    "points. The grey line is L = e^(2σ²), from which on the prompt is in the linear regime.",
+    "Exact law, proved bound, drawn prompts, first order, and the paper's form with constants fitted to the exact law at the "
+    "lengths drawn. The grey line is L = e^(2σ²), from which on the prompt is in the linear regime.",
     size=lambda data: (2.5 * data.sizes["score_variance"] + 0.3, 5.0),
     panels=lambda data: (len(ERRORS), data.sizes["score_variance"]),
     sharex=True,
@@ -51,18 +51,18 @@ def convergence(data: xr.Dataset, *panels: Axes) -> None:
 
 @study_figure(
     "constants",
-    "Slope in L and the constants of the paper's form, fitted to drawn prompts with 95 % intervals from resampled streams: "
+    "Slope in L and the constants of the paper's form, fitted to the exact law, bars: 95 % of resampled streams of drawn prompts; "
     "neither c1 nor c2 is the same for all score variances. Grey: slopes that a public audit found.",
     size=(7.6, 2.7),
     panels=(1, 3),
 )
 def constants(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
-    """Slope, c2 and c1 against score variance with 95 % intervals, for output and both derivatives."""
+    """Slope, c2 and c1 of the exact law against score variance, output and both derivatives, with intervals of drawn prompts."""
     variance = data.score_variance.values.astype(float)
     for axes, name in ((left, "slope"), (middle, "c2"), (right, "c1")):
         for i, quantity, part in curves(data[name], "quantity"):
-            found, low, high = (part.sel(interval=each).values for each in ("estimate", "lower", "upper"))
-            spread, shifted = np.abs(np.stack([found - low, high - found])), variance * 1.04 ** (i - 1)
+            found, low, high = (part.sel(interval=each).values for each in ("exact", "lower", "upper"))
+            spread, shifted = np.maximum(np.stack([found - low, high - found]), 0.0), variance * 1.04 ** (i - 1)
             marks(axes, i, shifted, found, spread, LABELS[str(quantity)], ls=DASHES[i], lw=0.9)
         describe(axes, r"score variance $\sigma^2$", log="x")
         ticks(axes, "x", variance)

@@ -1,4 +1,4 @@
-"""Exact errors, proved bounds and drawn prompts at each score variance, and the paper's constants fitted to the drawn ones."""
+"""Exact errors, proved bounds and drawn prompts at each score variance, and the paper's constants fitted to the exact errors."""
 
 import math
 from typing import Self
@@ -28,7 +28,7 @@ class ConvergenceConfig:
     longest: Longest = 1e8
     points: TwoOrMore = 81
     sampled_lengths: Increasing[Length] = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
-    replicas: Replicas = 4000
+    replicas: Replicas = 1000
     fitted: Window = (10, 10_000)
     bootstraps: Count = 1000
     seed: Seed = 0
@@ -47,8 +47,11 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
     z, every = math.sqrt(q) * eye[0], length_grid(config.longest, config.points).tolist()
     progress("exact law and certificates")
     exact, at = finite_prompt(attention, mu, z, every), finite_prompt(attention, mu, z, config.sampled_lengths)
-    output_bound, jacobian_bound = (prove(attention, mu, z, every).bound for prove in (certificate, jacobian_certificate))
+    proved = jacobian_certificate(attention, mu, z, every)
+    assert proved.jacobian_v_bound is not None  # a certificate of derivatives has both
+    bounds = torch.stack([certificate(attention, mu, z, every).bound, proved.bound, proved.jacobian_v_bound]).numpy()
     rough = finite_prompt(attention, mu, z, every, expansion=True)
+    exact_at = _mean_squares(at)
     progress("drawing prompts")
     generator = torch.Generator().manual_seed(1000 * config.seed + index)
     drawn = sample_prompts(attention, mu, z, config.sampled_lengths, config.replicas, generator, jacobian=True)
@@ -57,20 +60,19 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
     derivative = q * (drawn.readout_jacobian - eye).square().sum((-2, -1))  # dT/dU = C_L ⊗ z, ‖z‖² = σ²
     squared = torch.stack([output, derivative, d * output]).numpy()  # dT/dV repeats the read-out in each of d rows
     grid, points = ("quantity", "length"), ("quantity", "sampled_length")
-    bounds = torch.stack([output_bound, jacobian_bound, d * output_bound]).numpy()
     data = xr.Dataset(
         {
             "exact": (grid, _mean_squares(exact), {"long_name": "mean squared distance to the limit, exact"}),
             "certified": (grid, bounds, {"long_name": "proved upper bound"}),
             "first_order": ("length", rough.mse.numpy(), {"long_name": "output, leading order in 1/L"}),
-            "exact_at_samples": (points, _mean_squares(at)),
+            "exact_at_samples": (points, exact_at),
             "sampled": (points, squared.mean(-1)),
             "sampled_standard_error": (points, squared.std(-1, ddof=1) / math.sqrt(config.replicas)),
             "frozen": ("length", [regime(q, length) == "frozen" for length in every]),
         },
         coords={"quantity": list(LOGS), "length": np.asarray(every, float), "sampled_length": list(config.sampled_lengths)},
     )
-    return data.merge(_fits(config, q, squared, index))
+    return data.merge(_fits(config, q, exact_at, squared, index))
 
 
 def _mean_squares(law: FinitePromptLaw) -> Array:
@@ -78,8 +80,8 @@ def _mean_squares(law: FinitePromptLaw) -> Array:
     return np.asarray(torch.stack([law.mse, law.jacobian_u_mse, law.jacobian_v_mse]).numpy())
 
 
-def _fits(config: ConvergenceConfig, q: float, squared: Array, index: int) -> xr.Dataset:
-    """c1, c2 and the plain slope from the sampled points, with 95 % intervals by resampling whole streams of tokens.
+def _fits(config: ConvergenceConfig, q: float, exact: Array, squared: Array, index: int) -> xr.Dataset:
+    """c1, c2 and the plain slope of the exact errors (quantity, length), and 95 % intervals of those of the drawn ones.
 
     Lengths share their tokens, so that resampling streams, not points, gives the right spread; squared (quantity, length, replica).
     """
@@ -87,15 +89,13 @@ def _fits(config: ConvergenceConfig, q: float, squared: Array, index: int) -> xr
     lengths = np.asarray(config.sampled_lengths, dtype=np.float64)[inside]
     random = np.random.default_rng([config.seed, index])
     shares = random.multinomial(count, np.full(count, 1 / count), size=config.bootstraps).T / count  # (replica, bootstrap)
-    shares = np.column_stack([np.full(count, 1 / count), shares])  # the sample itself first
-    fits = []  # (quantity, constant, the sample and its bootstraps)
-    for values, logs in zip(squared, LOGS.values(), strict=True):
-        means = values[inside] @ shares
+    fits = []  # (quantity, constant, exact and bootstraps)
+    for known, values, logs in zip(exact, squared, LOGS.values(), strict=True):
+        means = np.column_stack([known, values @ shares])[inside]
         fits.append([*fit_paper_form(lengths, means, q, logs), np.polyfit(np.log(lengths), np.log(means), 1)[0]])
     found = np.asarray(fits)
-    low, high = np.quantile(found[..., 1:], [0.025, 0.975], axis=-1)
-    rows = np.stack([found[..., 0], low, high], -1)
+    rows = np.stack([found[..., 0], *np.quantile(found[..., 1:], [0.025, 0.975], axis=-1)], -1)
     return xr.Dataset(
         {name: (("quantity", "interval"), rows[:, i]) for i, name in enumerate(("c1", "c2", "slope"))},
-        coords={"interval": ["estimate", "lower", "upper"], "quantity": list(LOGS)},
+        coords={"interval": ["exact", "lower", "upper"], "quantity": list(LOGS)},
     )

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from largeprompt.runs.judging import FALSE_ALARM, Outcome, Rule, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, NotInRunError, Outcome, Rule, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.convergence.formulas import FITS, LOGS, SLOPES, Array, paper_form, z_scores
 
 NAMES = {"output": "the output", "jacobian_u": "the derivative in U", "jacobian_v": "the derivative in V"}
@@ -21,6 +21,8 @@ def in_logarithms(data: xr.Dataset, quantity: str) -> tuple[Array, Array, NDArra
     part = data.exact.sel(quantity=quantity).transpose("score_variance", "length").sel(length=slice(2, None))
     x, q = np.log(part.length.values), part.score_variance.values[:, None]
     window = (part.length.values >= float(data.fitted_from)) & (part.length.values <= float(data.fitted_to))
+    if not window.any():
+        raise NotInRunError(f"needs lengths from {float(data.fitted_from):g} to {float(data.fitted_to):g}")
     return np.log(part.values) - LOGS[quantity] * np.log(x) - 3 * np.log(q), x / q, window
 
 
@@ -46,7 +48,7 @@ def bounding_pair(data: xr.Dataset) -> tuple[float, float, float]:
 def breaks_below(data: xr.Dataset, c1: float, c2: float) -> float:
     """Score variance below which the form is less than tr(Γ)/L, hence than the output's error, at L = 100; NaN if there is none."""
     small = np.logspace(-3, 1, 801)
-    least = float((data.exact.sel(quantity="output", length=1.0) - data.score_variance).min()) / 100  # tr(Γ)/L, as E Y >= 1/L
+    least = float((at(data.exact.sel(quantity="output"), length=1.0) - data.score_variance).min()) / 100  # tr(Γ)/L, as E Y >= 1/L
     return max((float(each) for each in small if float(paper_form(100.0, each, c1, c2)) < least), default=math.nan)
 
 
@@ -78,24 +80,25 @@ def certified(quantity: str) -> Rule:
 
 
 def _interval(row: xr.DataArray) -> str:
-    return f"{float(row[0]):.2f} [{float(row[1]):.2f}, {float(row[2]):.2f}]"
+    exact, low, high = (float(row.sel(interval=each)) for each in ("exact", "lower", "upper"))
+    return f"{exact:.3f} [{low:.2f}, {high:.2f}]"
 
 
 def slope(quantity: str) -> Rule:
-    """Holds for the score variances whose whole interval lies in the audit's range."""
+    """Holds for the score variances whose exact slope and whole interval of drawn ones lie in the audit's range."""
     between = f"fall with a slope in L between {SLOPES[0]} and {SLOPES[1]} (public audit)?"
 
     @rule(CLAIM[quantity], f"Does the squared error of {NAMES[quantity]} {between}")
     def within(data: xr.Dataset) -> tuple[Outcome, str]:
         slopes = data.slope.sel(quantity=quantity)
-        inside = (slopes.sel(interval="lower") >= SLOPES[0]) & (slopes.sel(interval="upper") <= SLOPES[1])
+        inside = ((slopes >= SLOPES[0]) & (slopes <= SLOPES[1])).all("interval")
         far = data.exact.sel(quantity=quantity)[..., -5:]
         ends = [log_slope(far.length, far.sel(score_variance=q)) for q in data.score_variance]
         text = ", ".join(f"{_interval(row)} at σ² = {float(row.score_variance):g}" for row in slopes)
         return (
             judged(bool(inside.all()), in_part=bool(inside.any()), rests_on=[slopes]),
-            f"L = {int(data.fitted_from)} to {int(data.fitted_to)}, sampled: {text}. "
-            f"By the exact law {span(ends, '.2f')} at L = {float(data.length[-1]):.0e}.",
+            f"L = {int(data.fitted_from)} to {int(data.fitted_to)}, by the exact law [95 % of drawn prompts]: {text}. "
+            f"At L = {float(data.length[-1]):.0e} it is {span(ends, '.2f')} by the exact law.",
         )
 
     return within
@@ -111,8 +114,9 @@ def form(quantity: str) -> Rule:
         rows = data.c2.sel(quantity=quantity)
         return (
             judged(factor <= FITS, rests_on=[factor]),
-            f"Fitted one by one, c2 = {', '.join(_interval(row) for row in rows)} at σ² = {listed(data.score_variance)}; the best "
-            f"common pair (c1 = {c1:.2g}, c2 = {c2:.2g}) is wrong by up to {factor:.3g} times.",
+            f"Fitted to the exact law [95 % of drawn prompts] one by one, c2 = {', '.join(_interval(row) for row in rows)} at σ² = "
+            f"{listed(data.score_variance)}; the best common pair (c1 = {c1:.2g}, c2 = {c2:.2g}) is wrong by up to {factor:.3g} "
+            "times.",
         )
 
     return describes
@@ -138,7 +142,7 @@ def at_one(quantity: str) -> Rule:
 
     @rule(CLAIM[quantity], f"Does the paper's form hold at L = 1 for {NAMES[quantity]}?")
     def holds(data: xr.Dataset) -> tuple[Outcome, str]:
-        found = data.exact.sel(quantity=quantity, length=1.0)
+        found = at(data.exact.sel(quantity=quantity), length=1.0)
         largest = max(float(paper_form(1.0, float(q), 1.0, 1.0)) for q in data.score_variance)
         return (
             judged(not bool((found > largest).all()), rests_on=[found]),

@@ -11,8 +11,8 @@ STUDY = Study(
     "How fast a finite prompt reaches its limit",
     "How far are output and derivatives of attention over L Gaussian tokens from their limit, and does the paper's form say so?",
     "The exact law gives the mean squared errors of output and both derivatives from L = 1 to 10⁸ for three score variances. "
-    "Proved bounds stand above it, drawn prompts over it. "
-    "The constants of the paper's form are fitted to the drawn prompts, with intervals from resampled streams.",
+    "Proved bounds stand above it; drawn prompts are a check. "
+    "The constants of the paper's form are fitted to the exact law, with intervals from resampled streams of drawn prompts.",
     ConvergenceConfig,
     ConvergenceConfig(points=25, sampled_lengths=(1, 10, 30, 100, 300, 1000), fitted=(10, 1000), replicas=400),
     parts=[Part("errors", errors, over=lambda config: config.score_variances, join=along("score_variance"))],

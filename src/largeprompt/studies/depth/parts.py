@@ -207,7 +207,7 @@ def one_layer(config: DepthConfig, progress: Progress) -> xr.Dataset:
     mu = entry_law(config.spectra[0], config.dim, config.mean)
     stack = make_stack(Case(config.spectra[0], "random", "1", config.score_variance), mu, 1, config.seed)
     attention = SoftmaxAttention(stack.U[0], stack.V[0])
-    exact = query_average(attention, mu, mu, list(config.control_lengths), points=4096, seed=config.seed)
+    exact = query_average(attention, mu, mu, list(config.control_lengths))
     limit = deep_limit(stack, mu)
     first_order = float(deep_noise(limit, config.degree).token[1])
     queries = sobol_points(mu, 4096, config.seed)
@@ -228,7 +228,6 @@ def one_layer(config: DepthConfig, progress: Progress) -> xr.Dataset:
     return xr.Dataset(
         {
             "one_layer_exact": ("control_length", exact.mse.numpy(), {"long_name": "exact law, averaged over the query"}),
-            "one_layer_exact_error": ("control_length", exact.standard_error.numpy()),
             "one_layer": ("control_length", [each.mean() for each in found], {"long_name": "queries that nobody reads"}),
             "one_layer_standard_error": ("control_length", [each.std(ddof=1) / root for each in found]),
             "one_layer_self": ("control_length", [each.mean() for each in own], {"long_name": "tokens that read themselves"}),

@@ -34,8 +34,8 @@ def common_lengths(data: xr.Dataset) -> list[float]:
 @rule("Q2", "Is one layer the law of `convergence`, and do layers with V = 0 leave the tokens where they are?")
 def one_layer(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds where queries outside the prompt are within chance of the exact law, and V = 0 moves nothing."""
-    error = np.hypot(data.one_layer_standard_error, data.one_layer_exact_error)
-    (worst, limit), still = compared(data.one_layer, data.one_layer_exact, error), float(data.identity_error)
+    worst, limit = compared(data.one_layer, data.one_layer_exact, data.one_layer_standard_error)
+    still = float(data.identity_error)
     own = float(abs(data.one_layer_self / data.one_layer_exact - 1)[-1])
     first = abs(float(data.one_layer_band) / float(data.one_layer_leading) - 1)
     return (

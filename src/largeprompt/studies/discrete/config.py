@@ -32,7 +32,6 @@ class DiscreteConfig:
     step_sizes: Distinct[Positive] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625)
     modified_step_sizes: Distinct[Positive] = (0.2, 0.1, 0.05, 0.025)
     times: AtLeastTwo = 201
-    points: Count = 256
     settled: Positive = 4000.0
     sections: AtLeastTwo = 16
     rounds: Count = 3
@@ -78,8 +77,8 @@ class DiscreteConfig:
     def consistent(self) -> Self:
         """Rules for the query need more points than dimensions, and the authors' runs end within the time of their law."""
         paper = PaperConfig()
-        if min(self.points, self.sgd_points // 4) <= self.dim or self.paper_points <= paper.dim:
-            raise ValueError("points, sgd_points / 4 and paper_points must be more than the dimensions")
+        if self.sgd_points // 4 <= self.dim or self.paper_points <= paper.dim:
+            raise ValueError("sgd_points / 4 and paper_points must be more than the dimensions")
         if paper.learning_rate * self.paper_steps > self.paper_until * (1 + 1e-9):
             raise ValueError(f"paper_steps {self.paper_steps} must end by paper_until {self.paper_until:g}")
         return self

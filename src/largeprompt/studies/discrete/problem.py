@@ -8,16 +8,15 @@ from torch import Tensor
 from largeprompt.attention import Attention
 from largeprompt.studies.covariances import KINDS, F, block_start, covariance, largest_alpha
 from largeprompt.studies.discrete.config import DiscreteConfig
-from largeprompt.training import LinearRegression, SobolAverage
+from largeprompt.training import LinearRegression
 
 
-def problem(config: DiscreteConfig, kind: str = "softmax") -> tuple[LinearRegression, Attention, dict[str, Any]]:
-    """The task with w ~ N(0, I/d), the theorem's balanced start at nine tenths of its bound on alpha, and options of the flows."""
+def problem(config: DiscreteConfig, kind: str = "softmax") -> tuple[LinearRegression, Attention]:
+    """The task with w ~ N(0, I/d), the theorem's balanced start at nine tenths of its bound on alpha."""
     sigma = covariance(config.covariance, config.dim)
     task = LinearRegression(sigma, torch.eye(config.dim, dtype=F) / config.dim, config.noise_variance)
     alpha = 0.9 * largest_alpha(sigma)
-    options = {"parametrisation": "block", "average": SobolAverage(config.points, config.seed)}
-    return task, KINDS[kind](*block_start(config.dim, alpha, alpha)), options
+    return task, KINDS[kind](*block_start(config.dim, alpha, alpha))
 
 
 def path_at(flow: Any, times: Tensor, until: float) -> Tensor:

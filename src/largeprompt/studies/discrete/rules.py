@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import Outcome, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.discrete import sgd_rules
 from largeprompt.studies.discrete.formulas import COEFFICIENT, SLOPE, at_zero, lengths_text, usual
 
@@ -55,8 +55,8 @@ def bowl(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("N2", "Control: do softmax and linear attention descend alike at L = ∞?")
 def same_at_infinity(data: xr.Dataset) -> tuple[Outcome, str]:
     """Undecided where the infinite prompt is not among the lengths."""
-    gap = data.gap.isel(length=np.flatnonzero(np.isinf(data.length.values)))
-    apart = float(abs(gap.sel(attention="softmax") - gap.sel(attention="linear")).max()) if gap.size else np.nan
+    gap = at(data.gap, length=np.inf)
+    apart = float(abs(gap.sel(attention="softmax") - gap.sel(attention="linear")).max())
     return judged(apart < 1e-8, rests_on=[apart]), f"Their gaps differ by at most {apart:.0e}."
 
 
@@ -134,10 +134,7 @@ def adam_memory(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("N2", "Does Adam end where the flow ends on the line of solutions at L = ∞?", control=True)
 def adam_end(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails where b² - ‖A‖², which the flow conserves, is another at the end of Adam."""
-    limit = np.flatnonzero(np.isinf(data.adam_length.values))
-    if not len(limit):
-        return "undecided", "0 infinite lengths among the settings."
-    one, common = data.isel(adam_length=int(limit[0])), usual(data)
+    one, common = at(data, adam_length=np.inf), usual(data)
     adam, memory = (float(one[f"{name}_gauge"].sel(adam_step_size=common)) for name in ("adam", "memory"))
     b, flow = float(one.adam_b.sel(adam_step_size=common).isel(adam_time=-1)), float(one.flow_gauge)
     return (

@@ -24,7 +24,6 @@ STUDY = Study(
         step_sizes=(0.2, 0.1, 0.05, 0.025),
         modified_step_sizes=(0.2, 0.1),
         times=41,
-        points=32,
         settled=300.0,
         sections=12,
         rounds=2,

@@ -7,10 +7,10 @@ import torch
 import xarray as xr
 
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.runs.settings import AnyLength, Count, Positive, Seed, Some, more, settings
+from largeprompt.runs.settings import AnyLength, Count, Positive, Some, settings
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F, block_start
-from largeprompt.training import LinearRegression, SobolAverage, gradient_flow, isotropic_optimum
+from largeprompt.training import LinearRegression, gradient_flow, isotropic_optimum
 
 
 @settings
@@ -22,10 +22,6 @@ class DriftConfig:
     lengths: Some[AnyLength] = (1e2, 1e3, 1e4, 1e5, math.inf)
     until: Positive = 3e5
     times: Count = 121
-    points: Count = 4096
-    seed: Seed = 0
-
-    enough_points = more("points", than="dim")  # the rule for the query needs that
 
 
 def flows(config: DriftConfig, progress: Progress) -> xr.Dataset:
@@ -39,7 +35,6 @@ def flows(config: DriftConfig, progress: Progress) -> xr.Dataset:
         list(config.lengths),
         config.until,
         parametrisation="block",
-        average=SobolAverage(config.points, config.seed),
         tolerance=1e-6,
         times=np.logspace(-1, math.log10(config.until), config.times),
         progress=lambda time: progress(f"time {time:.3g}"),

@@ -14,7 +14,7 @@ STUDY = Study(
     "beyond the time at which they look finished. The read-out b at the end is compared with the theorem's and with the optimum "
     "of each length, found without a flow.",
     DriftConfig,
-    DriftConfig(points=256, until=3e3),
+    DriftConfig(until=3e3),
     parts=[Part("flow", flows)],
     rules=RULES,
     figures=FIGURES,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, rule, span
+from largeprompt.runs.judging import Outcome, at, judged, rule, span
 
 SAME = 1e-6  # relative error of an end point that counts as agreement
 
@@ -13,7 +13,7 @@ SAME = 1e-6  # relative error of an end point that counts as agreement
 @rule("C6", "Does the balanced infinite-prompt flow end at b = tr(Σ⁻²)^¼, A = Σ⁻¹/b, with the Bayes risk?")
 def balanced(data: xr.Dataset) -> tuple[Outcome, str]:
     """Every flow must have converged."""
-    good = data.sel(start="balanced")
+    good = at(data, start="balanced")
     b, A, drift, risk = (float(good[name].max()) for name in ("b_error", "A_error", "drift", "risk"))
     holds = max(b, A) < SAME and drift < 1e-8 and risk < 1e-10 and bool(good.converged.all())
     return (
@@ -26,7 +26,7 @@ def balanced(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("C6", "Does a start at three times the theorem's bound on alpha end there too?")
 def larger(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds where the condition is sufficient, not necessary."""
-    wrong = float(data.A_error.sel(start="balanced, alpha 3 times the bound").max())
+    wrong = float(at(data.A_error, start="balanced, alpha 3 times the bound").max())
     reached = wrong < SAME
     return (
         judged(reached, rests_on=[wrong]),
@@ -38,7 +38,7 @@ def larger(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("C6", "Do other starts end where the conserved b² - ‖A‖² says, b⁴ - (b(0)² - ‖A(0)‖²) b² = tr Σ⁻²?")
 def others(data: xr.Dataset) -> tuple[Outcome, str]:
     """All starts but the balanced one."""
-    rest = data.drop_sel(start="balanced")
+    rest = data.drop_sel(start="balanced", errors="ignore")
     worst, risk = float(np.maximum(rest.b_error, rest.A_error).max()), float(rest.risk.max())
     return (
         judged(worst < SAME, rests_on=[worst, risk]),

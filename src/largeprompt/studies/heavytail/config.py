@@ -23,7 +23,7 @@ class HeavyTailConfig:
     lognormal_tilts: Distinct[Tilt] = (-1.0, 0.5, 1.0)
     lengths: Increasing[Length] = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000)
     tokens: Count = 4_000_000  # drawn for each law and length
-    most_replicas: Count = 20_000
+    most_replicas: Count = 5000
     decades: Annotated[int, Field(ge=2, le=15)] = 12
     per_decade: Count = 3
     finest: TwoOrMore = 24  # values of df between 2.1 and 250 at which the breakdown is predicted
@@ -33,7 +33,7 @@ class HeavyTailConfig:
     step_size: Positive = 0.02
     steps: Count = 1500
     batch_size: Count = 32
-    runs: Replicas = 40
+    runs: Replicas = 24
     test_prompts: Count = 4000
     seed: Seed = 0
 

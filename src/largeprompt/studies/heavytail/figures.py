@@ -28,7 +28,7 @@ def _students(data: xr.Dataset, tilt: float) -> list[xr.Dataset]:
     return [data.isel(case=i) for i in sorted(chosen, key=lambda i: -float(data.df[i]))]
 
 
-def _draw_participation(axes: Axes, case: xr.Dataset, i: int, label: str, inverse: bool) -> None:
+def _draw_collision(axes: Axes, case: xr.Dataset, i: int, label: str, inverse: bool) -> None:
     """Exact E Σ w² (or its inverse) as a line, drawn prompts as marks with two standard errors."""
     value, error = (case[name].sel(quantity="participation") for name in ("sampled", "sampled_standard_error"))
     low, high = (value - 2 * error).clip(min=float(value.min()) / 10), value + 2 * error
@@ -46,15 +46,15 @@ def _draw_participation(axes: Axes, case: xr.Dataset, i: int, label: str, invers
     panels=(1, 3),
 )
 def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
-    """Effective tokens of Student-t prompts; participation of Laplace prompts; distance of Student-t weights from argmax."""
+    """Effective tokens of Student-t prompts; Σ w² of Laplace prompts; distance of Student-t weights from argmax."""
     tilt = middle_tilt(data)
     students = _students(data, tilt)
     for i, case in enumerate(students):
-        _draw_participation(left, case, i, _label(float(case.df)), inverse=True)
+        _draw_collision(left, case, i, _label(float(case.df)), inverse=True)
     left.set(ylabel=r"effective tokens $1/\mathbf{E}\,\Sigma w^2$", title=f"Student-t, $u={tilt:g}$", ylim=(0.8, 3e5))
     for i, index in enumerate(np.flatnonzero((data.law == "Laplace").values)):
         case = data.isel(case=index)
-        _draw_participation(middle, case, i, f"$u={float(case.tilt):g}$", inverse=False)
+        _draw_collision(middle, case, i, f"$u={float(case.tilt):g}$", inverse=False)
         middle.plot(case.grid, case.asymptote, color="0.4", lw=0.7, ls=":", zorder=1)
     middle.set(ylabel=r"$\mathbf{E}\,\Sigma w^2$", title=r"Laplace, edge $\sqrt{2}$", ylim=(1e-14, 2))
     for i, case in enumerate(case for case in students if float(case.df) <= 5):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 BATCHES = 40  # groups of prompts, for intervals of what is interpolated
 FACTOR = 2.0  # a law breaks where E Y is this many times that of Gaussian tokens
+SECTIONS = 64  # of an interval in which a length is looked for
 FEWEST = 400  # prompts from which a drawn breakdown is judged: fewer seldom hold the rare prompts that it rests on
 
 
@@ -34,9 +35,10 @@ def first_length(ratio: Callable[[Sequence[int]], Array], lengths: Sequence[int]
         return math.inf
     first = max(int(above[0]), 1)
     low, high = lengths[first - 1], lengths[first]
-    while high - low > max(1, high // 1000):
-        middle = (low + high) // 2
-        low, high = (low, middle) if float(ratio([middle])[0]) >= level else (middle, high)
+    while high - low > max(1, high // 1000):  # many lengths cost no more than one
+        inner = np.unique(np.linspace(low, high, SECTIONS + 1).round().astype(np.int64)).tolist()
+        first = int(np.flatnonzero(np.append(ratio(inner[1:-1]) >= level, True))[0]) + 1
+        low, high = inner[first - 1], inner[first]
     return float(high)
 
 

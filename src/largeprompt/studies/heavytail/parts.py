@@ -9,16 +9,20 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.law import ScalarPrompt, scalar_prompt, weight_moment
+from largeprompt.attention import SoftmaxAttention
+from largeprompt.law import ScalarPrompt, finite_prompt, scalar_prompt
 from largeprompt.law.density import scalar_density
 from largeprompt.law.heavy_tails import argmax_rate
-from largeprompt.measures import LaplaceLaw, LogNormalLaw, ScalarLaw, StudentT, StudentTLaw
+from largeprompt.measures import Gaussian, LaplaceLaw, LogNormalLaw, Product, ScalarLaw, StudentT, StudentTLaw
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 from largeprompt.runs.study import Progress, along, side_by_side, stacked
 from largeprompt.studies.heavytail.config import HeavyTailConfig
 from largeprompt.studies.heavytail.formulas import BATCHES, FACTOR, Array, crossing, first_length, measured_breakdowns
 
+ONE = torch.ones(1, 1, dtype=torch.float64)
+ATTENTION = SoftmaxAttention(ONE, ONE)
 CHUNK = 2**20  # tokens drawn at a time
+TAILED = 500  # prompts of a length whose tail index is estimated
 EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
 QUANTITIES = ("participation", "largest", "shortfall")
 LEVELS = [0.25, 0.5, 0.75]
@@ -59,10 +63,7 @@ def grid(config: HeavyTailConfig) -> list[int]:
 
 def target(law: ScalarLaw, tilt: float) -> float:
     """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and variance."""
-    beyond = abs(tilt) >= EDGE if isinstance(law, LaplaceLaw) else tilt > 0 and isinstance(law, LogNormalLaw)
-    if beyond or isinstance(law, StudentTLaw):
-        return tilt
-    return float(law.tilted_mean(torch.tensor(tilt, dtype=torch.float64)))
+    return float(law.tilted_mean(torch.tensor(tilt, dtype=torch.float64))) if law.domain[0] < tilt < law.domain[1] else tilt
 
 
 def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array]:
@@ -107,7 +108,7 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
     assert at.largest is not None
     assert at.shortfall is not None
     assert at.largest_variance is not None
-    participation, mean = asymptote(law, tilt, lengths)
+    collision, mean = asymptote(law, tilt, lengths)
     most = np.log(np.array(config.lengths))  # max score - mean score is the entropy of the weights less ln(Z e^-max), at most ln L
     variance = [at.collision_variance, at.largest_variance, at.shortfall * np.maximum(most - at.shortfall, 0.0)]
     return xr.Dataset(
@@ -115,25 +116,26 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
             "curve": ("grid", curve.collision, {"long_name": "E Σ w², exact"}),
             "curve_mean": ("grid", curve.mean, {"long_name": "E T_L, exact"}),
             "curve_mse": ("grid", curve.mse, {"long_name": "E (T_L - target)², exact"}),
-            "asymptote": ("grid", participation, {"long_name": "E Σ w², as L grows"}),
+            "asymptote": ("grid", collision, {"long_name": "E Σ w², as L grows"}),
             "asymptote_mean": ("grid", mean, {"long_name": "E T_L, as L grows"}),
             "exact": (("quantity", "length"), np.stack([at.collision, at.largest, at.shortfall])),
             "variance": (("quantity", "length"), np.stack(variance), {"long_name": "variance, exact; shortfall: an upper bound"}),
             "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most]), {"long_name": "largest value"}),
             "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
-            "gaussian_difference": _gaussian_difference(law, tilt, curve),
+            "route_difference": _route_difference(law, tilt, curve),
             "defect": max(curve.defect, at.defect),
         },
         coords={"grid": lengths, "length": list(config.lengths), "quantity": list(QUANTITIES)},
     )
 
 
-def _gaussian_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> float:
-    """Largest relative difference of E Y from the law of :mod:`largeprompt.law.weights`; nan unless tokens are Gaussian."""
-    if not (isinstance(law, StudentTLaw) and math.isinf(law.df)):
+def _route_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> float:
+    """Largest relative difference of E Y and E (T_L - T)² from those by the cgf, which knows no density; nan without a limit."""
+    if not law.domain[0] < tilt < law.domain[1]:
         return math.nan
-    known = np.array([float(weight_moment(length, abs(tilt), [(2, 0)])) for length in curve.lengths])
-    return float(np.abs(curve.collision / known - 1).max())
+    known = finite_prompt(ATTENTION, Product([law]), tilt * ONE[0], curve.lengths)
+    pairs = ((1 / known.effective_tokens, curve.collision), (known.mse, curve.mse))
+    return max(float(np.abs(theirs.numpy() / ours - 1).max()) for theirs, ours in pairs)
 
 
 def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index: int) -> list[xr.Dataset]:
@@ -143,26 +145,34 @@ def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index
     generator = torch.Generator().manual_seed(1000 * config.seed + index)
     rows = max(1, CHUNK // length)
     found: list[list[Tensor]] = [[] for _ in tilts]
+    tails: list[list[Tensor]] = [[] for _ in tilts]
     for start in range(0, replicas, rows):
         origin = torch.zeros(1, 1, dtype=torch.float64).expand(min(rows, replicas - start), length)
         tokens = law.sample(origin, generator)
-        for tilt, parts in zip(tilts, found, strict=True):
+        for tilt, parts, indices in zip(tilts, found, tails, strict=True):
             parts.append(_read(tokens, tilt))
-    return [_summary(torch.cat(parts, -1).numpy(), target(law, tilt)) for tilt, parts in zip(tilts, found, strict=True)]
+            if start < TAILED:
+                indices.append(_tail_index(tilt * tokens[: TAILED - start]))
+    every = zip(tilts, found, tails, strict=True)
+    return [_summary(torch.cat(parts, -1).numpy(), torch.cat(indices).numpy(), target(law, tilt)) for tilt, parts, indices in every]
+
+
+def _tail_index(scores: Tensor) -> Tensor:
+    """k-hat of each prompt; NaN where it has too few tokens."""
+    tail = pareto_tail_index(scores.topk(tail_count(scores.shape[-1]) + 1, -1).values)
+    return torch.where(torch.isfinite(tail), tail, math.nan)
 
 
 def _read(tokens: Tensor, tilt: float) -> Tensor:
-    """Of each prompt: Σ w², max w, u(max - T) in scores, T, T over the largest token, k-hat; shape (6, prompt)."""
+    """Of each prompt: Σ w², max w, u(max - T) in scores, T, T over the largest token; shape (5, prompt)."""
     scores = tilt * tokens
     weights = torch.softmax(scores, -1)
     output, top = (weights * tokens).sum(-1), scores.amax(-1)
-    tail = pareto_tail_index(scores.topk(tail_count(tokens.shape[-1]) + 1, -1).values)
-    tail = torch.where(torch.isfinite(tail), tail, math.nan)  # too few tokens to estimate it
-    return torch.stack([weights.square().sum(-1), weights.amax(-1), top - tilt * output, output, tilt * output / top, tail])
+    return torch.stack([weights.square().sum(-1), weights.amax(-1), top - tilt * output, output, tilt * output / top])
 
 
-def _summary(values: Array, center: float) -> xr.Dataset:
-    """Means with standard errors, batch means, and quantiles of what :func:`_read` gives."""
+def _summary(values: Array, tails: Array, center: float) -> xr.Dataset:
+    """Means with standard errors, batch means, and quantiles of what :func:`_read` and :func:`_tail_index` give."""
     count = values.shape[-1]
     errors, reach = np.sort(np.abs(values[3] - center)), 1.96 * math.sqrt(count)  # order statistics around the median
     ends = [max(0, math.floor((count - reach) / 2) - 1), min(count - 1, math.ceil((count + reach) / 2))]
@@ -173,17 +183,12 @@ def _summary(values: Array, center: float) -> xr.Dataset:
             "batches": ("batch", values[0].reshape(BATCHES, -1).mean(-1)),
             "error": ("level", np.quantile(errors, LEVELS), {"long_name": "|T_L - target|, quantiles"}),
             "of_largest": ("level", np.quantile(values[4], LEVELS), {"long_name": "T_L / max z, quantiles"}),
-            "tail_index": ("level", np.quantile(values[5], LEVELS), {"long_name": "k-hat, quantiles"}),
+            "tail_index": ("level", np.quantile(tails, LEVELS), {"long_name": "k-hat, quantiles"}),
             "median_interval": ("bound", errors[ends], {"long_name": "95 % interval of the median error"}),
             "replicas": count,
         },
         coords={"quantity": list(QUANTITIES), "level": LEVELS, "bound": ["lower", "upper"]},
     )
-
-
-@functools.cache
-def _gaussian(tilt: float, lengths: tuple[int, ...]) -> Array:
-    return scalar_prompt(StudentTLaw(math.inf, 1.0), tilt, lengths).collision
 
 
 def rule_of_thumb(tilt: float, length: float) -> float:
@@ -207,15 +212,17 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
 
     def ratio_of(freedom: float, at: Sequence[int]) -> Array:
         """E Y of Student-t tokens over that of Gaussian ones."""
-        found: Array = scalar_prompt(StudentT(1, freedom).law, tilt, at).collision / _gaussian(tilt, tuple(at))
-        return found
+        gaussian = finite_prompt(ATTENTION, Gaussian(0 * ONE[0], ONE), tilt * ONE[0], list(at))
+        return np.asarray(scalar_prompt(StudentT(1, freedom).law, tilt, at).collision * gaussian.effective_tokens.numpy())
 
     def refined(length: int, guess: float) -> float:
         """The df at which prompts of this length break, from one that is nearly right."""
         if not math.isfinite(guess):
             return guess
         excess = lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR)  # noqa: E731
-        return math.exp(root_scalar(excess, x0=math.log(guess), x1=math.log(guess) + 0.01, xtol=1e-5).root)
+        return math.exp(
+            root_scalar(excess, x0=math.log(guess), x1=math.log(guess) + 1e-3, xtol=1e-4).root
+        )  # the next step is smaller by far
 
     ratio = np.stack([ratio_of(each, lengths) for each in df])
     breaks = [refined(length, crossing(df, ratio[:, i])) for i, length in enumerate(lengths)]

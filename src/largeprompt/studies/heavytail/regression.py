@@ -97,9 +97,9 @@ class ScalarRegression:
         x, weights = self._queries
         tilts = a[:, None] * x
         inside = np.clip(tilts, TILTS[0], TILTS[-1])
-        mean, square, participation = np.moveaxis(np.exp(self._moments(np.log(inside))), -1, 0)
+        mean, square, collision = np.moveaxis(np.exp(self._moments(np.log(inside))), -1, 0)
         mean = mean * np.minimum(tilts / TILTS[0], 1.0)  # linear below the table, constant above
-        return (mean * x) @ weights, (square + self.noise_variance * participation) @ weights
+        return (mean * x) @ weights, (square + self.noise_variance * collision) @ weights
 
     @functools.cached_property
     def _curves(self) -> Any:

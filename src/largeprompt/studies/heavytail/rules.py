@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Outcome, allowed_score, compared, judged, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, NotInRunError, Outcome, allowed_score, compared, judged, log_slope, rule, span
 from largeprompt.studies.heavytail import training_rules
 from largeprompt.studies.heavytail.formulas import BATCHES, FACTOR, FEWEST, gaussian, middle_tilt, students
 
@@ -49,13 +49,15 @@ def samples(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
-@rule("N3", "Does df = inf give back the exact law of Gaussian tokens?")
-def gaussian_law(data: xr.Dataset) -> tuple[Outcome, str]:
-    """Another quadrature, of Gaussian tokens alone."""
-    worst = float(data.gaussian_difference.max())
+@rule("N3", "Where there is a limit, does the exact law by the cgf give the same E Σ w² and E (T_L - T)² as the density does?")
+def routes(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Two quadratures, of which one knows the cgf and the other the density."""
+    known = data.isel(case=np.flatnonzero(data.route_difference.notnull()))
+    names = ", ".join(f"{name} at u = {float(tilt):g}" for name, tilt in zip(known.law.values, known.tilt, strict=True))
+    worst = float(known.route_difference.max())
     return (
         judged(worst < 1e-10, rests_on=[worst]),
-        f"E Σ w² for L = {float(data.grid[0]):g} to {float(data.grid[-1]):.0e} differs by at most {worst:.0e}, relatively.",
+        f"{names}: they differ by at most {worst:.0e}, relatively, for L = {float(data.grid[0]):g} to {float(data.grid[-1]):.0e}.",
     )
 
 
@@ -148,6 +150,8 @@ def typical(data: xr.Dataset) -> tuple[Outcome, str]:
         if not 0.75 < float(row.tilt) < 1.4:
             continue
         part = row.sel(length=slice(100, None))
+        if part.sizes["length"] < 2:
+            raise NotInRunError("needs two lengths from 100 on")
         error = (np.log(part.median_interval.sel(bound="upper")) - np.log(part.median_interval.sel(bound="lower"))) / (2 * 1.96)
         x, y = np.log(part.length.values), np.log(part.error.sel(level=0.5).values)
         (slope, _), spread = np.polyfit(x, y, 1, w=1 / error.values, cov="unscaled")
@@ -223,5 +227,5 @@ def gaussian_theory(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
-LIMITS = (samples, gaussian_law, breakdown, asymptotic, argmax, laplace, typical, lognormal, tail_index)
+LIMITS = (samples, routes, breakdown, asymptotic, argmax, laplace, typical, lognormal, tail_index)
 RULES = (*LIMITS, concentration, gaussian_theory, *training_rules.RULES)

@@ -14,8 +14,8 @@ STUDY = Study(
     "heavytail",
     "Heavy tails: where the infinite prompt breaks",
     "How heavy may the tails of the tokens be before a long prompt is read through a few tokens, and what is computed then?",
-    "Student-t tokens from df = inf to 1, lognormal and Laplace tokens. Quadrature gives the expected participation Σ w², largest "
-    "weight and distance to the largest token at every length before a prompt is drawn; prompts stand beside it, the same uniform "
+    "Student-t tokens from df = inf to 1, lognormal and Laplace tokens. Quadrature gives the expected Σ w², largest weight and "
+    "distance to the largest token at every length before a prompt is drawn; prompts stand beside it, the same uniform "
     "numbers behind every Student-t law. A law is said to break where Σ w² is twice that of Gaussian tokens. Training is SGD on "
     "drawn prompts of in-context regression with one scalar Student-t input, beside exact gradient descent.",
     HeavyTailConfig,

@@ -5,18 +5,14 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, rule
+from largeprompt.runs.judging import Outcome, at, judged, rule
 from largeprompt.studies.heavytail.formulas import FACTOR, crossing, jackknife_error
-
-NO_GAUSSIAN = "0 of the trainings have df = inf, with which the others are compared."
 
 
 @rule("N3", "Training with df = inf: does SGD end where exact descent on Gaussian prompts does, risk within 5 %?")
 def descent(data: xr.Dataset) -> tuple[Outcome, str]:
     """Mean over runs: the noise of SGD may add a little."""
-    if math.inf not in data.training_df:
-        return "undecided", NO_GAUSSIAN
-    one = data.sel(training_df=math.inf)
+    one = at(data, training_df=math.inf)
     mean, error = float(one.run_risk.mean()), float(one.run_risk.std(ddof=1)) / math.sqrt(one.sizes["run"])
     exact = float(one.descent.sel(found="risk"))
     return (
@@ -30,10 +26,9 @@ def descent(data: xr.Dataset) -> tuple[Outcome, str]:
 )
 def training(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails where the median risk over runs is twice the Gaussian one."""
-    if math.inf not in data.training_df:
-        return "undecided", NO_GAUSSIAN
     finite = data.sel(training_df=data.training_df > 2)
     risk = finite.run_risk.median("run")
+    worst = float((risk / at(risk, training_df=math.inf)).max())
     low, high = (finite.run_risk.quantile(level, "run") for level in (0.1, 0.9))
     descent, least = (finite[name].sel(found="risk") for name in ("descent", "optimum"))
     columns = (risk, low, high, descent, least)
@@ -44,7 +39,6 @@ def training(data: xr.Dataset) -> tuple[Outcome, str]:
     broken, error, exact = training_breakdown(finite)
     where = f"The risk of SGD is {FACTOR:g} times the Gaussian one at df = {broken:.3g} ± {2 * error:.2g} (descent: {exact:.3g}). "
     where = where if math.isfinite(error) else ""  # too few values of df to interpolate
-    worst = float((risk / risk.sel(training_df=math.inf)).max())
     return (
         judged(not worst > FACTOR, rests_on=[worst, *columns]),
         f"{where}Population risk at the end, median and 10 to 90 % of runs: {rows}.",

@@ -1,32 +1,31 @@
-"""The infinite-prompt limit: identities, gaps, and drawn prompts that tend to it."""
+"""The infinite-prompt limit: identities, gaps, and finite prompts that tend to it."""
 
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, curves, describe, study_figure
+from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, curves, describe, marks, study_figure
 
 
 @study_figure(
     "limit",
-    "Root mean squared distance of attention over drawn prompts to the limit of their own law (left, with the first order) "
-    "and to the affine map with the same moments (right, with the predicted gap): only Gaussian tokens reach the latter.",
+    "Root mean squared distance of attention over L tokens to the limit of their own law (left) and to the affine map with the "
+    "same moments (right, dotted: the gap): only Gaussian tokens reach the latter. Lines: exact law; marks: drawn prompts.",
     sharey=True,
 )
 def limit(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Distance to the limit of each law with its first order, and to the affine map with the level at which it must stop."""
-    for i, law, one in curves(data, "law"):
-        left.plot(one.length, np.sqrt(one.first_order_mse), color=COLOURS[i], lw=1.0, ls="--")
-        left.plot(one.length, np.sqrt(one.mse), MARKERS[i], color=COLOURS[i], label=str(law))
-        right.plot(one.length, np.sqrt(one.affine_mse), MARKERS[i], color=COLOURS[i], ls="-", lw=0.8, label=str(law))
-        if float(one.gap) > 1e-9:
-            right.axhline(float(one.gap), color=COLOURS[i], lw=1.0, ls=":")
-    left.plot([], [], color="0.3", lw=1.0, ls="--", label="predicted, first order")
-    right.plot([], [], color="0.3", lw=1.0, ls=":", label="predicted gap")
+    """Distance to the limit of each law, and to the affine map with the level at which it must stop: exact and drawn."""
+    for axes, target in ((left, "limit"), (right, "affine")):
+        for i, law, one in curves(data.sel(quantity=target), "law"):
+            axes.plot(one.length, np.sqrt(one.exact), color=COLOURS[i], lw=1.1)
+            root = np.sqrt(one.drawn)
+            marks(axes, i, one.drawn_length, root, one.drawn_standard_error / root, str(law), ms=3.5)
+            if target == "affine" and float(one.gap) > 1e-9:
+                axes.axhline(float(one.gap), color=COLOURS[i], lw=1.0, ls=":")
     left.set(title="to the limit of its own law: falls for all", ylabel=r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}$")
     right.set(title="to the affine map: stops unless Gaussian", ylabel=r"$(\mathbf{E}\,\|T_L-T_{\mathrm{affine}}\|^2)^{1/2}$")
     right.tick_params(labelleft=True)
     for axes in (left, right):
-        describe(axes, "prompt length $L$", log="xy", legend=9)
+        describe(axes, "prompt length $L$", log="xy", legend=8)
 
 
 KINDS = {

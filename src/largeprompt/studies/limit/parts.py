@@ -1,4 +1,4 @@
-"""The operator against quadratures and PyTorch's softmax attention; laws that are not Gaussian; prompts drawn from three laws."""
+"""The operator against quadratures and PyTorch's softmax attention; six laws with their gaps, exact errors and drawn prompts."""
 
 import math
 from collections.abc import Callable
@@ -12,18 +12,19 @@ import xarray as xr
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
 from largeprompt.measures import Discrete, Empirical, Gaussian, GaussianMixture, Laplace, Measure, Rademacher, Sphere, Uniform
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, Positive, Seed, Two, settings
+from largeprompt.runs.settings import Count, Distinct, Increasing, Length, Positive, Replicas, Seed, Two, TwoOrMore, settings
 from largeprompt.runs.study import Progress
+from largeprompt.sampling import sample_prompts
 from largeprompt.studies.limit import quadrature
+from largeprompt.studies.ranges import Longest, length_grid
 
 F = torch.float64
-BLOCK_TOKENS = 100_000  # drawn at a time: small enough to stay in the cache
 KINDS = ("regular", "singular", "mixture")
 
 
 @settings
 class LimitConfig:
-    """Dimensions and random layers of the identities; the law and the lengths of the sampled picture."""
+    """Dimensions and random layers of the identities; score variance and lengths of the exact errors and of the drawn prompts."""
 
     dims: Increasing[Count] = (1, 2, 5, 10, 20, 50, 100, 200)
     layers: Count = 12
@@ -33,8 +34,10 @@ class LimitConfig:
     nodes: Annotated[Increasing[Count], Two] = (1, 2, 3, 5, 8, 12, 20, 32)
     prompts: Distinct[Length] = (1, 10, 100, 10_000)
     score_variance: Positive = 1.5
-    lengths: Annotated[Increasing[Length], Two] = (10, 30, 100, 300, 1000, 3000, 10_000, 30_000)
-    tokens_per_length: Count = 3_000_000
+    longest: Longest = 1e12
+    points: TwoOrMore = 49
+    drawn_lengths: Increasing[Length] = (10, 30, 100, 300, 1000, 3000)
+    replicas: Replicas = 1000
     seed: Seed = 0
 
     @pydantic.model_validator(mode="after")
@@ -59,7 +62,6 @@ LAWS: dict[str, Callable[[int], Measure]] = {
     "sphere": Sphere,
     "two clusters": two_clusters,
 }  # unit covariance all
-SAMPLED = ("Gaussian", "Rademacher", "two clusters")
 CONTROLS = tuple(law for law in LAWS if law != "Gaussian")
 
 
@@ -174,37 +176,38 @@ def operator(config: LimitConfig, progress: Progress) -> xr.Dataset:
     )
 
 
-def sampled(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
-    """Distance of attention over drawn prompts to the limit of their law and to the affine read-out.
+def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
+    """Mean squared distances of attention over L tokens to the limit of their law and to the affine read-out: exact, then drawn.
 
     One query z = (s, ..., s) with U = V = I, so that the score variance is ‖z‖² for every law (all have unit covariance).
     """
-    d = config.gap_dim
-    z = torch.full((d,), math.sqrt(config.score_variance / d), dtype=F)
-    attention, mu = SoftmaxAttention(torch.eye(d, dtype=F), torch.eye(d, dtype=F)), LAWS[name](d)
-    limit = attention(mu, z)
+    eye = torch.eye(config.gap_dim, dtype=F)
+    z = math.sqrt(config.score_variance / config.gap_dim) * eye.sum(0)
+    attention, mu, every = (
+        SoftmaxAttention(eye, eye),
+        LAWS[name](config.gap_dim),
+        length_grid(config.longest, config.points).tolist(),
+    )
+    progress(f"{name}: exact law")
+    whole, at = (finite_prompt(attention, mu, z, lengths) for lengths in (every, config.drawn_lengths))
+    first_order = finite_prompt(attention, mu, z, every, expansion=True).mse
     matrix, offset = affine_limit(attention, mu)
     affine = matrix @ z + offset
-    first_order = finite_prompt(attention, mu, z, config.lengths, expansion=True).mse.numpy()
-    mse, error, affine_mse = [], [], []
-    generator = torch.Generator().manual_seed(1000 * config.seed + SAMPLED.index(name))
-    for length in config.lengths:
-        progress(f"{name}, L = {length}")
-        replicas, block = max(100, config.tokens_per_length // length), max(1, BLOCK_TOKENS // length)
-        sizes = [min(block, replicas - start) for start in range(0, replicas, block)]
-        prompts = (Empirical(mu.sample(size * length, generator).reshape(size, length, d)) for size in sizes)
-        output = torch.cat([attention(prompt, z) for prompt in prompts])  # (replicas, d)
-        squared = (output - limit).square().sum(-1)
-        mse.append(float(squared.mean()))
-        error.append(float(squared.std() / math.sqrt(replicas)))
-        affine_mse.append(float((output - affine).square().sum(-1).mean()))
+    gap = whole.limit - affine
+    progress(f"{name}: drawing prompts")
+    generator = torch.Generator().manual_seed(1000 * config.seed + list(LAWS).index(name))
+    outputs = sample_prompts(attention, mu, z, config.drawn_lengths, config.replicas, generator).outputs  # (length, replica, d)
+    squared = torch.stack([(outputs - target).square().sum(-1) for target in (whole.limit, affine)])  # (target, length, replica)
+    exact, exact_at_drawn = (torch.stack([law.mse, law.mse + 2 * law.bias @ gap + gap @ gap]).numpy() for law in (whole, at))
+    grid, points = ("quantity", "length"), ("quantity", "drawn_length")
     return xr.Dataset(
         {
-            "mse": ("length", mse, {"long_name": "mean squared distance to the limit, E|T_L - T|^2"}),
-            "mse_standard_error": ("length", error),
-            "affine_mse": ("length", affine_mse, {"long_name": "mean squared distance to the affine read-out"}),
-            "first_order_mse": ("length", first_order, {"long_name": "leading order in 1/L, predicted"}),
-            "gap": ((), float((limit - affine).norm()), {"long_name": "distance between limit and affine read-out"}),
+            "exact": (grid, exact, {"long_name": "mean squared distance of T_L to the target, exact"}),
+            "first_order": ("length", first_order.numpy(), {"long_name": "E|T_L - T|^2, leading order in 1/L"}),
+            "exact_at_drawn": (points, exact_at_drawn),
+            "drawn": (points, squared.mean(-1).numpy(), {"long_name": "the same over drawn prompts"}),
+            "drawn_standard_error": (points, squared.std(-1).numpy() / math.sqrt(config.replicas)),
+            "gap": ((), float(gap.norm()), {"long_name": "distance between limit and affine read-out"}),
         },
-        coords={"length": list(config.lengths)},
+        coords={"quantity": ["limit", "affine"], "length": np.asarray(every, float), "drawn_length": list(config.drawn_lengths)},
     )

@@ -1,9 +1,9 @@
-"""C1 and C2 to 1e-10, the affine read-out refuted for every other law, and the sampled levels within 5 %."""
+"""C1 and C2 to 1e-10, the affine read-out refuted for every other law, exact errors that fall like 1/L, and drawn prompts."""
 
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, listed, log_slope, rule
+from largeprompt.runs.judging import FALSE_ALARM, Outcome, compared, judged, listed, log_slope, rule, span
 
 EXACT = 1e-10  # relative error that counts as none
 NO_GAP = 1e-9  # distance to the affine read-out that counts as none
@@ -60,21 +60,37 @@ def affine_for_others(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
-@rule("C1", "Do drawn prompts tend to the limit of their own law, and stop at the predicted gap from the affine map?")
-def drawn_prompts(data: xr.Dataset) -> tuple[Outcome, str]:
-    """Holds where the squared distance falls at a power above 0.8, and the level is within 5 % of the gap."""
-    slopes = [log_slope(data.length[-4:], data.mse.sel(law=law)[-4:]) for law in data.law.values]
-    falls = bool((data.mse.diff("length") < 0).all()) and max(slopes) < -0.8
-    levels, gaps = np.sqrt(data.affine_mse.isel(length=-1)), data.gap
-    apart = gaps > NO_GAP
-    error = float(abs(levels / gaps - 1).where(apart).max())
-    pairs = zip(levels[apart.values], gaps[apart.values], strict=True)
-    found = ", ".join(f"{float(level):.3f} (gap {float(gap):.3f}, {gap.law.values})" for level, gap in pairs)
+@rule(
+    "C1", "Does the exact error of a finite prompt fall like 1/L for every law, and its distance to the affine map stop at the gap?"
+)
+def tends(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Holds where it falls all along, its last slope is -1 to 5 %, the level the gap to 1e-4, and the first order right to 20 %."""
+    mse, levels = data.exact.sel(quantity="limit"), np.sqrt(data.exact.sel(quantity="affine").isel(length=-1))
+    slopes = [log_slope(data.length[-2:], mse.sel(law=law)[..., -2:]) for law in data.law.values]
+    first = (data.first_order / mse).isel(length=-1)
+    apart = data.gap > NO_GAP
+    error = float(abs(levels / data.gap - 1).where(apart, 0.0).max())
+    falls = bool((mse.diff("length") < 0).all())
+    good = falls and max(abs(slope + 1) for slope in slopes) < 0.05 and error < 1e-4 and float(abs(first - 1).max()) < 0.2
+    found = ", ".join(f"{float(gap):.3f} ({gap.law.values})" for gap in data.gap[apart.values])
     return (
-        judged(falls and error < 0.05, rests_on=[data.mse, levels, gaps, error]),
-        f"Squared distance to the own limit falls like L^{min(slopes):.2f} to L^{max(slopes):.2f}; "
-        f"at L = {int(data.length[-1])} the distance to the affine map is {found}.",
+        judged(good, rests_on=[mse, levels, data.gap, first]),
+        f"By the exact law the squared distance to the own limit falls from L = 1 on, at L = {float(data.length[-1]):.0e} like "
+        f"L^{min(slopes):.3f} to L^{max(slopes):.3f}, where the first order is {span(first, '.3f')} times it. The distance to the "
+        f"affine map is there within {error:.0e} of the gap, {found}.",
     )
 
 
-RULES = (gaussian, mixtures, one_operator, affine_for_others, drawn_prompts)
+@rule("C1", "Do drawn prompts agree with the exact law, in their distance to the limit and to the affine map?")
+def drawn_prompts(data: xr.Dataset) -> tuple[Outcome, str]:
+    """Holds where no mean is farther off than chance allows."""
+    score, allowed = compared(data.drawn, data.exact_at_drawn, data.drawn_standard_error)
+    return (
+        judged(score <= allowed, rests_on=[data.drawn, data.exact_at_drawn, score]),
+        f"{data.drawn.size} means for {', '.join(map(str, data.law.values))} tokens, L = {int(data.drawn_length[0])} to "
+        f"{int(data.drawn_length[-1])}, lie within {score:.1f} standard errors, {allowed:.1f} allowed "
+        f"(false alarms in {FALSE_ALARM:g} of runs).",
+    )
+
+
+RULES = (gaussian, mixtures, one_operator, affine_for_others, tends, drawn_prompts)

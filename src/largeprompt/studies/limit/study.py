@@ -3,7 +3,7 @@
 from largeprompt.runs.study import Part, Study, along
 from largeprompt.studies.claims import claims
 from largeprompt.studies.limit.figures import FIGURES
-from largeprompt.studies.limit.parts import SAMPLED, LimitConfig, gap, identity, operator, sampled
+from largeprompt.studies.limit.parts import LAWS, LimitConfig, errors, gap, identity, operator
 from largeprompt.studies.limit.rules import RULES
 
 STUDY = Study(
@@ -12,14 +12,15 @@ STUDY = Study(
     "Is attention over an infinite Gaussian prompt affine, with which precision, and what is it for other laws?",
     "The operator is compared with quadratures that know nothing of cumulant generating functions: for random layers, d up to 200, "
     "singular covariances, non-zero means and mixtures. Laws that are not Gaussian are the controls, with gaps predicted. "
-    "Prompts are drawn from three laws and the distance to the limit and to the affine map is measured.",
+    "For six laws the exact law of a finite prompt gives its distance to the limit and to the affine map from L = 1 to 10¹²; "
+    "prompts are drawn as a check.",
     LimitConfig,
-    LimitConfig(dims=(1, 2, 10, 50, 200), layers=4, lengths=(10, 100, 1000, 10_000), tokens_per_length=200_000),
+    LimitConfig(dims=(1, 2, 10, 50, 200), layers=4, points=25, drawn_lengths=(10, 100, 1000)),
     parts=[
         Part("identity", identity, over=lambda config: config.dims, join=along("dim")),
         Part("gap", gap),
         Part("operator", operator),
-        Part("sampled", sampled, over=lambda config: SAMPLED, join=along("law")),
+        Part("errors", errors, over=lambda config: LAWS, join=along("law")),
     ],
     rules=RULES,
     figures=FIGURES,

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs import judging
-from largeprompt.runs.judging import Outcome, allowed_score, compared, judged, listed, log_slope, rule
+from largeprompt.runs.judging import Outcome, allowed_score, at, compared, judged, listed, log_slope, rule
 
 NOMINAL = 1e-9  # rate of false alarms for squared errors, whose skewness costs some of it
 ROUNDING = 1e-12
@@ -129,7 +129,7 @@ def growth(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("Q3", "At finite L, does training stop at a finite β*(L) = ln(1 + L/a*)?")
 def optimum(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds where drawn optima are within chance, and the exact ones tend to the predicted."""
-    first, last = data.sel(training_order=1), data.isel(training_length=-1)
+    first, last = at(data, training_order=1), data.isel(training_length=-1)
     _, text, good = scores(first.best_beta, first.best_beta_exact, first.best_beta_standard_error)
     _, _, near = scores(last.best_beta, last.best_beta_predicted, last.best_beta_standard_error)
     before, exact = abs(first.best_beta_exact - first.best_beta_predicted).values[-2:]
@@ -147,7 +147,7 @@ def optimum(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("C5", "Do flows of β at length L stay in a tube around the infinite-prompt flow that closes like 1/L on bounded times?")
 def tube(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds where the exact flows close like 1/L with the first-order constant, and drawn ones are within chance of them."""
-    early = data.sel(training_order=1).sel(time=slice(0, float(data.tube_until)))
+    early = at(data, training_order=1).sel(time=slice(0, float(data.tube_until)))
     sup, lengths = abs(early.beta_exact - early.beta_infinite).max("time"), data.training_length
     ratio = float((sup / abs(early.first_order_shift).max("time") * lengths)[-1])
     slope = log_slope(lengths[-3:], sup[-3:])
@@ -182,7 +182,7 @@ def distance(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule("Q3", "Does attention at the β that was predicted to be best beat the unsmoothed empirical n-gram?")
 def beats(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds where it saves beyond chance at each length, in part where the lengths together do; fails where it loses."""
-    part, first = data.sel(predictor="attention"), data.sel(training_order=1)
+    part, first = data.sel(predictor="attention"), at(data, training_order=1)
     score = float((part.saved / part.saved_standard_error).min())
     ratio, error = part.saved / part.saved_predicted, part.saved_standard_error / part.saved_predicted
     needed, together = combined(ratio, error)

@@ -19,7 +19,7 @@ class NonGaussianConfig:
     skews: Some[Annotated[float, Field(gt=-0.995, lt=0.995)]] = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.9)
     tilts: Increasing[Positive] = (0.5, 1.0, 2.0)
     lengths: Increasing[Length] = (10, 30, 100, 300, 1000, 3000, 10_000)
-    replicas: Replicas = 1000
+    replicas: Replicas = 500
     scaling_points: Annotated[int, Field(ge=2)] = 13
     correlations: Distinct[Annotated[float, Field(gt=-1, lt=1)]] = (0.0, 0.5, 0.9, -0.5)
     repeats: Distinct[Count] = (1, 2, 10)

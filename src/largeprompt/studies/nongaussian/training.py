@@ -1,8 +1,8 @@
 """Training on inputs that are not Gaussian: flows on the exact risk of every length, on drawn prompts, and on two infinite prompts.
 
-Queries are the nodes of a rule for their law, the same for all flows, and w and the noise are averaged out: prompts alone are
-random. Inputs are independent coordinates of unit variance and symmetric laws, so that from A = aI the flow on an exact risk
-keeps A = aI.
+Queries are the nodes of a rule for their law, and w and the noise are averaged out: prompts alone are random. (On the exact risk of
+Gaussian inputs queries are averaged out too.) Inputs are independent coordinates of unit variance and symmetric laws, so that from
+A = aI the flow on an exact risk keeps A = aI.
 """
 
 import functools
@@ -14,18 +14,16 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.attention import SoftmaxAttention
 from largeprompt.measures import Discrete, Gaussian, GaussianMixture, Measure, Rademacher, Uniform
 from largeprompt.measures.numerics.rules import gauss_rule, product_rule
 from largeprompt.runs.study import Progress
 from largeprompt.studies.nongaussian.config import CONTROL, NonGaussianConfig
 from largeprompt.studies.nongaussian.parts import F, two_components
-from largeprompt.training import Block, LinearRegression, MeasureRegression, SobolAverage, fixed_step_flow
+from largeprompt.training import Block, LinearRegression, MeasureRegression, fixed_step_flow
 
 DIM = 2
 SEPARATION = 0.8  # of the mixture's components, half their distance
 STARTS = {"small tilt": (0.05, 2.5), "moderate tilt": (0.5 / math.sqrt(2), 0.5)}  # a and b at time 0; the second is balanced
-GAUSSIAN_QUERIES = 64
 
 
 def inputs_law(name: str, nodes: int) -> tuple[Measure, Discrete]:
@@ -57,10 +55,9 @@ def _flow(config: NonGaussianConfig, risk: Callable[[Tensor], Tensor], starts: T
     return torch.from_numpy(fixed_step_flow(risk, starts, config.until, config.steps).completed().states).transpose(0, 1)
 
 
-def _gaussian_flow(config: NonGaussianConfig, task: LinearRegression, x: Tensor, length: float) -> Tensor:
-    """θ for Gaussian inputs and queries x, shape (start, time, 5)."""
-    split = Block(DIM).split
-    return _flow(config, lambda theta: task.block_risks(*split(theta), x, [length] * len(theta), SoftmaxAttention), _starts(config))
+def _gaussian_flow(config: NonGaussianConfig, task: LinearRegression, length: float) -> Tensor:
+    """θ for Gaussian inputs and queries, shape (start, time, 5)."""
+    return _flow(config, lambda theta: task.block_risks(*Block(DIM).split(theta), [length] * len(theta)), _starts(config))
 
 
 def _isotropic_flow(config: NonGaussianConfig, task: MeasureRegression, queries: Discrete, length: float) -> Tensor:
@@ -80,14 +77,9 @@ def trained(config: NonGaussianConfig, name: str, progress: Progress) -> xr.Data
     eye = torch.eye(DIM, dtype=F)
     task, library = (MeasureRegression(law, eye, config.noise_variance, rule), LinearRegression(eye, eye, config.noise_variance))
     lengths = sorted({*config.flow_lengths, *config.drawn_lengths})
-    gauss = _gaussian_flow(config, library, library.quadratic_queries(), math.inf)  # the same for every law with this covariance
-    if name == CONTROL:
-        points = library.block_queries(SobolAverage(GAUSSIAN_QUERIES, config.seed))
-        queries = Discrete(points, torch.full((len(points),), 1 / len(points), dtype=F))
-        follow = functools.partial(_gaussian_flow, config, library, points)
-    else:
-        queries = folded(rule, signs=False)
-        follow = functools.partial(_isotropic_flow, config, task, folded(rule, signs=True))
+    gauss = _gaussian_flow(config, library, math.inf)  # the same for every law with this covariance
+    exact = functools.partial(_gaussian_flow, config, library)
+    follow = exact if name == CONTROL else functools.partial(_isotropic_flow, config, task, folded(rule, signs=True))
     limit, flows = follow(math.inf), []
     for length in lengths:
         progress(f"training on {name} inputs: exact risk, L = {length}")
@@ -114,7 +106,7 @@ def trained(config: NonGaussianConfig, name: str, progress: Progress) -> xr.Data
         },
     )
     seed = (1000 * config.seed + config.inputs.index(name)) * 1000
-    drawn = _drawn(config, task, queries, {"distance": limit, "gauss": gauss}, seed, progress)
+    drawn = _drawn(config, task, folded(rule, signs=False), {"distance": limit, "gauss": gauss}, seed, progress)
     return predicted.merge(drawn).expand_dims(inputs=[name])
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, allowed_score, judged, log_slope, rule, span
+from largeprompt.runs.judging import Outcome, allowed_score, at, judged, log_slope, rule, span
 from largeprompt.studies.nongaussian.comparisons import counted, largest_score, setting
 from largeprompt.studies.nongaussian.config import CONTROL
 
@@ -39,7 +39,7 @@ def tube(data: xr.Dataset) -> tuple[Outcome, str]:
 def _scores(data: xr.Dataset) -> tuple[float, float]:
     """Largest distance of drawn flows from exact ones at the last time (tr A/d, b) in standard errors; the largest such error."""
     end = data.isel(time=-1)
-    exact = end.flow_theta.sel(flow_length=data.drawn_length.values).rename(flow_length="drawn_length")
+    exact = at(end.flow_theta, flow_length=data.drawn_length.values).rename(flow_length="drawn_length")
     difference = end.trained_theta - exact.assign_coords(drawn_length=data.drawn_length)
     diagonal = [name for name in data.parameter.values if str(name) in {f"A[{i}, {i}]" for i in range(9)}]
     trace = difference.sel(parameter=diagonal).mean("parameter")
@@ -55,7 +55,7 @@ def trained(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails beyond chance; undecided where chance allows more than a tenth of a parameter."""
     part = _inputs(data)
     (score, error), allowed = _scores(part), allowed_score(counted(data), degrees=setting(data, "sets") - 1)
-    exact = part.flow_distance.sel(flow_length=part.drawn_length.values).values
+    exact = at(part.flow_distance, flow_length=part.drawn_length.values).values
     ratio = part.trained_distance / exact
     return (
         "undecided" if score <= allowed and allowed * error >= RESOLVED else judged(score <= allowed, rests_on=[score, error]),
@@ -76,7 +76,7 @@ def misled(data: xr.Dataset) -> tuple[Outcome, str]:
     level = part.level
     exact = part.flow_gauss_distance.isel(flow_length=-1)
     drawn, error = part.trained_gauss.isel(drawn_length=-1), part.trained_gauss_error.isel(drawn_length=-1)
-    predicted = part.flow_gauss_distance.sel(flow_length=float(part.drawn_length[-1]))
+    predicted = at(part.flow_gauss_distance, flow_length=float(part.drawn_length[-1]))
     floor = np.sqrt((part.trained_error.isel(drawn_length=-1) ** 2).sum("parameter")).max("time")  # a norm is never below its noise
     off = float((abs(drawn - predicted) - 6 * error - floor).max())
     flat = float(abs(exact / level - 1).max())

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, Rule, judged, listed, rule, span
+from largeprompt.runs.judging import Outcome, Rule, at, judged, listed, rule, span
 from largeprompt.studies.paper.config import SETTINGS, TRAINED
 
 
@@ -36,7 +36,7 @@ def trained_rule(setting: str) -> Rule:
 def sgd_gap(data: xr.Dataset, of: float | None = None) -> xr.DataArray:
     """Relative difference between the risk along each SGD run and along the flow of its length (or of another), at its times."""
     lengths = data.sgd_length.astype(float) if of is None else of + 0 * data.sgd_length.astype(float)
-    flow = data.risk.sel(setting="intended").sel(length=lengths).interp(time=data.sgd_time, method="cubic")
+    flow = at(data.risk.sel(setting="intended"), length=lengths).interp(time=data.sgd_time, method="cubic")
     gap: xr.DataArray = data.sgd_risk / flow.drop_vars(["length", "time", "setting"]) - 1
     return gap
 

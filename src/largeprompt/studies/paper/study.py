@@ -20,7 +20,7 @@ STUDY = Study(
     "exact gradient flow to time 300, all lengths side by side, no prompt drawn. Both the intended task and the one of the "
     "released code are run. SGD on drawn prompts, as the authors ran it, is laid over the first part of the flow.",
     PaperConfig,
-    PaperConfig(lengths=(10, 100, 1000), until=20.0, times=21, points=1024, tolerance=1e-4, sgd_lengths=(10,), sgd_steps=2000),
+    PaperConfig(lengths=(10, 100, 1000), until=20.0, times=21, tolerance=1e-4, sgd_lengths=(10,), sgd_steps=2000),
     parts=[
         Part("flow", flows, lambda config: product(SETTINGS, KINDS), along("setting", "attention")),
         Part("SGD", sgd, lambda config: product(KINDS, config.sgd_lengths, config.sgd_seeds), along(*SGD_RUNS)),

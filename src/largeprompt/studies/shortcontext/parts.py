@@ -12,12 +12,12 @@ from pydantic import Field
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.law import finite_prompt
 from largeprompt.measures import Gaussian
-from largeprompt.runs.settings import Count, Distinct, NonNegative, Positive, Seed, more, settings
+from largeprompt.runs.settings import Count, Distinct, NonNegative, Positive, settings
 from largeprompt.runs.study import Progress
 from largeprompt.studies.anisotropy.formulas import spectrum
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.shortcontext.formulas import ATTENTIONS, SHORT, TOLERANCES, long_enough
-from largeprompt.training import LinearRegression, SobolAverage
+from largeprompt.training import LinearRegression
 
 F = torch.float64
 Condition = Annotated[float, Field(ge=1, allow_inf_nan=False)]
@@ -37,10 +37,6 @@ class ShortContextConfig:
     longest: Annotated[float, Field(ge=SHORT, le=1e15)] = 1e9
     per_decade: Count = 20
     regression_per_decade: Count = 5
-    points: Count = 4096
-    seed: Seed = 0
-
-    enough_points = more("points", than="regression_dim")  # the rule for the query needs that
 
 
 def _lengths(config: ShortContextConfig, per_decade: int) -> list[int]:
@@ -86,8 +82,7 @@ def regression(config: ShortContextConfig, condition: float, progress: Progress)
     b = float(torch.trace(inverse @ inverse)) ** 0.25
     lengths = _lengths(config, config.regression_per_decade)
     A, read = (inverse / b).expand(len(lengths), d, d), torch.full((len(lengths),), b, dtype=F)
-    queries = task.block_queries(SobolAverage(config.points, config.seed))
-    risk = [task.block_risks(A, read, queries, lengths, KINDS[kind]).numpy() for kind in ATTENTIONS]
+    risk = [task.block_risks(A, read, lengths, KINDS[kind]).numpy() for kind in ATTENTIONS]
     signal = float(torch.trace(sigma)) / d  # tr WΣ
     at_one = (s2 + signal + b**2 * (signal + s2)) / 2  # the answer is b y_1, which knows nothing of x_q
     return xr.Dataset(

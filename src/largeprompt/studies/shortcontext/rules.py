@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, Rule, judged, rule
+from largeprompt.runs.judging import Outcome, Rule, at, judged, rule
 from largeprompt.studies.shortcontext.formulas import ATTENTIONS, SHORT, TOLERANCES, ill_conditioned, isotropic
 
 ASKED = 10  # tokens that a rule asks about
@@ -18,8 +18,8 @@ def _length(value: xr.DataArray, data: xr.Dataset, axis: str = "length") -> str:
 @rule("F1", "At L = 1, where T_1 = V z_1, is the error tr VΓVᵀ + ‖VΓu‖² and the regression risk that of answering b y_1?")
 def one_token(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds to 1e-10 and 1e-6."""
-    error = float(abs(data.exact.sel(length=1.0) / data.at_one - 1).max())
-    risk = data.risk.sel(attention="softmax", regression_length=1.0)
+    error = float(abs(at(data.exact, length=1.0) / data.at_one - 1).max())
+    risk = at(data.risk.sel(attention="softmax"), regression_length=1.0)
     risk_error = float(abs(risk / data.risk_at_one - 1).max())
     return (
         judged(error < 1e-10 and risk_error < 1e-6, rests_on=[error, risk_error]),
@@ -86,7 +86,7 @@ def regression(kind: str) -> Rule:
 @rule("F1", "Does one token suffice for an answer within 50 %?", control=True)
 def one_token_suffices(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails where it does in no case."""
-    ratio = np.sqrt(data.exact.sel(length=1.0) / data["size"])
+    ratio = np.sqrt(at(data.exact, length=1.0) / data["size"])
     return (
         judged(float(ratio.min()) <= 0.5, rests_on=[ratio]),
         f"The relative error at L = 1 is {float(ratio.min()):.2f} to {float(ratio.max()):.3g}.",

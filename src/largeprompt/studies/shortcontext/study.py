@@ -15,7 +15,7 @@ STUDY = Study(
     "computed likewise. The smallest lengths from which on the theory is within 50 % and 10 % are read off.",
     ShortContextConfig,
     ShortContextConfig(
-        dims=(1, 16), score_variances=(0.5, 2.0), per_decade=5, regression_per_decade=2, regression_conditions=(1, 1e4), points=512
+        dims=(1, 16), score_variances=(0.5, 2.0), per_decade=5, regression_per_decade=2, regression_conditions=(1, 1e4)
     ),
     parts=[
         Part("output", output_errors, over=lambda config: ("isotropic", "conditioned"), join=stacked("case")),

@@ -23,13 +23,11 @@ class SoftmaxVsLinearConfig:
     spectrum_dim: Count = 5
     spectrum_lengths: Increasing[Length] = (10, 100, 1000, 10_000, 1_000_000_000)
     spectrum_noises: Distinct[NonNegative] = (0.0, 1.0)
-    directions: Count = 1024
     trained_spectra: Distinct[Spectrum] = ("identity", "toeplitz")
     trained_dim: Count = 3
     trained_lengths: Increasing[Length] = (10, 100, 1000, 10_000)
     trained_noise: NonNegative = 0.1
     until: Positive = 1e7
-    points: Count = 512
     starts: Count = 4
     start_points: Count = 1024
     start_until: Positive = 1000.0

@@ -11,7 +11,7 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS, F, block_start, covariance, largest_alpha
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig
 from largeprompt.training import LinearRegression, SeveralHeads, SobolAverage, Trajectory, gradient_flow, long_prompt_constants
-from largeprompt.training.optima.layer import block_optimum, linear_optimum, radial_risk
+from largeprompt.training.optima.layer import block_optimum, linear_optimum
 
 SHORT = 10  # prompts up to this long may need steep tilts
 
@@ -72,25 +72,16 @@ def other_spectra(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Datas
     tasks = [[standard_task(d, s2, name) for s2 in config.spectrum_noises] for name in config.spectra]
     predicted = [[long_prompt_constants(task).ratio for task in row] for row in tasks]
 
-    def best(task: LinearRegression, length: float, seed: int) -> float:
-        return relative_excess(task, block_optimum(task, length, directions=SobolAverage(config.directions, seed)).risk)
-
     softmax, linear = np.empty((2, len(config.spectra), len(config.spectrum_noises), len(lengths)))
     for i, row in enumerate(tasks):
         for j, task in enumerate(row):
             for k, length in enumerate(lengths):
                 progress(f"{config.spectra[i]}: L = {length:g}")
-                softmax[i, j, k] = best(task, length, config.seed)
+                softmax[i, j, k] = relative_excess(task, block_optimum(task, length).risk)
                 linear[i, j, k] = relative_excess(task, linear_optimum(task, length).risk)
-    again = [[best(task, lengths[-1], config.seed + 1) for task in row] for row in tasks]
     grid = ("spectrum", "spectrum_noise", "spectrum_length")
     return xr.Dataset(
-        {
-            "spectrum_quadrature": (grid[:2], abs(np.array(again) / softmax[..., -1] - 1), {"long_name": "other Sobol directions"}),
-            "spectrum_limit": (grid[:2], predicted),
-            "spectrum_softmax": (grid, softmax),
-            "spectrum_linear": (grid, linear),
-        },
+        {"spectrum_limit": (grid[:2], predicted), "spectrum_softmax": (grid, softmax), "spectrum_linear": (grid, linear)},
         coords={"spectrum": list(config.spectra), "spectrum_noise": list(config.spectrum_noises), "spectrum_length": lengths},
     )
 
@@ -107,15 +98,10 @@ def trained(config: SoftmaxVsLinearConfig, spectrum: str, progress: Progress) ->
     for kind, attention in KINDS.items():
         for length in config.trained_lengths:
             progress(f"training {kind} attention, {spectrum}, L = {length:g}")
-            options = {"parametrisation": "block", "gradient_tolerance": 1e-7, "average": SobolAverage(config.points, config.seed)}
+            options = {"parametrisation": "block", "gradient_tolerance": 1e-7}
             flow = _followed(task, attention(*block_start(config.trained_dim, alpha, alpha)), length, config.until, **options)
-            end = flow.parametrisation.layer(flow.parameters[-1:])
-            A, b = end[0][0, : task.dim, : task.dim], end[1][0, 0, -1:]
-            nodes = SobolAverage(config.directions, config.seed)  # the search has the same
-            columns[f"{kind}_trained"].append(
-                relative_excess(task, float(radial_risk(task, A, b, length, attention, directions=nodes)))
-            )
-            columns[f"{kind}_found"].append(relative_excess(task, block_optimum(task, length, attention, directions=nodes).risk))
+            columns[f"{kind}_trained"].append(relative_excess(task, float(flow.risk[-1])))
+            columns[f"{kind}_found"].append(relative_excess(task, block_optimum(task, length, attention).risk))
     return xr.Dataset(
         {name: (("trained_spectrum", "trained_length"), [values]) for name, values in columns.items()},
         coords={"trained_spectrum": [spectrum], "trained_length": list(config.trained_lengths)},

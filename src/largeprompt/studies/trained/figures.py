@@ -27,8 +27,9 @@ TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def _genuine(data: xr.Dataset) -> xr.Dataset:
-    """Models trained on true prompts, the shallow ones first."""
-    chosen = np.flatnonzero(~data.shuffled.values.astype(bool))
+    """Models trained on true prompts, the shallow ones first; all where there is none."""
+    genuine = ~data.shuffled.values.astype(bool)
+    chosen = np.flatnonzero(genuine if genuine.any() else ~genuine)
     order = sorted(chosen, key=lambda i: (str(data.kind.values[i]), int(data.layers.values[i]), int(data.heads.values[i])))
     return data.isel(model=order)
 

@@ -9,7 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from largeprompt.attention import LinearAttention
-from largeprompt.training import Contexts, LinearRegression, isotropic_optimum
+from largeprompt.training import Contexts, LinearRegression, SobolAverage, isotropic_optimum
 from largeprompt.training.risk.exact import read_out
 
 
@@ -73,7 +73,7 @@ def predictions(task: LinearRegression, training_lengths: Sequence[int], lengths
             "softmax_optimum": ("length", [each.risk for each in softmax], {"long_name": "best one-head softmax attention, exact"}),
             "linear_optimum": ("length", linear, {"long_name": "best linear attention, exact"}),
             "carried": ("length", carried, {"long_name": "one head, best over the training lengths, exact"}),
-            "bayes": ("length", [task.bayes_risk(length, draws=2**15) for length in lengths]),
+            "bayes": ("length", [task.bayes_risk(length, average=SobolAverage(2**15)) for length in lengths]),
             "optimal_alpha": ("length", np.sqrt(middle * np.array([each.a for each in softmax]) ** 2 / logs)),
             "carried_alpha": ("length", np.sqrt(middle * a**2 / logs), {"long_name": "sigma/sqrt(2 ln L) of the median query"}),
             "objective_optimum": objective,

@@ -3,14 +3,11 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.studies.trained.config import Kind
 
 # query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be read, factor of the scores, layer
@@ -47,14 +44,6 @@ class Architecture:
     inputs: int  # dimension d + 1 of the tokens (x, y)
     width: int = 32  # of the residual stream of 'blocks', a multiple of the heads
 
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InvalidArgumentError("kind", repr(self.kind), " or ".join(map(repr, get_args(Kind))))
-        for name in ("layers", "heads", "inputs", "width"):
-            validation.integer(name, getattr(self, name))
-        if self.kind == "blocks" and self.width % self.heads:
-            raise InvalidArgumentError("width", str(self.width), f"a multiple of the {self.heads} heads")
-
     @property
     def stream(self) -> int:
         """Width of the residual stream."""
@@ -78,7 +67,7 @@ class StackedTransformer:
     """
 
     def __init__(self, architecture: Architecture, runs: int, generator: torch.Generator) -> None:
-        self.architecture, self.runs = architecture, validation.integer("runs", runs)
+        self.architecture, self.runs = architecture, runs
         self.parameters: dict[str, Tensor] = {}
         shape = architecture
         w, inner = shape.stream, shape.heads * shape.head_width
@@ -122,9 +111,6 @@ class StackedTransformer:
         runs, batch, rows, _ = tokens.shape
         length = mask.shape[-1]
         shape, get = self.architecture, self.parameters
-        if (runs, rows) != (self.runs, mask.shape[-2]):
-            expected = f"({self.runs}, batch, {mask.shape[-2]}, {shape.inputs}), as model and mask"
-            raise InvalidArgumentError("tokens", f"shape {tuple(tokens.shape)}", expected)
         stream = tokens if shape.kind == "attention" else self._affine(tokens, "embed")
         for i in range(shape.layers):
             begin = length if i == shape.layers - 1 else 0  # of the last layer only the answers are read
@@ -161,8 +147,6 @@ class StackedTransformer:
     def single_layer(self) -> tuple[Tensor, Tensor]:
         """U (runs, D, D) and V (runs, 1, D) of one bare layer with one head, as SoftmaxAttention takes them, float64."""
         shape = self.architecture
-        if (shape.kind, shape.layers, shape.heads) != ("attention", 1, 1):
-            raise InvalidArgumentError("architecture", repr(shape), "kind 'attention' with one layer and one head")
         query, key, value = self.parameters["0.read"].detach().to("cpu", torch.float64).chunk(3, dim=-1)
         write = self.parameters["0.write"].detach().to("cpu", torch.float64)
         return shape.scale * key @ query.mT, (value @ write)[..., -1:].mT

@@ -8,11 +8,11 @@ import pydantic
 import torch
 import xarray as xr
 
-from largeprompt.runs.settings import AnyLength, Count, Distinct, Increasing, Positive, Seed, more, settings
+from largeprompt.runs.settings import AnyLength, Count, Distinct, Increasing, Positive, settings
 from largeprompt.runs.study import Progress, side_by_side
 from largeprompt.studies.covariances import KINDS, Covariance, F, block_start, covariance, largest_alpha
 from largeprompt.studies.ranges import Decade
-from largeprompt.training import LinearRegression, SobolAverage, gradient_flow, isotropic_optimum
+from largeprompt.training import LinearRegression, gradient_flow, isotropic_optimum
 from largeprompt.training.gaps.tube import tube as tube_around
 
 
@@ -25,13 +25,9 @@ class TrajectoryConfig:
     lengths: Increasing[Annotated[AnyLength, pydantic.Field(le=10**15)]] = (30, 100, 1000, 10_000, 100_000, 1_000_000)
     until: Positive = 20.0
     times: Count = 61
-    points: Count = 1024
     excess_dims: Distinct[Count] = (1, 2, 3, 5, 10)
     excess_decades: Annotated[Increasing[Decade], pydantic.Field(min_length=2, max_length=2)] = (1, 9)
     targets: Distinct[Positive] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
-    seed: Seed = 0
-
-    enough_points = more("points", than="dim")  # the rule for the query needs that
 
 
 def tube(config: TrajectoryConfig, kind: str, progress: Progress) -> xr.Dataset:
@@ -39,8 +35,7 @@ def tube(config: TrajectoryConfig, kind: str, progress: Progress) -> xr.Dataset:
     d, sigma, until = config.dim, covariance(config.covariance, config.dim), config.until
     task, alpha = LinearRegression(sigma, torch.eye(d, dtype=F), 0.0), 0.9 * largest_alpha(sigma)
     balanced, other = (KINDS[kind](*block_start(d, alpha, b)) for b in (alpha, 3 * alpha))
-    options: dict[str, Any] = {"parametrisation": "block", "average": SobolAverage(config.points, config.seed)}
-    options["times"] = np.append(0.0, np.geomspace(until / 1000, until, config.times))
+    options: dict[str, Any] = {"parametrisation": "block", "times": np.append(0.0, np.geomspace(until / 1000, until, config.times))}
     watch = lambda time: progress(f"time {time:.3g}")  # noqa: E731
     found = tube_around(task, balanced, list(config.lengths), until, progress=watch, **options)
     astray = gradient_flow(task, other, config.lengths[-1], until, **options).completed()

@@ -16,7 +16,7 @@ STUDY = Study(
     "Excess risks are minimised exactly for identity covariance, up to L = 10⁹, and inverted for L(eps).",
     TrajectoryConfig,
     TrajectoryConfig(
-        dim=3, lengths=(30, 1000, 10**5), times=31, points=256, excess_dims=(3,), excess_decades=(1, 5), targets=(1e-1, 1e-2, 1e-3)
+        dim=3, lengths=(30, 1000, 10**5), times=31, excess_dims=(3,), excess_decades=(1, 5), targets=(1e-1, 1e-2, 1e-3)
     ),
     parts=[
         Part("tube", tube, over=lambda config: list(KINDS)),

@@ -11,9 +11,9 @@ from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
-from largeprompt.training.tasks.regression import FROZEN, LinearRegression
+from largeprompt.training.tasks.regression import LinearRegression
 
-REACH = 9.2  # how far beyond √d a query is too rare to matter: longer than √d + r with probability e^{-r²/2} at most
+SHARP = 100.0  # score variance of a query of unit length at which the search gives way to a scan
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +34,9 @@ def isotropic_optimum(
 ) -> IsotropicOptimum:
     """Least exact risk over U = diag(aI, 0), v = (0, b) for covariances that are multiples of the identity.
 
-    A search in (log a, log b) on the one-dimensional form of the risk, with its gradient; no flow, no Sobol points. The infinite
-    prompt has a whole curve of optima; the search ends on the point of it that is nearest to ``start``. Where a step leads out of
-    the scores that are tabulated, as with prompts of a few tokens, a scan over a with the best b of each takes its place. It ends
-    at score variances of 8192, which one input and two tokens reach alone: the best is less than 0.2 % below there.
+    A search in (log a, log b) on the exact risk, with its gradient. The infinite prompt has a whole curve of optima; the search
+    ends on the point of it that is nearest to ``start``. Prompts of a few tokens may have several valleys, or be best read by their
+    largest token alone: where scores of variance 100 and more are met, a scan over a with the best b of each takes its place.
 
     Parameters
     ----------
@@ -66,12 +65,11 @@ def isotropic_optimum(
     softmax, (sigma, query, _) = is_softmax(kind), task.isotropic_scales()
     root = math.pow(task.dim, 0.25) / math.sqrt(sigma)
     first = (1 / (sigma * root), root) if start is None else tuple(validation.positive("start", value) for value in start)
-    farthest = sigma * query * (12 + math.sqrt(task.dim)) ** 2  # score variance at a = 1 of the longest query
 
     def risk(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         point = torch.tensor(logs, dtype=torch.float64, requires_grad=True)
         a, b = point.exp()
-        if softmax and math.isfinite(length) and not math.exp(2 * logs[0]) * farthest <= LARGEST_SCORE_VARIANCE:
+        if softmax and math.isfinite(length) and not math.exp(2 * logs[0]) * sigma * query <= SHARP:
             raise RiskError("isotropic_optimum: a step that leads too far")
         value = task.isotropic_risk(a.reshape(1), b.reshape(1), length, kind)[0]
         (slope,) = torch.autograd.grad(value, point)
@@ -86,7 +84,7 @@ def isotropic_optimum(
 
 
 def _scan(task: LinearRegression, length: float, scale: float) -> IsotropicOptimum:
-    """Least softmax risk over a, each with its best b, as far as the risk is tabulated."""
+    """Least softmax risk over a, each with its best b, up to scores so large that one token is read."""
 
     def best(log_a: float) -> tuple[float, float]:
         """Least risk over b, and this b: the risk is a parabola in it."""
@@ -95,9 +93,6 @@ def _scan(task: LinearRegression, length: float, scale: float) -> IsotropicOptim
         slope, bend = (less - more) / 2, less + more - 2 * none
         return none - slope**2 / (2 * bend), slope / bend
 
-    for most in (LARGEST_SCORE_VARIANCE, FROZEN):
-        high = math.log(most / scale) / 2 - math.log(math.sqrt(task.dim) + REACH)
-        x, least, at_the_edge = scan_minimum(lambda log_a: best(log_a)[0], np.linspace(high - 8, high, 65), 1e-9)
-        if not at_the_edge:
-            break
+    high = math.log(LARGEST_SCORE_VARIANCE * (1 - 1e-9) / scale) / 2
+    x, least, _ = scan_minimum(lambda log_a: best(log_a)[0], np.linspace(high - 8, high, 65), 1e-9)
     return IsotropicOptimum(least, math.exp(x), best(x)[1])

@@ -4,7 +4,6 @@ Everything is about U = diag(A, 0), v = (0, b): formulas (risk.8) to (risk.12) o
 """
 
 import dataclasses
-import functools
 import math
 
 import numpy as np
@@ -15,12 +14,8 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.risk.average import SobolAverage
-from largeprompt.training.risk.derivatives import layer_derivatives
-from largeprompt.training.risk.exact import Contexts, RiskError, context_risk
+from largeprompt.training.risk.exact import RiskError
 from largeprompt.training.tasks.regression import LinearRegression
-
-DIRECTIONS = SobolAverage(256)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +75,7 @@ class LongPromptConstants:
 def long_prompt_constants(task: LinearRegression) -> LongPromptConstants:
     """Excess risks of long prompts, times L, at the best parameters: closed forms, and a search over b for softmax.
 
-    Formulas (risk.11-12) of docs/mathematics/regression.md, where the ratio is proved to be above one for every task.
+    Formulas (risk.11-12) of docs/mathematics/regression.md: the ratio is above one for every task, by an expansion that is formal.
 
     Parameters
     ----------
@@ -130,19 +125,11 @@ class BlockOptimum:
     b: float
 
 
-def block_optimum(
-    task: LinearRegression,
-    length: float,
-    kind: type[Attention] = SoftmaxAttention,
-    *,
-    directions: SobolAverage = DIRECTIONS,
-    radii: int = 24,
-) -> BlockOptimum:
+def block_optimum(task: LinearRegression, length: float, kind: type[Attention] = SoftmaxAttention) -> BlockOptimum:
     """Least risk of one head over all d × d matrices A and b, for any covariances.
 
-    A quasi-Newton search with exact gradients in A = Σ^{-1/2} Ã Σ^{-1/2}, from the optimum of long prompts Ã = I/b. Queries are
-    averaged by a Gauss rule in their length and Sobol directions: the score variance of long prompts' optimum does not depend on
-    the direction, so that few directions do. Where everything is a multiple of the identity :class:`SeveralHeads` needs none.
+    A quasi-Newton search with exact risks and gradients in A = Σ^{-1/2} Ã Σ^{-1/2}, from the optimum of long prompts Ã = I/b. Where
+    everything is a multiple of the identity :func:`isotropic_optimum` needs two numbers.
 
     Parameters
     ----------
@@ -150,8 +137,6 @@ def block_optimum(
         From 1 to 10^15, or ``math.inf``.
     kind
         SoftmaxAttention or LinearAttention.
-    directions, radii
-        Sobol directions of the queries, and Gauss points of their length.
 
     Returns
     -------
@@ -167,57 +152,20 @@ def block_optimum(
     from scipy.optimize import minimize
 
     length, d = validation.length("length", length, allow_infinity=True), task.dim
-    contexts = radial_contexts(task, directions, radii)
     values, vectors = torch.linalg.eigh(task.covariance)
     whiten = vectors * values.rsqrt() @ vectors.mT  # Σ^{-1/2}
     b = long_prompt_constants(task).readout
     start = np.append((torch.eye(d, dtype=torch.float64) / b).numpy().reshape(-1), b)
 
-    slopes = functools.partial(layer_derivatives, contexts=contexts, lengths=(length,), kind=kind, limit=True)
-
     def risk(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         point = torch.from_numpy(flat).requires_grad_()
-        U, V = task.block_layer((whiten @ point[:-1].reshape(d, d) @ whiten).unsqueeze(0), point[-1:])
         try:
-            found = slopes(U.detach(), V.detach(), False)
+            value = task.block_risks((whiten @ point[:-1].reshape(d, d) @ whiten).unsqueeze(0), point[-1:], [length], kind)
         except RiskError:
             return 1e10, np.zeros_like(flat)  # a step of the line search that went too far
-        (gradient,) = torch.autograd.grad((U, V), point, (found.in_u, found.in_v))
-        return float(found.value[0]), gradient.numpy()
+        (gradient,) = torch.autograd.grad(value.sum(), point)
+        return float(value.detach()), gradient.numpy()
 
     found = minimize(risk, start, jac=True, method="BFGS", options={"gtol": 1e-10, "maxiter": 500})
     A = whiten @ torch.from_numpy(found.x[:-1]).reshape(d, d) @ whiten
     return BlockOptimum(float(found.fun), A, float(found.x[-1]))
-
-
-def radial_risk(
-    task: LinearRegression,
-    A: Tensor,
-    b: Tensor,
-    length: float,
-    kind: type[Attention] = SoftmaxAttention,
-    *,
-    directions: SobolAverage = DIRECTIONS,
-    radii: int = 24,
-) -> Tensor:
-    """Risk at one A (d, d) and b, averaged over the queries of :func:`block_optimum`."""
-    length, contexts = validation.length("length", length, allow_infinity=True), radial_contexts(task, directions, radii)
-    return context_risk(*task.block_layer(A.unsqueeze(0), b.reshape(1)), contexts, (length,), kind)[0]
-
-
-def radial_contexts(task: LinearRegression, directions: SobolAverage, radii: int) -> Contexts:
-    """Queries of the block form: a Gauss rule for the chi-square law of ‖Σ_q^{-1/2}x‖² times Sobol directions, whitened."""
-    from scipy.special import roots_genlaguerre
-
-    normal = task.block_queries(directions) if task.dim > 1 else task.quadratic_queries()
-    values, vectors = torch.linalg.eigh(task.query_covariance)
-    root = vectors * values.clamp_min(0.0).sqrt()
-    white = torch.linalg.lstsq(root, normal.mT).solution.mT
-    unit = white / white.norm(dim=-1, keepdim=True)
-    share = torch.full((len(unit),), 1 / len(unit), dtype=torch.float64)
-    second = torch.einsum("n,ni,nj->ij", share, unit, unit) * task.dim
-    unit = unit @ torch.linalg.inv(torch.linalg.cholesky(second)).mT  # E θθ^T = I/d exactly, lengths one to second order
-    half, mass = roots_genlaguerre(radii, task.dim / 2 - 1)
-    radius, density = torch.from_numpy(np.sqrt(2 * half)), torch.from_numpy(mass / mass.sum())
-    points = (radius[:, None, None] * (unit @ root.mT)).reshape(-1, task.dim)
-    return dataclasses.replace(task.block_contexts(points), weight=(density[:, None] * share).reshape(-1))

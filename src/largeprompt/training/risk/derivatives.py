@@ -132,9 +132,10 @@ def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor | None], U: Tenso
 
 
 def rows(values: Tensor, point: Tensor) -> Tensor:
-    """Jacobians of values (run, m) in point (run, p), shape (run, m, p): runs do not interact, so m backward passes serve all."""
-    passes = (torch.autograd.grad(value.sum(), point, retain_graph=True)[0] for value in values.unbind(-1))
-    return torch.stack(list(passes), dim=-2)
+    """Jacobians of values (run, m) in point (run, p), shape (run, m, p): runs do not interact."""
+    eye = torch.eye(values.shape[-1], dtype=values.dtype).unsqueeze(1).expand(-1, len(values), -1)
+    (found,) = torch.autograd.grad(values, point, eye, retain_graph=True, is_grads_batched=True)
+    return found.transpose(0, 1)
 
 
 def _scaled(scale: Tensor, matrices: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
@@ -15,11 +14,13 @@ from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.parameters import Block, Factorised, Full, Parametrisation
-from largeprompt.training.risk.average import AVERAGE, SobolAverage, calibrated_weights
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.derivatives import closed_derivatives, layer_derivatives, rows
 from largeprompt.training.risk.exact import LayerDerivatives, RiskError, is_softmax
+from largeprompt.training.risk.forms import form_derivatives
+from largeprompt.training.tasks.measure_regression import MeasureRegression
 from largeprompt.training.tasks.regression import LinearRegression
-from largeprompt.training.tasks.task import GaussianTask, Task
+from largeprompt.training.tasks.task import GaussianTask, Task, calibrated_contexts
 
 Form = Literal["full", "block"] | Parametrisation
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -109,13 +110,7 @@ def make_objective(
     kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
     start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
     if isinstance(chosen, Block) and isinstance(task, LinearRegression):
-        quadratic = not is_softmax(kind) or all(math.isinf(one) for one in lengths)
-        contexts = task.block_contexts(task.quadratic_queries() if quadratic else task.block_queries(average))
-
-        def layer(theta: Tensor) -> tuple[Tensor, Tensor]:
-            return task.block_layer(*chosen.split(theta))
-
-        derivatives: Derivatives = partial(layer_derivatives, contexts=contexts, lengths=lengths, kind=kind, limit=True)
+        layer, derivatives = _block_layer(task, chosen, is_softmax(kind)), _block_derivatives(task, lengths, is_softmax(kind))
         calibrated = True
     else:
         layer = chosen.layer
@@ -132,6 +127,26 @@ def make_objective(
     return objective, start, several
 
 
+def _block_layer(task: LinearRegression, block: Block, softmax: bool) -> Layer:
+    """θ = (A, b) to what the risk is a function of: forms of the query for softmax, (U, V) for linear attention."""
+    return (lambda theta: task.block_forms(*block.split(theta))) if softmax else block.layer
+
+
+def _block_derivatives(task: LinearRegression, lengths: Sequence[float], softmax: bool) -> Derivatives:
+    """Derivatives of the risk in what :func:`_block_layer` gives: exact in the query, no point is drawn."""
+    if not softmax:
+        return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths))
+
+    def derivatives(forms: Tensor, scale: Tensor, hessian: bool) -> LayerDerivatives:
+        found = form_derivatives(forms, scale, hessian, lengths=lengths)
+        slope = torch.zeros_like(forms)
+        slope[:, 1] = torch.eye(task.dim, dtype=forms.dtype)
+        second = None if found.second is None else found.second / 2
+        return LayerDerivatives(task.block_limit(forms) + found.value / 2, (found.in_u - slope) / 2, found.in_v / 2, second)
+
+    return derivatives
+
+
 def _derivatives(
     task: Task, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage
 ) -> tuple[Derivatives, bool]:
@@ -140,17 +155,37 @@ def _derivatives(
         return partial(closed_derivatives, partial(task.layer_risks, lengths=lengths, kind=kind, average=average)), False
     if not is_softmax(kind) and task.linear_risk(U, V, lengths) is not None:
         return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths)), True
-    closed = task.limit_risk(U, V) is not None
-    contexts = task.contexts(average)
-    weights = calibrated_weights(task.calibration(contexts), contexts.weight)
-    if weights is not None:
-        contexts = dataclasses.replace(contexts, weight=weights)
+    contexts, calibrated = calibrated_contexts(task, average)
+    closed = calibrated and task.limit_risk(U, V) is not None
     excess = partial(layer_derivatives, contexts=contexts, lengths=lengths, kind=kind, limit=not closed)
 
     def derivatives(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
         return excess(U, V, hessian) + closed_derivatives(task.limit_risk, U, V, hessian)
 
-    return derivatives if closed else excess, weights is not None
+    general = derivatives if closed else excess
+    return (partial(_in_blocks, task, general, lengths) if isinstance(task, LinearRegression) else general), calibrated
+
+
+def _in_blocks(
+    task: LinearRegression, general: Derivatives, lengths: Sequence[float], U: Tensor, V: Tensor, hessian: bool
+) -> LayerDerivatives:
+    """Value and gradient without points while all layers are blocks; of the Hessian, what couples blocks with the rest vanishes."""
+    if not task.is_block(U, V):
+        return general(U, V, hessian)
+
+    def risk(U: Tensor, V: Tensor) -> Tensor:
+        return task.block_risks(U[:, : task.dim, : task.dim], V[:, 0, task.dim], lengths)
+
+    exact = closed_derivatives(risk, U, V, False)
+    if not hessian:
+        return exact
+    second = general(U, V, True).second
+    assert second is not None  # asked for
+    inside = torch.zeros(U.shape[-1] + 1, U.shape[-1], dtype=torch.bool)  # U over V
+    inside[: task.dim, : task.dim] = inside[-1, -1] = True
+    inside = inside.reshape(-1)
+    second = second * (inside[:, None] == inside)
+    return dataclasses.replace(exact, second=second)
 
 
 def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:
@@ -166,7 +201,7 @@ def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:
     if wanted == "full":
         return Full(task.token_dim, task.target_dim)
     if wanted == "block":
-        if not isinstance(task, LinearRegression):
+        if not isinstance(task, LinearRegression | MeasureRegression):
             raise InvalidArgumentError("parametrisation", "'block'", "'full' for this task")
         return Block(task.dim)
     raise InvalidArgumentError("parametrisation", repr(wanted), "'full', 'block', or a Factorised(K, Q, V, readout)")

@@ -4,88 +4,122 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt.law import weight_moments
 
-P2, P3, P4 = (2, 0), (3, 0), (4, 0)
-NODES_PER_UNIT = 48  # of log(1 + q)
-FIRST_RANGE = 16.0  # largest score variance of the first table; doubled when a training run leaves it
+P2, P3 = (2, 0), (3, 0)
+Orders = tuple[Tensor, ...]  # a function of q and its derivatives
+DEGREE = 15
+LONG = 1e6  # tokens from which on f turns more sharply, at larger q
+WIDTHS = {False: ((3, 0.25), (4, 0.5), (12, 1.0)), True: ((4, 0.25), (5, 0.5), (12, 1.0))}  # cells of y = log(1 + q): up to where
 
 
-@functools.lru_cache(maxsize=512)
-def _nodes(length: float, largest: float) -> tuple[Tensor, Tensor]:
-    """Values and slopes in y = log(1 + q) of log f and h/f at the nodes, each (2, node); nothing but the exact law."""
-    y = torch.linspace(0, math.log1p(largest), math.ceil(math.log1p(largest) * NODES_PER_UNIT) + 1, dtype=torch.float64)
-    q = torch.expm1(y)
-    products = [(P2,), (P3,), (P2, P2), (P2, P2, P2), (P2, P3), (P4,)]
-    f, w3, y2, y3, yw3, p4 = weight_moments(length, q.sqrt(), products)
-    h = w3 - y2
-    f_slope, h_slope = f - 4 * w3 + 3 * y2, 3 * w3 - 2 * y2 - 10 * y3 + 22 * yw3 - 13 * p4  # derivatives in q
-    values = torch.stack([f.log(), h / f])
-    return values, torch.stack([f_slope / f, (h_slope * f - h * f_slope) / f**2]) * (1 + q)
+def _edges(spans: tuple[tuple[int, float], ...]) -> NDArray[np.float64]:
+    starts = [0, *(high for high, _ in spans)]
+    return np.concatenate([np.arange(low, high, width) for low, (high, width) in zip(starts, spans, strict=False)] + [[starts[-1]]])
+
+
+EDGES = {long: _edges(spans) for long, spans in WIDTHS.items()}
+FROZEN = math.expm1(12)  # beyond this score variance one token is read, whatever L
+
+_ANGLES = (np.arange(DEGREE + 1) + 0.5) * math.pi / (DEGREE + 1)
+_NODES = np.cos(_ANGLES)  # Chebyshev's, of a cell -1 <= x <= 1
+_TRANSFORM = 2 / (DEGREE + 1) * np.cos(np.outer(np.arange(DEGREE + 1), _ANGLES))  # from values to coefficients of T_k
+_TRANSFORM[0] /= 2
+_POWERS = np.stack(
+    [np.pad(np.polynomial.chebyshev.cheb2poly(row[: k + 1]), (0, DEGREE - k)) for k, row in enumerate(np.eye(DEGREE + 1))], -1
+)
+
+
+@functools.lru_cache(maxsize=2**14)
+def _cell(length: float, low: float, high: float) -> Tensor:
+    """Coefficients in x of log Lf and h/f in one cell, shape (DEGREE + 1, 2): nothing but the exact law."""
+    y = low + (high - low) * (_NODES + 1) / 2
+    f, w3, y2 = weight_moments(length, torch.from_numpy(np.sqrt(np.expm1(y))), [(P2,), (P3,), (P2, P2)])
+    values = torch.stack([(f * length).log(), (w3 - y2) / f], -1).numpy()
+    return torch.from_numpy(_POWERS @ (_TRANSFORM @ values))  # in two steps: their product would lose five digits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightTables:
-    """f(q) = E Y and h(q) = E[W3 - Y²] for several lengths, by cubic Hermite interpolation of log f and h/f in log(1 + q).
+    """f(q) = E Y and h(q) = E[W3 - Y²] for several lengths: polynomials for log Lf and h/f in cells of log(1 + q).
 
-    Values and slopes are exact at the nodes: formula (law.18) of docs/mathematics/finite_prompt.md. The interpolant is good to 1e-7
-    of f, smooth within cells and once differentiable across them: enough for a gradient flow and the Newton steps of its solver.
+    Values are good to 1e-12 of f, first derivatives in q to 1e-10 and second ones to 1e-8. Beyond q = 162,754 softmax reads one
+    token, and both functions are continued by their powers of q.
     """
 
     lengths: tuple[float, ...]
-    largest: float
-    step: float
-    values: Tensor  # (2, length, node)
-    slopes: Tensor
+    edges: Tensor  # of all cells
+    coefficients: Tensor  # (DEGREE + 1, 2, length, cell), of the first cells
 
     @classmethod
     def reaching(cls, lengths: Sequence[float], needed: float) -> WeightTables:
-        """Tables that cover score variances up to ``needed``: 16 times a power of two, so that few are ever made."""
-        largest = FIRST_RANGE
-        while largest < needed:
-            largest *= 2
-        nodes = [_nodes(length, largest) for length in lengths]
-        values, slopes = (torch.stack([node[i] for node in nodes], dim=1) for i in (0, 1))
-        return cls(tuple(lengths), largest, math.log1p(largest) / (values.shape[-1] - 1), values, slopes)
-
-    def _cubics(self, q: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Position t in the cell, in steps, and the four coefficients of log f and h/f there, each (2, length, ...)."""
-        position = torch.log1p(q) / self.step
-        cell = position.detach().floor().clamp(0, self.values.shape[-1] - 2).long()
-        flat = cell.reshape(1, len(self.lengths), -1).expand(2, -1, -1)
-
-        def at(table: Tensor, offset: int) -> Tensor:
-            return table.gather(-1, flat + offset).reshape(2, *q.shape)
-
-        left, change = at(self.values, 0), at(self.values, 1) - at(self.values, 0)
-        a, b = at(self.slopes, 0) * self.step, at(self.slopes, 1) * self.step
-        return position - cell, (left, a, 3 * change - 2 * a - b, a + b - 2 * change)
+        """Tables that cover score variances up to ``needed``."""
+        edges = EDGES[max(lengths) >= LONG]
+        cells = list(itertools.pairwise(edges[: int(np.searchsorted(edges[1:-1], math.log1p(needed))) + 2].tolist()))
+        rows = {n: torch.stack([_cell(n, *cell) for cell in cells], -1) for n in dict.fromkeys(lengths)}
+        return cls(tuple(lengths), torch.from_numpy(edges), torch.stack([rows[length] for length in lengths], 2))
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
-        """f(q) and h(q) for q of shape (length, ...), at most ``largest``; differentiable."""
-        t, (c0, c1, c2, c3) = self._cubics(q)
-        log_f, ratio = c0 + t * (c1 + t * (c2 + t * c3))
-        f = torch.exp(log_f)
-        return f, f * ratio
+        """f(q) and h(q) for q of shape (length, ...); differentiable."""
+        f, h = self.derivatives(q.detach(), 2)
+        return _Smooth.apply(q, *f), _Smooth.apply(q, *h)  # type: ignore[no-untyped-call]
 
     def derivatives(self, q: Tensor, order: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """f, f', ... and h, h', ... in q up to the first or second order, those of the interpolant, without autograd."""
-        t, (c0, c1, c2, c3) = self._cubics(q)
-        rate = 1 / (self.step * (1 + q))  # dt/dq; d²t/dq² = -rate² step
-        log_f, ratio = c0 + t * (c1 + t * (c2 + t * c3))
-        in_t = c1 + t * (2 * c2 + 3 * t * c3)
-        log_f1, ratio1 = in_t * rate
-        f = torch.exp(log_f)
+        """f, f', ... and h, h', ... in q up to the first or second order, without autograd."""
+        inside = q.clamp_max(FROZEN)
+        y = torch.log1p(inside)
+        cell = torch.searchsorted(self.edges[1 : self.coefficients.shape[-1]], y)
+        flat = cell.reshape(1, len(self.lengths), -1).expand(2, -1, -1)
+        low, high = self.edges[cell], self.edges[cell + 1]
+        x = (2 * y - low - high) / (high - low)
+        value, slope, bend = (torch.zeros(2, *q.shape, dtype=q.dtype) for _ in range(3))
+        for table in self.coefficients.flip(0):  # Horner's scheme with its derivatives
+            bend, slope = bend * x + slope, slope * x + value
+            value = value * x + table.gather(-1, flat).reshape(2, *q.shape)
+        rate = 2 / ((high - low) * (1 + inside))  # dx/dq; d²x/dq² = -rate/(1 + q)
+        (log_f, ratio), (log_f1, ratio1) = value, slope * rate
+        f = torch.exp(log_f) / q.new_tensor(self.lengths).reshape(-1, *(1,) * (q.dim() - 1))
         f1 = f * log_f1
-        first = (f, f1), (f * ratio, f1 * ratio + f * ratio1)
-        if order == 1:
-            return first
-        log_f2, ratio2 = ((2 * c2 + 6 * t * c3) - in_t * self.step) * rate**2
-        f2 = f * (log_f2 + log_f1**2)
-        return (*first[0], f2), (*first[1], f2 * ratio + 2 * f1 * ratio1 + f * ratio2)
+        first: tuple[Orders, Orders] = ((f, f1), (f * ratio, f1 * ratio + f * ratio1))
+        if order > 1:
+            log_f2, ratio2 = 2 * bend * rate**2 - slope * rate / (1 + inside)
+            f2 = f * (log_f2 + log_f1**2)
+            first = ((f, f1, f2), (f * ratio, f1 * ratio + f * ratio1, f2 * ratio + 2 * f1 * ratio1 + f * ratio2))
+        return _continued(*first, q)
+
+
+def _continued(f: Orders, h: Orders, q: Tensor) -> tuple[Orders, Orders]:
+    """Both functions beyond the table: 1 - f falls like q^{-1/2} and 1 - f - 6h, which q multiplies in E S², like 1/q."""
+    far = q > FROZEN
+    if not bool(far.any()):
+        return f, h
+    u, r = (1 - f[0]) * (FROZEN / q).sqrt(), (1 - f[0] - 6 * h[0]) * (FROZEN / q)
+    powers = [(u, r), (-u / (2 * q), -r / q), (3 * u / (4 * q**2), 2 * r / q**2)]
+    f_far = (1 - u, *(-one for one, _ in powers[1:]))
+    h_far = tuple((one - other) / 6 for one, other in powers)
+    f, h = (tuple(torch.where(far, *each) for each in zip(*both, strict=False)) for both in ((f_far, f), (h_far, h)))
+    return f, h
+
+
+class _Smooth(torch.autograd.Function):
+    """A function of q whose first two derivatives are known."""
+
+    @staticmethod
+    def forward(ctx, q, *orders):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(q, *orders[1:])
+        return orders[0].clone()
+
+    @staticmethod
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        q, *orders = ctx.saved_tensors
+        slope = _Smooth.apply(q, *orders) if len(orders) > 1 else orders[0]  # type: ignore[no-untyped-call]
+        return gradient * slope, *(None for _ in ctx.saved_tensors)

@@ -17,7 +17,7 @@ from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.token_kinds import ReadOutKinds, linear_error, softmax_error
 from largeprompt.training.optima.outliers import IsotropicOutliers, OutlierOptimum
-from largeprompt.training.risk.average import SobolAverage, calibrated_weights, quadratic_points, quartic_points
+from largeprompt.training.risk.average import AVERAGE, SobolAverage, calibrated_weights, quadratic_points, quartic_points
 from largeprompt.training.risk.exact import is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import Task, normal
@@ -156,7 +156,7 @@ class MarkedOutliers(Task):
         kinds = self.kinds(U, V, w, x)
         return softmax_error(length, kinds) if softmax else linear_error(length, kinds, (w * x).sum(-1, keepdim=True))
 
-    def bayes_risk(self, length: float, *, draws: int = 4096, seed: int = 0) -> float:
+    def bayes_risk(self, length: float, *, average: SobolAverage = AVERAGE) -> float:
         """Least risk of any predictor: marks show the outliers, and regression on K ~ Binomial(L, 1 - p) tokens is left.
 
         The mean over K is a sum for short prompts, and over 64 of its quantiles for long ones; the rest as in
@@ -168,7 +168,7 @@ class MarkedOutliers(Task):
         counts, weights = good_tokens(length, self.probability)
         signal = float((self.regression._roots[2].mT @ self.regression._roots[1]).square().sum())  # E(w·x_q)²
         silent = (self.answer_noise + signal) / 2
-        risks = [self.regression.bayes_risk(int(k), draws=draws, seed=seed) if k > 0 else silent for k in counts]
+        risks = [self.regression.bayes_risk(int(k), average=average) if k > 0 else silent for k in counts]
         return float(np.dot(weights, risks))
 
     def _isotropic(self, mark: float | None = None) -> IsotropicOutliers:

@@ -14,12 +14,10 @@ from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian
 from largeprompt.measures.gaussian import square_root
-from largeprompt.training.risk.average import SobolAverage
-from largeprompt.training.risk.exact import Contexts, ReadOut, context_risk, finite_length_excess
-from largeprompt.training.tasks.task import GaussianTask, chi_rule, normal
-
-FROZEN = 8192.0  # score variance beyond which softmax is argmax for the prompts of two or three tokens that lead so far
-NEGLIGIBLE = 1e-20  # share of the queries that no digit of a risk sees
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
+from largeprompt.training.risk.exact import Contexts, is_softmax
+from largeprompt.training.risk.forms import form_average
+from largeprompt.training.tasks.task import GaussianTask, normal
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +46,7 @@ class LinearRegression(GaussianTask):
     >>> print(f"{float(task.risk(attention)):.6f}")  # the infinite prompt reads w exactly: half the noise is left
     0.050000
     >>> print(f"{float(task.risk(attention, 10)):.4f}")
-    0.2196
+    0.2186
     """
 
     covariance: Tensor
@@ -83,6 +81,10 @@ class LinearRegression(GaussianTask):
     @property
     def token_dim(self) -> int:
         return self.dim + 1
+
+    @property
+    def answer_noise(self) -> float:
+        return self.noise_variance
 
     @functools.cached_property
     def _roots(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -192,42 +194,42 @@ class LinearRegression(GaussianTask):
         inverse = U.new_tensor([1 / length for length in lengths])
         return self.limit_risk(U, V) + inverse * (product + self._mean_square(*self._read_off(U, V))) / 2
 
-    def block_layer(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """U and V whose risk in :meth:`block_contexts` is that of A (run, d, d) and b (run,), w averaged out: formula (risk.6).
+    def block_forms(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Forms (S, B, C), shape (run, 3, d, d), and c, (run, 1), at A (run, d, d) and b (run,).
 
-        With W = RR^T the answers R^Tx and the read-out V = b diag(R^T, s) on tokens N(0, diag(Σ, 1)) have its squares as ‖a‖², a·t
-        and V2.
+        They are those of :mod:`largeprompt.training.risk.forms`: with x_q = Rξ, Σ_q = RR^T, formula (risk.6) is
+        2R = s² + tr WΣ_q - tr B + F(S, B, C, c).
         """
-        pad = torch.nn.functional.pad
-        root = pad(self._roots[1].mT, (0, 1, 0, 1))
-        root[-1, -1] = math.sqrt(self.noise_variance)
-        return pad(A, (0, 1, 0, 1)), b[:, None, None] * root
+        (root, prior, query), b = self._roots, b[:, None, None]
+        moved = root.mT @ A @ query
+        read = prior.mT @ root @ moved
+        size = b**2 * read.mT @ read
+        agreement = b * (query.mT @ prior) @ read
+        forms = torch.stack([moved.mT @ moved, agreement + agreement.mT - size, -6 * size], 1)
+        return forms, b[:, 0] ** 2 * (self._size_moments()[0] + self.noise_variance)
 
-    def block_contexts(self, x: Tensor) -> Contexts:
-        """Contexts of given queries x (n, d) for :meth:`block_layer`: w enters through its covariance alone."""
-        covariance = torch.nn.functional.pad(self.covariance, (0, 1, 0, 1))
-        covariance[-1, -1] = 1.0
-        query = torch.nn.functional.pad(x, (0, 1))
-        target = torch.nn.functional.pad(x @ self._roots[1], (0, 1))
-        weight = torch.full((len(x),), 1 / len(x), dtype=torch.float64)
-        return Contexts(covariance.unsqueeze(0), query, target, weight, self.noise_variance)
+    def block_risks(self, A: Tensor, b: Tensor, lengths: Sequence[float], kind: type[Attention] = SoftmaxAttention) -> Tensor:
+        """Risks at U = [[A, 0], [0, 0]], V = (0, b), each at its length: exact, twice differentiable; A (run, d, d), b (run,)."""
+        if not is_softmax(kind):
+            pad = torch.nn.functional.pad
+            return self.linear_risk(pad(A, (0, 1, 0, 1)), pad(b[:, None, None], (self.dim, 0)), lengths)
+        forms, scale = self.block_forms(A, b)
+        return self.block_limit(forms) + form_average(forms, scale, lengths) / 2
 
-    def block_risks(self, A: Tensor, b: Tensor, x: Tensor, lengths: Sequence[float], kind: type[Attention]) -> Tensor:
-        """Risks at U = [[A, 0], [0, 0]], V = (0, b), averaged over queries x (n, d) alone; A (run, d, d), b (run,)."""
-        return context_risk(*self.block_layer(A, b), self.block_contexts(x), lengths, kind)
+    def block_limit(self, forms: Tensor) -> Tensor:
+        """The infinite prompt's risk from the forms of a block layer."""
+        total = self.noise_variance + torch.trace(self.prior_covariance @ self.query_covariance)
+        return (total - forms[:, 1].diagonal(dim1=-2, dim2=-1).sum(-1)) / 2
 
-    def block_queries(self, average: SobolAverage) -> Tensor:
-        """Sobol points of the query law with its covariance exactly, so that the infinite prompt's risk is exact on them."""
-        if average.points <= self.dim:
-            raise InvalidArgumentError("points", str(average.points), f"more than the {self.dim} dimensions of the query")
-        normal = average.normal(self.dim)
-        factor = torch.linalg.cholesky(normal.mT @ normal / average.points)
-        white: Tensor = torch.linalg.solve_triangular(factor, normal.mT, upper=False).mT
-        return white @ self._roots[2].mT
+    def is_block(self, U: Tensor, V: Tensor) -> bool:
+        """Whether every layer is U = [[A, 0], [0, 0]], V = (0, b); the last column of U, which meets the query's 0, is free."""
+        d = self.dim
+        return not bool(U[:, d, :d].any()) and not bool(V[:, 0, :d].any())
 
-    def quadratic_queries(self) -> Tensor:
-        """d queries on which quadratic forms average as under their law: enough for linear attention and infinite prompts."""
-        return math.sqrt(self.dim) * self._roots[2].mT
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
+        if self.is_block(U, V):
+            return self.block_risks(U[:, : self.dim, : self.dim], V[:, 0, self.dim], lengths, kind)
+        return super().layer_risks(U, V, lengths, kind, average)
 
     def isotropic_scales(self) -> tuple[float, float, float]:
         """Σ, Σ_q and W as numbers, where they are multiples of the identity."""
@@ -239,41 +241,28 @@ class LinearRegression(GaussianTask):
         sigma, sigma_query, omega = scales.tolist()
         return sigma, sigma_query, omega
 
-    def isotropic_risk(
-        self, a: Tensor, b: Tensor, length: float = math.inf, kind: type[Attention] = SoftmaxAttention, *, step: float = 0.02
-    ) -> Tensor:
-        """Risk at A = aI for Σ, Σ_q, W multiples of the identity: (risk.6) as an integral over ‖x_q‖; a, b of shape (run,).
-
-        Score variances a²Σ‖x_q‖² of up to 8192 are covered: a RiskError says where a query that matters has a larger one.
-        """
+    def isotropic_risk(self, a: Tensor, b: Tensor, length: float = math.inf, kind: type[Attention] = SoftmaxAttention) -> Tensor:
+        """Risk at A = aI for Σ, Σ_q, W multiples of the identity; a, b of shape (run,)."""
         length = validation.length("length", length, allow_infinity=True)
-        sigma, sigma_query, omega = self.isotropic_scales()
-        r2, density = chi_rule(self.dim, 40.0, 12.0, step)
-        square = sigma_query * r2  # ‖x_q‖²
-        a, b = a.unsqueeze(-1), b.unsqueeze(-1)
-        size, agreement = b**2 * omega * (sigma * a) ** 2 * square, b * omega * sigma * a * square
-        spread = b**2 * (omega * sigma * self.dim + self.noise_variance) + 0 * size
-        limit = self.noise_variance + omega * square - 2 * agreement + size
-        q = sigma * a**2 * square
-        q = torch.where(density < NEGLIGIBLE * density.sum(), q.clamp_max(FROZEN), q)
-        twice = limit + finite_length_excess(ReadOut(q, size, agreement, spread, limit), [length] * len(size), kind, most=FROZEN)
-        return (twice * density / density.sum()).sum(-1) / 2
+        self.isotropic_scales()
+        eye = torch.eye(self.dim, dtype=torch.float64)
+        return self.block_risks(a[:, None, None] * eye, b, [length] * len(a), kind)
 
-    def bayes_risk(self, length: float, *, draws: int = 4096, seed: int = 0) -> float:
+    def bayes_risk(self, length: float, *, average: SobolAverage = AVERAGE) -> float:
         """Least risk of any predictor, formula (risk.7); s²/2 as the length grows.
 
-        The expectation over X^TX (a Wishart matrix) is a Monte Carlo mean over ``draws`` Bartlett factors, at a cost that does not
-        depend on the length.
+        The expectation over X^TX (a Wishart matrix) is a mean over ``average.points`` Bartlett factors drawn from ``average.seed``,
+        at a cost that does not depend on the length.
         """
         length = validation.length("length", length, allow_infinity=True)
         if math.isinf(length) or (self.noise_variance == 0 and length >= self.dim):
             return self.noise_variance / 2
-        generator = torch.Generator().manual_seed(seed)
+        draws, generator = average.points, torch.Generator().manual_seed(average.seed)
         root, prior_root, _ = self._roots
         if length >= self.dim:
             factor = normal(generator, draws, self.dim, self.dim).tril(-1)
             degrees = length - torch.arange(self.dim, dtype=torch.float64)
-            chi = torch.from_numpy(np.random.default_rng(seed).chisquare(degrees.numpy(), size=(draws, self.dim))).sqrt()
+            chi = torch.from_numpy(np.random.default_rng(average.seed).chisquare(degrees.numpy(), size=(draws, self.dim))).sqrt()
             rows = (root @ (factor + torch.diag_embed(chi))).mT
         else:
             rows = normal(generator, draws, int(length), self.dim) @ root.mT

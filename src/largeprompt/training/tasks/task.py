@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.risk.average import AVERAGE, SobolAverage
+from largeprompt.training.risk.average import AVERAGE, SobolAverage, calibrated_weights
 from largeprompt.training.risk.exact import Contexts, context_risk, finite_length_excess, is_softmax, read_out
 
 SCRAMBLES = 8
@@ -157,15 +158,20 @@ class GaussianTask(Task):
         """Functions of the contexts, less their means, that a training run averages exactly, shape (n, k); none here."""
         return contexts.weight.new_zeros(len(contexts.weight), 0)
 
-    def risks(self, U: Tensor, V: Tensor, contexts: Contexts, lengths: Sequence[float], kind: type[Attention]) -> Tensor:
-        """Risk of each run at its own length, shape (run,); U (run, D, D), V (run, o, D)."""
+    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
         if not is_softmax(kind) and (closed := self.linear_risk(U, V, lengths)) is not None:
             return closed
-        limit = self.limit_risk(U, V)
-        if limit is None:
+        contexts, calibrated = calibrated_contexts(self, average)
+        limit = self.limit_risk(U, V) if calibrated else None
+        if limit is None:  # a sum of nonnegative numbers: with the closed form on plain points it would not be
             return context_risk(U, V, contexts, lengths, kind)
         excess = finite_length_excess(read_out(U, V, contexts), lengths, kind)
         return limit + (excess * contexts.weight).sum(-1) / 2
 
-    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
-        return self.risks(U, V, self.contexts(average), lengths, kind)
+
+@functools.lru_cache(maxsize=16)
+def calibrated_contexts(task: GaussianTask, average: SobolAverage) -> tuple[Contexts, bool]:
+    """Contexts with weights under which the functions of :meth:`~GaussianTask.calibration` average to zero, if there are such."""
+    contexts = task.contexts(average)
+    weights = calibrated_weights(task.calibration(contexts), contexts.weight)
+    return (contexts, False) if weights is None else (dataclasses.replace(contexts, weight=weights), True)

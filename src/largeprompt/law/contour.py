@@ -1,0 +1,296 @@
+"""Block expectations of any law from its cumulant generating function at complex multiples of the tilt.
+
+As e^{-x} = (1/2πi) ∫ Γ(z) x^{-z} dz over Re z = c > 0, and with scores s normalised to E e^s = 1,
+
+    t^a E[f(x) e^{as - t e^s}] = (1/2π) ∫ Γ(z) t^{a-z} E[f(x) e^{(a-z)s}] dω,   z = c + iω,   t = e^τ,
+
+where E e^{ζs} = e^{Λ(ζu) - ζΛ(u)}, and the law tilted by ζu has mean ∇Λ(ζu) and covariance ∇²Λ(ζu): formulas (engine.1) to
+(engine.6) of docs/mathematics/engine.md. A contour may pass a pole of Γ at z = -n once its residue (-t)^n/n! E[f e^{(a+n)s}] is
+taken out. For each τ the contour that rounds least is taken; midpoint sums over ω converge geometrically in a strip without
+singularities.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import loggamma
+from torch import Tensor
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, grid, output_moments
+from largeprompt.law.quadrature import NOTHING, log_survival
+from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
+from largeprompt.measures import Measure
+
+DIGITS = 40.0  # -log of what a sum over ω may leave out
+REACH = 30.0  # of ω: Γ falls like e^{-πω/2}
+MARGIN = 0.05  # between a residue and the edge of the domain
+NARROWEST = 0.04  # half-width of a strip worth summing in
+WIDEST = 3.0
+WIDTHS = 0.98 * 0.7 ** np.arange(12)  # of a strip, of which the best is taken
+MOST_CONTOURS = 400
+FINE = 16  # neighbouring τ that share an exponential
+
+
+@dataclasses.dataclass(frozen=True)
+class Contour:
+    """Re z = ``place``, in the middle of a strip of half-width ``width``; ``residue``: the pole next to it is taken out."""
+
+    place: float
+    width: float
+    residue: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Nodes:
+    """Nodes z = c + iω of a contour at equal distances ``step``, with log E e^{ζs} and the moments of y at ζ = a - z."""
+
+    z: Numbers
+    step: float
+    exponents: Numbers
+    moments: TokenMoments | None  # not needed for φ
+
+
+@dataclasses.dataclass(frozen=True)
+class Sum:
+    """The nodes of a contour that matter, for the rows of τ that use it: t^{a-z}, shape (row, node), and log Γ(z) dω/π."""
+
+    rows: NDArray[np.int64]
+    contour: Contour
+    nodes: Nodes
+    powers: Numbers
+    log_gamma: Numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A law along one tilt u: Λ(ζu) - ζΛ(u) and the moments of x - T at ζu, for the ζ between ``low`` and ``high``."""
+
+    mu: Measure
+    u: Tensor
+    low: float
+    high: float
+    cgf: float
+    limit: Array
+    cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
+    known: dict[Any, Any] = dataclasses.field(default_factory=dict)  # nodes, which no change of the range of τ moves
+
+    @classmethod
+    def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
+        line = cls(mu, u, *mu.tilt_range(u), float(mu.cgf(u)), mu.tilted_mean(u).numpy(), cumulants)
+        line._require_analytic()
+        return line
+
+    def _require_analytic(self) -> None:
+        """Refuse a law of one's own whose cgf is not analytic, such as one with abs(u): its slope depends on the direction."""
+        step = 1e-4 / (1 + math.sqrt(self.variance(0.5))) * np.array([1.0, 1j])
+        slopes = (self.exponents(0.5 + 0.1j + step) - self.exponents(0.5 + 0.1j - step)) / (2 * step)
+        if not abs(slopes[0] - slopes[1]) < 1e-4 * (1 + abs(slopes[0])):
+            given, remedy = f"{self.mu!r}, whose cgf is not analytic at complex tilts", "Write it without abs, max or comparisons."
+            raise InvalidArgumentError("mu", given, "laws whose cgf is an analytic function of u", remedy)
+
+    def exponents(self, zeta: Numbers) -> Numbers:
+        """log E e^{ζs}."""
+        return self._cumulants(zeta, 0)[0] - zeta * self.cgf
+
+    def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
+        """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second or the fourth."""
+        value, mean, *higher = self._cumulants(zeta, cumulants)
+        mean = mean - self.limit
+        return value - zeta * self.cgf, Dense(mean, higher[0]) if higher[0].ndim == 3 else Independent(mean, *higher)
+
+    def _cumulants(self, zeta: Numbers, order: int) -> list[Numbers]:
+        tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u
+        return [part.resolve_conj().numpy() for part in self.mu.complex_cumulants(tilts, order)]
+
+    def real(self, zeta: Any) -> Array:
+        """log E e^{ζs} at real ζ."""
+        return np.asarray(self.exponents(np.asarray(zeta)).real)
+
+    def variance(self, zeta: float) -> float:
+        """Variance of the score under the tilt by ζu."""
+        moments = self.at(np.array([zeta]))[1]
+        return max(0.0, float((moments.spread_along(self.u.numpy()[None]) @ self.u.numpy()).real[0]))
+
+    def excess(self, zeta: float, steps: Any) -> Array:
+        """How far log E e^{ζs} lies above its tangent, the larger of both sides at a distance: σ²δ²/2 for a Gaussian."""
+        value, moments = self.at(np.array([zeta]))
+        slope = float(((moments.mean + self.limit) @ self.u.numpy()).real[0]) - self.cgf
+        sides = [self.real(zeta + side * steps) - side * steps * slope for side in (-1.0, 1.0)]
+        return np.asarray(np.maximum(*sides) - value.real[0])
+
+    def nodes(self, order: int, contour: Contour, digits: float, low: float, high: float) -> Nodes:
+        """Nodes such that e^{-digits} is left for τ from low to high, formula (engine.4).
+
+        A sum of step h leaves e^{-2πD/h} times the terms at a distance D on either side: t^{ζ±D} E e^{(ζ±D)s}, not t^ζ E e^{ζs}.
+        """
+        key = order, contour, low, high
+        if key not in self.known:
+            zeta, widths = order - contour.place, contour.width * WIDTHS
+            beside = self.real(zeta + widths) + widths * high - self.real([zeta])
+            if contour.residue:  # for small t what is meant is the term that was taken out
+                excess = np.maximum(beside, self.excess(zeta, widths))
+            else:
+                excess = np.maximum(beside, self.real(zeta - widths) - widths * low - self.real([zeta]))
+            step = float((2 * math.pi * widths / (digits + np.maximum(excess, 0.0))).max())
+            z = contour.place + 1j * step * (np.arange(math.ceil((REACH + 2 * abs(contour.place)) / step)) + 0.5)
+            found = self.at(zeta - 1j * z.imag, self.cumulants) if order else (self.exponents(-z), None)
+            self.known[key] = Nodes(z, step, *found)
+        known: Nodes = self.known[key]
+        return known
+
+
+class _Engine:
+    """The blocks of one line on one grid of τ, for lengths between two."""
+
+    def __init__(self, line: Line, shortest: float, longest: float, tau: Array) -> None:
+        self.line, self.tau = line, tau
+        self.digits = DIGITS + math.log(longest)
+        self.alive = np.ones(len(tau), dtype=bool)
+        self.log_phi, self.noise = self._log_phi()
+        self.alive = (shortest - 2) * self.log_phi > -60
+        self._known: dict[int, list[Piece]] = {}
+
+    def _contours(self, order: int) -> list[Contour]:
+        """Contours for G_order: one for small t, past the first pole where the domain allows, and plain ones to its right."""
+        left, right = order - self.line.high, order - self.line.low
+        needed = 1 if order < 2 else 0  # φ - 1 and G_1 are of order t for small t, the others of order 1
+        residue = order == 0 or self.line.high > max(order, 2) + MARGIN
+        edge = max(-needed - 1.0 if residue else -float(order == 1), left)
+        width = min(1.0, max(0.0, -needed - edge) + 5 / self.digits, (right - edge) / 2)
+        found = [Contour(edge + width, width, residue)]
+        top = order + 1.0 if right > order + 2 else (order + right) / 2 if right > order + 0.2 else right - 0.1
+        poles = (-1.0, -2.0) if order == 1 else (0.0, -1.0, -2.0)
+        for place in [top, *self._places(edge + width, order, right)]:
+            free = min(right - place, place - left, WIDEST, *(abs(place - pole) for pole in poles))
+            if free > NARROWEST and (place > 0 or order < 2):
+                found.append(Contour(place, free, False))
+        return found
+
+    def _places(self, start: float, order: int, right: float) -> Iterator[float]:
+        """Contours near enough to each other that no sum is larger than its value by much: e^1.1, 1.5/σ apart for a Gaussian."""
+        narrow = math.sqrt(self.line.variance(0.0))
+        if float(self.line.excess(0.5, np.array([0.5]))[0]) < 0.2:
+            return
+        place, end = start, min(order + 1 + 11 / narrow, right - NARROWEST)
+        for _ in range(MOST_CONTOURS):
+            if place >= end:
+                return
+            yield place
+            tried = 1.25 * 0.7 ** np.arange(20)
+            tried = tried[(order - place - tried > self.line.low) & (order - place + tried < self.line.high)]
+            near = tried[self.line.excess(order - place, tried) < 1.1]
+            if not len(near):
+                return
+            place += float(near[0])
+        given = f"scores of standard deviation {narrow:.3g}"
+        remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
+        raise InvalidArgumentError("z", given, "scores near enough to each other for the exact law of such tokens", remedy)
+
+    def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
+        """For each τ, the contour whose terms are smallest."""
+        places = np.array([contour.place for contour in contours])
+        size = loggamma(places + 0.3j).real + self.line.real(order - places)
+        noise = size[:, None] + (order - places)[:, None] * self.tau
+        if contours[0].residue:
+            taken = np.minimum(self.tau, 0.0) if order == 0 else self._log_residue(order) + max(order, 2) * self.tau
+            noise[0] = np.logaddexp(noise[0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
+        return np.asarray(noise.argmin(0))
+
+    def _log_residue(self, order: int) -> float:
+        return float(self.line.real([max(order, 2)])[0])
+
+    def sums(self, order: int) -> Iterator[Sum]:
+        """The sums of G_order over each contour in use."""
+        contours = self._contours(order)
+        choice = self._choice(order, contours)
+        for index, contour in enumerate(contours):
+            rows = np.flatnonzero((choice == index) & self.alive)
+            if not len(rows):
+                continue
+            nodes = self.line.nodes(order, contour, self.digits, float(self.tau[rows[0]]), float(self.tau[rows[-1]]))
+            log_gamma: Numbers = loggamma(nodes.z) + math.log(nodes.step / math.pi)
+            size = (log_gamma + nodes.exponents).real
+            size = np.maximum(size, log_gamma.real) if contour.residue else size
+            used = slice(int(np.flatnonzero(size > size.max() - self.digits - 4)[-1]) + 1)
+            powers = np.exp((order - contour.place) * self.tau[rows])[:, None] * self._waves(rows, nodes.z[used].imag)
+            moments = _first(nodes.moments, used) if nodes.moments is not None else None
+            yield Sum(rows, contour, Nodes(nodes.z[used], nodes.step, nodes.exponents[used], moments), powers, log_gamma[used])
+
+    def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
+        """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are dear."""
+        coarse, fine = np.divmod(rows, FINE)
+        first, last = coarse[0], coarse[-1] + 1
+        steps = np.exp(-1j * np.outer(self.tau[FINE * np.arange(first, last)], omega))
+        return steps[coarse - first] * np.exp(-1j * STEP * np.outer(np.arange(FINE), omega))[fine]
+
+    def _log_phi(self) -> tuple[Array, Array]:
+        """log φ, and the size of what was summed to get it, relative to φ."""
+        lost, kept, size = (np.empty(len(self.tau)) for _ in range(3))
+        for part in self.sums(0):
+            rows, exponents = part.rows, part.nodes.exponents
+            if part.contour.residue:  # φ - e^{-t}, without poles at 0 and -1
+                t = np.exp(np.minimum(self.tau[rows], 300.0))
+                coefficients = np.exp(part.log_gamma) * np.expm1(exponents)
+                rest = (part.powers @ coefficients).real
+                lost[rows], kept[rows] = -np.expm1(-t) - rest, np.exp(-t) + rest
+                size[rows] = np.minimum(t, 1.0)
+            else:
+                coefficients = np.exp(part.log_gamma + exponents)
+                value = (part.powers @ coefficients).real
+                crossed = -1 < part.contour.place < 0  # the residue 1 at 0 is taken off
+                lost[rows], kept[rows] = (-value, 1 + value) if crossed else (1 - value, value)
+                size[rows] = 0.0 if crossed else np.minimum(1.0, np.abs(value))
+            size[rows] += np.exp(-part.contour.place * self.tau[rows]) * np.abs(coefficients).sum()
+        kept = np.maximum(kept, 1e-300)
+        return np.maximum(log_survival(np.maximum(lost, 0.0), kept), NOTHING), size / np.maximum(kept, 1e-16 * size)
+
+    def pieces(self, order: int) -> Sequence[Piece]:
+        """The pieces of G_order."""
+        if order not in self._known:
+            self._known[order] = list(self._pieces(order))
+        return self._known[order]
+
+    def _pieces(self, order: int) -> Iterator[Piece]:
+        for part in self.sums(order):
+            assert part.nodes.moments is not None
+            yield Piece(part.rows, part.powers * np.exp(part.log_gamma + part.nodes.exponents), part.nodes.moments)
+            if part.contour.residue:
+                # -t e^{-t} or e^{-t} times the moment at 2u or au has the pole that would be next to the contour
+                t = np.exp(np.minimum(self.tau[part.rows], 300.0))
+                taken, factor = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
+                rest = taken * t**order * np.exp(-t) - (part.powers @ (np.exp(part.log_gamma) * factor)).real
+                exponent, moment = self.line.at(np.array([float(max(order, 2))]), self.line.cumulants)
+                yield Piece(part.rows, (np.exp(exponent.real) * rest)[:, None], moment)
+
+
+def _first(moments: TokenMoments, used: slice) -> TokenMoments:
+    """Moments of the first nodes alone."""
+    kept = {f.name: getattr(moments, f.name) for f in dataclasses.fields(moments)}
+    return type(moments)(**{name: None if value is None else value[used] for name, value in kept.items()})
+
+
+def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> OutputMoments:
+    """Law of attention over several lengths, 1 < L < ∞, of a law that knows its cgf at complex tilts."""
+    line = Line.of(mu, u, cumulants)
+
+    def build(below: float, above: float) -> Blocks:
+        engine = _Engine(line, min(lengths), max(lengths), grid(below, above))
+        return Blocks(engine.log_phi, engine.pieces, engine.noise)
+
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        return output_moments(build, lengths, _range(line, max(lengths)), 14.0 if line.low < -0.1 else 60.0, mu.dim)
+
+
+def _range(line: Line, longest: float) -> tuple[float, float]:
+    """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a (Chernoff)."""
+    up = np.linspace(0.0, min(2.0, line.high), 12)[1:-1] if line.high < 2 else np.linspace(0.0, 2.0, 11)[1:]
+    down = np.linspace(0.0, max(-16.0, line.low), 24)[1:-1]
+    below = float(((2 * math.log(longest) + 42 + line.real(up)) / up).min())
+    above = float(((26 + line.real(down)) / -down).min()) + 2 if line.low < -0.1 else 60.0
+    return below, max(above, 5.0)

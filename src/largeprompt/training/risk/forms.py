@@ -1,0 +1,153 @@
+"""Averages over a Gaussian query that enters through quadratic forms alone: exact, with gradient and Hessian.
+
+With ξ ~ N(0, I) and q = ξ^TSξ every risk at block parameters is made of
+
+    F = c E f(q) + E[f(q) ξ^TBξ] + E[h(q) ξ^TCξ],
+
+f and h of :mod:`largeprompt.training.risk.table`, and the rule of :mod:`largeprompt.measures.numerics.quadratic_form` averages each
+term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from largeprompt.measures.numerics.quadratic_form import QuadraticFormRule, quadratic_form_rule
+from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, LayerDerivatives, RiskError
+from largeprompt.training.risk.table import WeightTables
+
+TAIL = (
+    1e-12  # share of the queries with small scores that the rule leaves out; of those with large ones, where f is 1, L times less
+)
+ACCURACY = 1e-10
+
+
+def form_derivatives(forms: Tensor, scale: Tensor, hessian: bool, *, lengths: Sequence[float]) -> LayerDerivatives:
+    """F of several runs, each at its length, and its derivatives in the forms (S, B, C), shape (run, 3, d, d), and in c, (run, 1).
+
+    The Hessian is in all of (S, B, C, c), shape (run, 3d² + 1, 3d² + 1). An infinite prompt has F = 0.
+    """
+    finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
+    if len(finite) == len(lengths):
+        return _finite(forms, scale, hessian, lengths)
+    size = forms[0].numel() + 1
+    second = forms.new_zeros(len(lengths), size, size) if hessian else None
+    whole = LayerDerivatives(forms.new_zeros(len(lengths)), torch.zeros_like(forms), torch.zeros_like(scale), second)
+    if finite:
+        part = _finite(forms[finite], scale[finite], hessian, [lengths[i] for i in finite])
+        whole.value[finite], whole.in_u[finite], whole.in_v[finite] = part.value, part.in_u, part.in_v
+        if second is not None and part.second is not None:
+            second[finite] = part.second
+    return whole
+
+
+def _finite(forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float]) -> LayerDerivatives:
+    if not bool(torch.isfinite(forms).all()):
+        raise RiskError("risk: parameters that are not finite. Use a smaller step or start.")
+    lam, basis = torch.linalg.eigh((forms[:, 0] + forms[:, 0].mT) / 2)
+    if not float(lam.max()) <= LARGEST_SCORE_VARIANCE:
+        raise RiskError(
+            f"risk: a score variance of {float(lam.max()):.3g}; the parameters have run away. Use a smaller step or start."
+        )
+    rule = quadratic_form_rule(lam.clamp_min(0.0).numpy(), tail=TAIL / max(lengths), below=TAIL, accuracy=ACCURACY)
+    q = torch.from_numpy(rule.nodes)
+    orders = WeightTables.reaching(lengths, float(q.max())).derivatives(q, 2 if hessian else 1)
+    c, (B, C) = scale[:, 0], (basis.mT @ forms[:, i] @ basis for i in (1, 2))
+    (f, f1, *f2), (h, h1, *h2) = orders
+    along_f, along_h = (_factors(rule, g, 1) for g in (f, h))
+    mean_f = _factors(rule, f, 0)
+    diagonal = [M.diagonal(dim1=-2, dim2=-1) for M in (B, C)]
+    value = c * mean_f + (diagonal[0] * along_f + diagonal[1] * along_h).sum(-1)
+    pairs_f, pairs_h, first = _factors(rule, f1, 2), _factors(rule, h1, 2), _factors(rule, f1, 1)
+    trace = c[:, None] * first + (pairs_f @ diagonal[0].unsqueeze(-1) + pairs_h @ diagonal[1].unsqueeze(-1)).squeeze(-1)
+    in_s = torch.diag_embed(trace) + 2 * B * pairs_f + 2 * C * pairs_h
+    in_u = basis.unsqueeze(1) @ torch.stack([in_s, torch.diag_embed(along_f), torch.diag_embed(along_h)], 1) @ basis.mT.unsqueeze(1)
+    if not hessian:
+        return LayerDerivatives(value, in_u, mean_f.unsqueeze(-1), None)
+    quartic = _quartic(c[:, None, None] * _factors(rule, f2[0], 2)) + _sextic(B, _factors(rule, f2[0], 3))
+    quartic = quartic + _sextic(C, _factors(rule, h2[0], 3))
+    return LayerDerivatives(value, in_u, mean_f.unsqueeze(-1), _second(basis, quartic, _quartic(pairs_f), _quartic(pairs_h), first))
+
+
+def _second(basis: Tensor, in_s: Tensor, in_b: Tensor, in_c: Tensor, in_scale: Tensor) -> Tensor:
+    """Hessian in (S, B, C, c) from its parts, each in the basis of S: those in S and S, B, C, c."""
+    runs, d = basis.shape[:2]
+    turn = torch.einsum("rai,rbj->rabij", basis, basis).reshape(runs, d * d, d * d)
+    second = basis.new_zeros(runs, 3 * d * d + 1, 3 * d * d + 1)
+    for i, part in enumerate((in_s, in_b, in_c)):
+        block = turn @ part.reshape(runs, d * d, d * d) @ turn.mT
+        second[:, : d * d, i * d * d : (i + 1) * d * d] = block
+        second[:, i * d * d : (i + 1) * d * d, : d * d] = block.mT
+    second[:, : d * d, -1] = second[:, -1, : d * d] = (basis @ torch.diag_embed(in_scale) @ basis.mT).reshape(runs, -1)
+    return second
+
+
+def _factors(rule: QuadraticFormRule, values: Tensor, count: int) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(rule.factors(values.numpy(), count)))
+
+
+def _quartic(pairs: Tensor) -> Tensor:
+    """E[g ξ_aξ_bξ_cξ_d] from the factors of two, shape (run, d, d, d, d): Wick's three pairings."""
+    eye = torch.eye(pairs.shape[-1], dtype=pairs.dtype)
+    return (
+        torch.einsum("ab,cd,rac->rabcd", eye, eye, pairs)
+        + torch.einsum("ac,bd,rab->rabcd", eye, eye, pairs)
+        + torch.einsum("ad,bc,rab->rabcd", eye, eye, pairs)
+    )
+
+
+def _sextic(B: Tensor, triples: Tensor) -> Tensor:
+    """E[g ξ^TBξ ξ_aξ_bξ_cξ_d] from the factors of three: Wick's fifteen pairings, three with B closed and six pairs twice."""
+    eye = torch.eye(B.shape[-1], dtype=B.dtype)
+    closed = _quartic(torch.einsum("rii,riac->rac", B, triples))
+    for ends, others in (("ab", "cd"), ("ac", "bd"), ("ad", "bc"), ("bc", "ad"), ("bd", "ac"), ("cd", "ab")):
+        closed = closed + 2 * torch.einsum(f"r{ends},{others},r{ends}{others[0]}->rabcd", B, eye, triples)
+    return closed
+
+
+class _Slope(torch.autograd.Function):
+    """The gradient of F as a function that has a derivative."""
+
+    @staticmethod
+    def forward(ctx, forms, scale, lengths):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(forms, scale)
+        ctx.lengths = lengths
+        found = form_derivatives(forms, scale, False, lengths=lengths)
+        return found.in_u, found.in_v
+
+    @staticmethod
+    def backward(ctx, forms_out, scale_out):  # type: ignore[no-untyped-def]
+        forms, scale = ctx.saved_tensors
+        second = form_derivatives(forms, scale, True, lengths=ctx.lengths).second
+        assert second is not None  # asked for
+        flat = torch.cat([forms_out.reshape(len(forms), -1), scale_out], -1).unsqueeze(-1)
+        moved = (second @ flat).squeeze(-1)
+        return moved[:, :-1].reshape(forms.shape), moved[:, -1:], None
+
+
+class _Value(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, forms, scale, lengths):  # type: ignore[no-untyped-def]
+        found = form_derivatives(forms, scale, False, lengths=lengths)
+        ctx.save_for_backward(forms, scale, found.in_u, found.in_v)
+        ctx.lengths = lengths
+        return found.value
+
+    @staticmethod
+    def backward(ctx, out):  # type: ignore[no-untyped-def]
+        forms, scale, *slopes = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated
+            slopes = _Slope.apply(forms, scale, ctx.lengths)  # type: ignore[no-untyped-call]
+        in_forms, in_scale = slopes
+        return out[:, None, None, None] * in_forms, out[:, None] * in_scale, None
+
+
+def form_average(forms: Tensor, scale: Tensor, lengths: Sequence[float]) -> Tensor:
+    """F of each run, shape (run,), twice differentiable; forms (run, 3, d, d), scale (run, 1)."""
+    value: Tensor = _Value.apply(forms, scale, tuple(lengths))  # type: ignore[no-untyped-call]
+    return value

@@ -1,0 +1,201 @@
+"""The route by complex tilts against laws summed over real nodes, against densities, and where scores are wide."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import special
+
+import largeprompt as lp
+from largeprompt.law.contour import contour_moments
+from largeprompt.law.nodes import node_moments
+
+F = torch.float64
+LENGTHS = [2, 3, 10, 1000, 10**6, 10**9, 10**12, 10**15]
+SIZES = st.one_of(st.floats(-8.0, 0.5).map(lambda power: 10.0**power), st.floats(3.0, 30.0))  # of a tilt
+
+
+def tilt(dim, size, seed=0):
+    u = torch.randn(dim, generator=torch.Generator().manual_seed(seed), dtype=F)
+    return size * u / u.norm()
+
+
+def unless_refused(mu, u, length):
+    """The law, or nothing where it says that the scores are too far apart; scores up to a few units never are."""
+    try:
+        return contour_moments(mu, u, [length])
+    except lp.InvalidArgumentError as error:
+        if "far apart" not in str(error) or float(u.norm()) < 3:
+            raise
+        return None
+
+
+def signs(dim):
+    atoms = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=dim)), dtype=F)
+    return lp.Discrete(atoms, torch.full((len(atoms),), 1 / len(atoms), dtype=F))
+
+
+def largest_error(found, expected):
+    """Of bias, E Y, mse and second moments at any length, each relative to its largest entry at that length."""
+    one, errors = np.eye(found.bias.shape[-1]), []
+    for one_route, other in (
+        (found.bias, expected.bias),
+        (found.collision, expected.collision),
+        (found.error(one), expected.error(one)),
+        (found.second(), expected.second()),
+    ):
+        a, b = (part.reshape(len(part), -1) for part in (one_route, other))
+        errors.append((np.abs(a - b).max(1) / np.abs(b).max(1)).max())
+    return max(errors)
+
+
+MIXTURE = lp.GaussianMixture(
+    [0.2, 0.5, 0.3],
+    [[1.0, 0.0], [-1.0, 1.0], [0.0, 2.0]],
+    [[[1.0, 0.3], [0.3, 0.5]], [[0.3, 0.0], [0.0, 0.3]], [[0.1, 0.0], [0.0, 0.2]]],
+)
+
+
+@pytest.mark.parametrize("size", [1e-3, 0.4, 1.0, 2.0])
+@pytest.mark.parametrize(
+    ("mu", "twin"),
+    [
+        (lp.Rademacher(1), signs(1)),
+        (lp.Rademacher(4), signs(4)),
+        (lp.Sphere(2), lp.Sphere(2)),
+        (lp.Sphere(3, radius=1.0), lp.Sphere(3, radius=1.0)),
+        (lp.Sphere(9), lp.Sphere(9)),
+        (MIXTURE, MIXTURE),
+        (signs(2), signs(2)),
+        (lp.Discrete([[0.0, 1.0], [1.0, 0.0], [3.0, -1.0]], [0.5, 0.4, 0.1]),) * 2,
+    ],
+    ids=["sign", "signs", "circle", "sphere", "high sphere", "mixture", "listed signs", "atoms"],
+)
+def test_contours_equal_nodes(mu, twin, size):
+    """Two routes that share the integral over τ and nothing else."""
+    u = tilt(mu.dim, size)
+    assert largest_error(contour_moments(mu, u, LENGTHS), node_moments(twin, u, LENGTHS)) < (1e-11 if size > 0.01 else 1e-9)
+
+
+@pytest.mark.parametrize("size", [0.1, 1.0, 2.0])
+def test_contours_equal_the_gaussian_lattice(size):
+    root = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=F) / 2
+    mu, u = lp.Gaussian([0.3, -1.0, 0.2], root @ root.mT), tilt(3, size)
+    found = contour_moments(mu, u, LENGTHS)
+    law = lp.finite_prompt(lp.SoftmaxAttention(torch.eye(3, dtype=F), torch.eye(3, dtype=F)), mu, u, LENGTHS)
+    np.testing.assert_allclose(found.error(np.eye(3)), law.mse, rtol=1e-11)
+    np.testing.assert_allclose(found.collision, 1 / law.effective_tokens, rtol=1e-11)
+    np.testing.assert_allclose(found.bias, law.bias, rtol=1e-9, atol=1e-11 * float(law.bias.abs().max()))
+
+
+def interval(low, high, count):
+    x, w = np.polynomial.legendre.leggauss(count)
+    return (low + high) / 2 + (high - low) / 2 * x, w
+
+
+def both_sides(log_density, count=1500, last=5.5):
+    """A symmetric law with a kink at 0: x = e^{y - e^{-y}} on either side, by the trapezoid rule."""
+    y = np.linspace(-4, last, count)
+    x = np.exp(y - np.exp(-y))
+    w = x * (1 + np.exp(-y)) * np.exp(log_density(x))
+    return np.r_[-x[::-1], x], np.r_[w[::-1], w]
+
+
+def skewed(skew):
+    law, x = lp.scalar.SkewNormalLaw(skew), np.linspace(-20, 20, 3001)
+    y = x * law.spread + law.center
+    return x, np.exp(-(y**2) / 2) * special.ndtr(law.delta / math.sqrt(1 - law.delta**2) * y)
+
+
+def lognormal(scale):
+    law, xi = lp.scalar.LogNormalLaw(scale), np.linspace(-9.5, 9.5, 2001)
+    return (np.exp(scale * xi) - law.center) / law.spread, np.exp(-(xi**2) / 2)
+
+
+def width(shape):
+    return math.exp((math.lgamma(1 / shape) - math.lgamma(3 / shape)) / 2)
+
+
+DENSITIES = [
+    (lp.Uniform(1), interval(-math.sqrt(3), math.sqrt(3), 300), (0.5, 3.0)),
+    (lp.Laplace(1), both_sides(lambda x: -math.sqrt(2) * x), (0.5, 1.0)),
+    (lp.scalar.GeneralisedNormal(1, shape=1.5), both_sides(lambda x: -((x / width(1.5)) ** 1.5)), (-0.5,)),
+    (lp.scalar.GeneralisedNormal(1, shape=6.0), both_sides(lambda x: -((x / width(6.0)) ** 6)), (-0.5,)),
+    (lp.scalar.SkewNormal(1, skew=0.7), skewed(0.7), (-1.0, 1.5)),
+    (lp.scalar.SkewNormal(1, skew=-0.95), skewed(-0.95), (-1.0, 1.5)),
+    (lp.scalar.LogNormal(1, scale=0.4), lognormal(0.4), (-0.5,)),
+    (lp.scalar.LogNormal(1, scale=0.8), lognormal(0.8), (-1.0,)),
+    (lp.StudentT(1, df=math.inf), (np.linspace(-20, 20, 2001), np.exp(-(np.linspace(-20, 20, 2001) ** 2) / 2)), (1.0, 2.5)),
+    (
+        lp.scalar.RademacherSum(1, terms=3),
+        (np.array([-3.0, -1.0, 1.0, 3.0]) / math.sqrt(3), np.array([1.0, 3.0, 3.0, 1.0])),
+        (1.0, 3.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("mu", "rule", "tilts"), DENSITIES, ids=[repr(case[0]) for case in DENSITIES])
+def test_contours_equal_a_rule_over_the_density(mu, rule, tilts):
+    """A law known by its cgf, against the discrete law of a fine quadrature of its density, summed over nodes."""
+    points, masses = rule
+    kept = masses > 0
+    masses = masses[kept] / masses[kept].sum()
+    twin = lp.Discrete(torch.from_numpy(points[kept]).unsqueeze(-1), torch.from_numpy(masses))
+    lengths = [10, 1000, 10**9, 10**15] if isinstance(mu, lp.scalar.LogNormal) else LENGTHS  # low scores have no exponential moment
+    for size in tilts:
+        u = torch.tensor([size], dtype=F)
+        assert largest_error(contour_moments(mu, u, lengths), node_moments(twin, u, lengths)) < 1e-10
+
+
+@pytest.mark.parametrize("u", [0.1, 0.5, -0.7071, 0.75, 1.0, 1.3, -1.4, 1.412])
+def test_laplace_up_to_the_edge(u):
+    """Against the integral over its density, which knows nothing of cgfs; the domain ends at √2 = 1.41421."""
+    law = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Laplace(1), [u], LENGTHS)
+    expected = lp.law.scalar_prompt(lp.scalar.LaplaceLaw(), u, LENGTHS, center=float(law.limit))
+    np.testing.assert_allclose(law.mean[:, 0], expected.mean, rtol=1e-11)
+    np.testing.assert_allclose(law.mse, expected.mse, rtol=1e-11)
+    np.testing.assert_allclose(1 / law.effective_tokens, expected.collision, rtol=1e-11)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 6])
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(size=SIZES, seed=st.integers(0, 1000), length=st.sampled_from(LENGTHS))
+def test_wide_signs_are_right_or_refused(dim, size, seed, length):
+    u = tilt(dim, size, seed)
+    found = unless_refused(lp.Rademacher(dim), u, length)
+    if found is None:
+        return
+    expected, one = node_moments(signs(dim), u, [length]), np.eye(dim)
+    rounding = 4.6e-16 * math.sqrt(float(expected.error(one)[0]))  # of tokens less their limit, numbers of size 1
+    np.testing.assert_allclose(found.error(one), expected.error(one), rtol=1e-9, atol=rounding)
+    np.testing.assert_allclose(found.collision, expected.collision, rtol=1e-9)
+    slack = 1e-9 * np.abs(expected.bias).max() + 2.3e-16
+    np.testing.assert_allclose(found.bias, expected.bias, rtol=1e-9, atol=slack)
+
+
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(size=SIZES, length=st.sampled_from(LENGTHS))
+def test_wide_uniform_tokens_are_right_or_refused(size, length):
+    points, masses = interval(-math.sqrt(3), math.sqrt(3), 600)
+    twin = lp.Discrete(torch.from_numpy(points).unsqueeze(-1), torch.from_numpy(masses / masses.sum()))
+    u = torch.tensor([size], dtype=F)
+    found = unless_refused(lp.Uniform(1), u, length)
+    if found is None:
+        return
+    expected = node_moments(twin, u, [length])
+    np.testing.assert_allclose(found.error(np.eye(1)), expected.error(np.eye(1)), rtol=1e-9)
+    np.testing.assert_allclose(found.collision, expected.collision, rtol=1e-9)
+
+
+def test_lengths_and_ranges_share_one_set_of_blocks():
+    """Seven lengths together equal each alone, though the grid of τ and the contours are then others."""
+    u = tilt(5, 1.2)
+    together = contour_moments(lp.Laplace(5), u, LENGTHS)
+    for row, length in enumerate(LENGTHS):
+        alone = contour_moments(lp.Laplace(5), u, [length])
+        np.testing.assert_allclose(together.error(np.eye(5))[row], alone.error(np.eye(5))[0], rtol=1e-12)
+        np.testing.assert_allclose(together.bias[row], alone.bias[0], rtol=1e-10)

@@ -1,0 +1,150 @@
+"""The rule for quadratic forms against Gaussian integrals in closed form, dense Gauss-Hermite rules and SciPy's chi-square law."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import chi2, ncx2
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.numerics.quadratic_form import gaussian_form_rule, quadratic_form_rule
+
+SPECTRA = {
+    "one": [3.0],
+    "two": [1.0, 1.0],
+    "conditioned": np.logspace(0, -6, 5),
+    "beyond": np.logspace(2, -10, 7),
+    "with zeros": [1.0, 0.0, 0.3, 0.0],
+    "fifty": np.logspace(0, -6, 50),
+    "hundred": np.ones(100),
+    "one large": np.r_[1.0, np.full(80, 0.03)],
+    "cluster": np.r_[2.0, 2.0, np.linspace(1e-3, 2e-3, 40)],
+}
+
+
+def laplace(lam, m, t):
+    """E e^{-tq}, a Gaussian integral."""
+    below = 1 + 2 * t * lam
+    return np.exp(-0.5 * np.log(below).sum() - (t * lam * m**2 / below).sum())
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+@pytest.mark.parametrize("size", [0.0, 1.0, 20.0])
+def test_laplace_transforms_and_their_moments(name, size):
+    lam = np.asarray(SPECTRA[name], dtype=float)
+    m = size * np.cos(np.arange(len(lam)))
+    rule = quadratic_form_rule(lam, m)
+    assert min(rule.weights.min(), np.diff(rule.nodes).min()) > 0
+    assert rule.defect < 5e-14
+    a, b = 1.0 + np.arange(len(lam)) % 3, 1.0 + np.arange(len(lam)) % 2
+    one, two = rule.form_weights(np.diag(a)), rule.form_weights(np.diag(a), np.diag(b))
+    assert min(one.min(), two.min()) > 0
+    for t in np.array([-0.15, 0.0, 0.7, 2.0]) / np.sqrt(2 * (lam**2 * (1 + 2 * m**2)).sum()):
+        value, g, phi = laplace(lam, m, t), np.exp(-t * rule.nodes), 1 / (1 + 2 * t * lam)
+        mean = phi * m
+        forms = [(w * (phi + mean**2)).sum() for w in (a, b)]
+        both = forms[0] * forms[1] + (a * b * (2 * phi**2 + 4 * mean**2 * phi)).sum()
+        assert rule.weights @ g == pytest.approx(value, rel=2e-13)
+        assert one @ g == pytest.approx(value * forms[0], rel=2e-13)
+        assert two @ g == pytest.approx(value * both, rel=2e-13)
+
+
+@pytest.mark.parametrize("lam", [np.ones(1000), np.logspace(0, -6, 1000)])
+def test_a_thousand_dimensions(lam):
+    rule = quadratic_form_rule(lam)
+    assert rule.weights.min() > 0
+    assert rule.defect < 5e-14
+
+
+def test_factors_are_the_moments_of_wick():
+    lam, t = np.array([1.0, 0.4, 0.4, 1e-5, 0.0]), 0.3
+    rule = quadratic_form_rule(lam)
+    g, phi, value = np.exp(-t * rule.nodes), 1 / (1 + 2 * t * lam), laplace(lam, 0 * lam, t)
+    assert rule.factors(g, 0) == pytest.approx(value, rel=1e-13)
+    np.testing.assert_allclose(rule.factors(g, 1), value * phi, rtol=1e-13)
+    np.testing.assert_allclose(rule.factors(g, 2), value * np.outer(phi, phi), rtol=1e-13)
+    np.testing.assert_allclose(rule.factors(g, 3), value * np.einsum("i,j,k->ijk", phi, phi, phi), rtol=1e-13)
+
+
+@pytest.mark.parametrize(("lam", "m"), [([0.5], [0.0]), ([0.5], [0.8]), ([1.0, 0.2], [0.0, 0.0]), ([1.0, 0.01], [0.5, -2.0])])
+def test_against_gauss_hermite(lam, m):
+    points, mass = np.polynomial.hermite_e.hermegauss(180)
+    mass = mass / mass.sum()
+    grid = np.stack(np.meshgrid(*[points] * len(lam), indexing="ij"), -1).reshape(-1, len(lam))
+    weight = np.prod(np.stack(np.meshgrid(*[mass] * len(lam), indexing="ij"), -1).reshape(-1, len(lam)), -1)
+    eta = grid + np.asarray(m)
+    q = eta**2 @ np.asarray(lam)
+    rule = quadratic_form_rule(lam, m)
+    B = np.eye(len(lam)) + 0.3
+
+    def g(q):
+        return 1 / (1 + np.exp(2 - q / 4))  # a rise from 0 to 1, as the share of the largest token
+
+    assert rule.weights @ g(rule.nodes) == pytest.approx(weight @ g(q), rel=1e-11)
+    form = ((eta @ B) * eta).sum(-1)
+    assert rule.form_weights(B) @ g(rule.nodes) == pytest.approx(weight @ (form * g(q)), rel=1e-11)
+    assert rule.form_weights(B, B) @ g(rule.nodes) == pytest.approx(weight @ (form**2 * g(q)), rel=1e-11)
+
+
+@pytest.mark.parametrize("singular", [False, True])
+def test_gaussian_vectors_with_a_mean(singular):
+    rng = np.random.default_rng(3)
+    F = rng.normal(size=(4, 2 if singular else 4))
+    C, M, mean = F @ F.T, np.diag([1.0, 0.5, 0.0, 2.0]) + 0.1, rng.normal(size=4)
+    rule = gaussian_form_rule(M, C, mean)
+    B, t = np.eye(4) + 0.2, 0.4
+    inverse = np.linalg.inv(np.eye(4) + 2 * t * C @ M)
+    tilted, spread = inverse @ mean, inverse @ C
+    value = math.exp(-t * mean @ M @ tilted) * np.linalg.det(inverse) ** 0.5
+    g = np.exp(-t * rule.nodes)
+    assert rule.weights @ g == pytest.approx(value, rel=1e-12)
+    assert rule.form_weights(B) @ g == pytest.approx(value * (np.trace(B @ spread) + tilted @ B @ tilted), rel=1e-12)
+    assert (rule.constant > 0.01) == singular
+
+
+def test_tails_bound_what_is_left_out():
+    for d, m in ((1, 0.0), (1, 2.0), (30, 0.0)):
+        shift = np.zeros(d)
+        shift[0] = m
+        rule = quadratic_form_rule(np.ones(d), shift, tail=1e-6)
+        law = ncx2(d, m**2) if m else chi2(d)
+        below, above = rule.tails()
+        assert law.cdf(rule.nodes[0]) <= below <= 1e-6
+        assert law.sf(rule.nodes[-1]) <= above <= 1e-6
+        assert rule.saddles[0] > 0 > rule.saddles[1] > -0.5
+        if not m:  # E[ξ_1²; q > Q] = P(χ²_{d+2} > Q)
+            assert chi2(d + 2).sf(rule.nodes[-1]) <= rule.tails(np.diag(np.eye(d)[0]))[1] <= 1e-3
+
+
+def test_several_rules_at_once():
+    lam = np.array([[1.0, 0.2], [3.0, 3.0], [0.0, 0.0]])
+    rule = quadratic_form_rule(lam)
+    for i, row in enumerate(lam):
+        assert rule.weights[i] @ np.exp(-rule.nodes[i]) == pytest.approx(laplace(row, 0 * row, 1.0), rel=1e-13)
+    np.testing.assert_allclose(rule.factors(np.exp(-rule.nodes), 1)[0], rule.weights[0] @ np.exp(-rule.nodes[0]) / (1 + 2 * lam[0]))
+    np.testing.assert_allclose(rule.factors(np.exp(-rule.nodes), 1)[2], [1, 1])
+
+
+def test_nothing_random_is_one_node():
+    rule = quadratic_form_rule([0.0, 0.0])
+    assert (rule.nodes.tolist(), rule.weights.tolist(), rule.defect) == ([0.0], [1.0], 0)
+    assert (rule.form_weights(np.eye(2)).tolist(), rule.tails()[1]) == ([2.0], 0)
+
+
+@pytest.mark.parametrize("wrong", [[-1.0], [], [math.nan], 1.0])
+def test_refuses(wrong):
+    with pytest.raises(InvalidArgumentError, match="eigenvalues"):
+        quadratic_form_rule(wrong)
+
+
+def test_refuses_other_arguments():
+    with pytest.raises(InvalidArgumentError, match="shift"):
+        quadratic_form_rule([1.0], [1.0, 2.0])
+    with pytest.raises(InvalidArgumentError, match="tail"):
+        quadratic_form_rule([1.0], tail=0.5)
+    with pytest.raises(InvalidArgumentError, match="positive semi-definite"):
+        gaussian_form_rule([[-1.0]], [[1.0]])
+    with pytest.raises(InvalidArgumentError, match="symmetric"):
+        quadratic_form_rule([1.0, 1.0]).form_weights([[0.0, 1.0], [0.0, 0.0]])
+    with pytest.raises(InvalidArgumentError, match="one or two"):
+        quadratic_form_rule([1.0]).form_weights([[1.0]], [[1.0]], [[1.0]])

@@ -1,0 +1,54 @@
+"""Products of scalar laws, those of users among them."""
+
+import math
+
+import pytest
+import torch
+
+import largeprompt as lp
+
+
+def test_each_says_its_parameter():
+    measures = [
+        lp.scalar.RademacherSum(2, 3),
+        lp.scalar.GeneralisedNormal(2, 1.5),
+        lp.scalar.SkewNormal(2, -0.5),
+        lp.scalar.LogNormal(2, 0.5),
+    ]
+    assert [repr(mu).split(", ")[1] for mu in measures] == ["terms=3)", "shape=1.5)", "skew=-0.5)", "scale=0.5)"]
+
+
+class Gamma(lp.scalar.ScalarLaw):
+    """A centred gamma law of shape 4 whose author forgot that its cgf ends at 1."""
+
+    def cgf(self, u):
+        return -4 * torch.log1p(-u) - 4 * u
+
+    def sample(self, u, generator):
+        return torch._standard_gamma(torch.full_like(u, 4.0), generator=generator) / (1 - u) - 4
+
+
+class GammaWithDomain(Gamma):
+    domain = (-math.inf, 1.0)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda mu, u: mu.cgf(u),
+        lambda mu, u: mu.tilted_mean(u),
+        lambda mu, u: mu.tilted_covariance(u),
+        lambda mu, u: mu.tilt(u),
+        lambda mu, u: mu.map([[1.0]]).tilted_mean(u),
+        lambda mu, u: mu.tilted_norm_moment4(u, [0.0]),
+        lambda mu, u: mu.directional_cumulants([[1.0]], u),
+        lambda mu, u: lp.SoftmaxAttention([[1.0]], [[1.0]])(mu, u),
+    ],
+)
+@pytest.mark.parametrize("law", [Gamma, GammaWithDomain])
+def test_a_law_beyond_its_domain_raises_and_names_the_tilt(law, call):
+    """Autograd through NaN gives a finite number: -6.0 for the mean of this law at u = 3."""
+    mu = lp.Product([law()])
+    with pytest.raises(lp.TiltDomainError, match="u: got the entry 3 on"):
+        call(mu, [3.0])
+    call(mu, [0.5])

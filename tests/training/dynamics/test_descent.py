@@ -1,0 +1,174 @@
+"""Gradient descent and stochastic descent on the exact risk: orders, gradients of drawn prompts, endings."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+import largeprompt as lp
+from largeprompt.training import SobolAverage
+from largeprompt.training.dynamics.descent import prompt_factors, prompt_gradients
+
+F = torch.float64
+
+
+def toeplitz(d):
+    return torch.tensor([[0.5 ** abs(i - j) for j in range(d)] for i in range(d)], dtype=F)
+
+
+def blocks(d, alpha=0.3, kind=lp.SoftmaxAttention):
+    """Balanced start of the paper's Theorem 5.1: ‖A‖_F = b = α, A a multiple of the identity."""
+    U, V = torch.zeros(d + 1, d + 1, dtype=F), torch.zeros(1, d + 1, dtype=F)
+    U[:d, :d], V[0, d] = alpha * torch.eye(d, dtype=F) / math.sqrt(d), alpha
+    return kind(U, V)
+
+
+def noiseless(covariance):
+    d = covariance.shape[0]
+    return lp.LinearRegression(covariance, torch.eye(d, dtype=F), 0.0)
+
+
+EYE = torch.eye(2, dtype=F)
+
+
+def test_descent_tends_to_the_flow_at_first_order():
+    task = noiseless(toeplitz(2))
+    flow = lp.gradient_flow(task, blocks(2), 100, 4.0, parametrisation="block", average=SobolAverage(128))
+    gaps = [
+        float(
+            (
+                lp.gradient_descent(
+                    task, blocks(2), 100, eta, round(4 / eta), parametrisation="block", average=SobolAverage(128)
+                ).parameters[-1]
+                - flow.theta(4.0)
+            ).norm()
+        )
+        for eta in (0.04, 0.02, 0.01)
+    ]
+    slopes = np.log2(np.array(gaps[:-1]) / gaps[1:])
+    np.testing.assert_allclose(slopes, 1.0, atol=0.1)
+
+
+def test_stochastic_gradients_are_unbiased():
+    """Mean of drawn gradients against the exact gradient, 6.5 standard errors (1e-10 each, 24 entries)."""
+    task = lp.LinearRegression(toeplitz(2), torch.eye(2, dtype=F), 0.2)
+    U, V = 0.4 * torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=F), torch.tensor([[0.3, -0.2, 0.9]], dtype=F)
+    for kind in (lp.SoftmaxAttention, lp.LinearAttention):
+        arguments = [U.clone().requires_grad_(), V.clone().requires_grad_()]
+        exact = torch.autograd.grad(task.risk(kind(*arguments), 7, average=SobolAverage(2**15)), arguments)
+        generator = torch.Generator().manual_seed(1)
+        drawn = [prompt_gradients(task, kind(U, V), 7, 500, generator) for _ in range(200)]
+        for i, truth in enumerate(exact, start=1):
+            samples = torch.stack([one[i] for one in drawn])
+            assert bool(((samples.mean(0) - truth).abs() < 6.5 * samples.std(0) / math.sqrt(200) + 3e-3).all())
+        tokens, query, answer = task.sample(50, 7, torch.Generator().manual_seed(2))
+        loss = (kind(*arguments)(lp.Empirical(tokens), query) - answer).square().sum(-1).mean() / 2
+        by_hand = prompt_gradients(task, kind(U, V), 7, 50, torch.Generator().manual_seed(2))
+        assert_close(by_hand[0], loss.detach())
+        for actual, wanted in zip(by_hand[1:], torch.autograd.grad(loss, arguments), strict=True):
+            assert_close(actual, wanted)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
+def test_stochastic_descent_learns_and_repeats(optimizer):
+    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.1)
+    runs = [
+        lp.stochastic_gradient_descent(
+            task,
+            blocks(2),
+            20,
+            0.02,
+            150,
+            64,
+            torch.Generator().manual_seed(3),
+            parametrisation="block",
+            optimizer=optimizer,
+            average=SobolAverage(128),
+        )
+        for _ in range(2)
+    ]
+    assert torch.equal(runs[0].parameters, runs[1].parameters)
+    assert float(runs[0].risk[-1]) < float(runs[0].risk[0])
+    flow = lp.gradient_flow(task, blocks(2), 20, 3.0, parametrisation="block", average=SobolAverage(128), tolerance=1e-6)
+    if optimizer == "SGD":  # 150 steps of 0.02 are time 3; noise of order sqrt(0.02·3/64)
+        assert float((runs[0].parameters[-1] - flow.theta(3.0)).norm()) < 0.15
+
+
+def test_long_prompts_stream():
+    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.0)
+    attention = lp.SoftmaxAttention(torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 1.0]], dtype=F))
+    loss, in_u, in_v = prompt_gradients(task, attention, 10**6, 2, torch.Generator().manual_seed(0))
+    assert float(loss) < 1e-2  # the infinite prompt reads w exactly
+    assert bool(torch.isfinite(in_u).all() & torch.isfinite(in_v).all())
+
+
+def test_steps_that_are_too_large_are_reported_and_leave_no_nan():
+    task = noiseless(toeplitz(2))
+    for length in (100, math.inf):
+        run = lp.gradient_descent(task, blocks(2), length, 50.0, 100, parametrisation="block", average=SobolAverage(64))
+        assert run.status == "diverged"
+        assert "too large" in run.message
+        assert bool(torch.isfinite(run.parameters).all() & torch.isfinite(run.risk).all())
+    drawn = lp.stochastic_gradient_descent(
+        task, blocks(2), 20, 50.0, 30, 16, torch.Generator().manual_seed(0), parametrisation="block", average=SobolAverage(64)
+    )
+    assert drawn.status == "diverged"
+    assert bool(torch.isfinite(drawn.parameters).all() & torch.isfinite(drawn.risk).all())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda t, a: lp.gradient_descent(t, a, 10, 0.0, 5), "step_size: got 0"),
+        (lambda t, a: lp.gradient_descent(t, a, 10, 0.1, 0), "steps: got 0"),
+        (lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 0, torch.Generator()), "batch_size: got 0"),
+        (lambda t, a: lp.stochastic_gradient_descent(t, a, math.inf, 0.1, 5, 2, torch.Generator()), "length"),
+        (lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 2, None), "generator"),
+        (lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 2, torch.Generator(), optimizer="Lion"), "optimizer"),
+    ],
+)
+def test_bad_input(call, words):
+    task = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
+    with pytest.raises(lp.InvalidArgumentError, match=words):
+        call(task, blocks(1))
+
+
+@pytest.mark.parametrize("kind", [lp.SoftmaxAttention, lp.LinearAttention])
+def test_gradients_of_single_prompts_are_those_of_autograd(kind):
+    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F), 0.2)
+    generator = torch.Generator().manual_seed(0)
+    U, V = (torch.randn(2, *shape, generator=generator, dtype=F) / 3 for shape in ((3, 3), (1, 3)))
+    drawn = [task.sample(4, 6, generator) for _ in range(2)]
+    tokens, query, answer = (torch.stack(parts) for parts in zip(*drawn, strict=True))
+    pull, error, mean = prompt_factors(kind, U, V, tokens, query, answer)
+    for run in range(2):
+        for i in range(4):
+            arguments = [U[run].clone().requires_grad_(), V[run].clone().requires_grad_()]
+            loss = (kind(*arguments)(lp.Empirical(tokens[run, i]), query[run, i]) - answer[run, i]).square().sum() / 2
+            in_u, in_v = torch.autograd.grad(loss, arguments)
+            assert_close(pull[run, i, :, None] * query[run, i], in_u)
+            assert_close(error[run, i, :, None] * mean[run, i], in_v)
+
+
+def test_an_interrupted_descent_keeps_its_last_step():
+    task = lp.LinearRegression(EYE, EYE, 0.1)
+    start = lp.SoftmaxAttention(0.1 * torch.eye(3, dtype=F), torch.tensor([[0.0, 0.0, 0.1]], dtype=F))
+
+    def stop(step):
+        if step == 7:
+            raise KeyboardInterrupt
+
+    runs = [
+        lp.gradient_descent(task, start, 20, 0.01, 100, record=2, average=SobolAverage(256), progress=stop),
+        lp.stochastic_gradient_descent(
+            task, start, 20, 0.01, 100, 8, torch.Generator().manual_seed(0), record=2, average=SobolAverage(256), progress=stop
+        ),
+    ]
+    for run in runs:
+        assert run.status == "interrupted"
+        assert "after step 7" in run.message
+        assert float(run.times[-1]) == pytest.approx(0.07)
+        with pytest.raises(KeyboardInterrupt):
+            run.completed()

@@ -1,0 +1,207 @@
+"""Linear regression: closed risks, the three forms of the risk, the Bayes risk."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import largeprompt as lp
+from largeprompt.law import weight_moments
+from largeprompt.training import SobolAverage
+from largeprompt.training.risk.exact import context_risk
+from largeprompt.training.risk.table import WeightTables
+
+F = torch.float64
+KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
+
+
+def spd(d, seed):
+    root = draw(d, d, seed=seed) / math.sqrt(d)
+    return root @ root.mT + 0.2 * torch.eye(d, dtype=F)
+
+
+def random_task(d, seed):
+    query = spd(d, seed + 2) if seed % 2 else None
+    return lp.LinearRegression(spd(d, seed), spd(d, seed + 1) / d, 0.05 + 0.1 * (seed % 5), query)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3), st.floats(0, 1), st.integers(0, 2**31))
+def test_linear_attention_has_a_closed_risk(d, noise, seed):
+    """Against Gauss-Hermite points for d = 1 and 2 and Sobol points with a stated error for d = 3."""
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.randn(d, d, generator=generator, dtype=F)
+    chosen = lp.LinearRegression(
+        torch.eye(d, dtype=F) + root @ root.mT, 0.5 * torch.eye(d, dtype=F), noise, torch.eye(d, dtype=F) * 1.3
+    )
+    U, V = 0.5 * torch.randn(1, d + 1, d + 1, generator=generator, dtype=F), torch.randn(1, 1, d + 1, generator=generator, dtype=F)
+    for length in (1.0, 12.0, math.inf):
+        closed = chosen.linear_risk(U, V, [length])
+        if d < 3:
+            assert_close(
+                closed, context_risk(U, V, chosen.product_contexts(7), [length], lp.LinearAttention), rtol=1e-9, atol=1e-12
+            )
+        else:
+            sobol = torch.stack(
+                [context_risk(U, V, chosen.contexts(SobolAverage(2**13, s)), [length], lp.LinearAttention) for s in range(6)]
+            )
+            assert abs(float(closed - sobol.mean())) < 12 * float(sobol.std()) / math.sqrt(6) + 1e-9
+
+
+def block_reference(task, A, b, length, nodes=80):
+    """(risk.6) for one A (2, 2) and b on a grid of Gauss-Hermite points over the query, weight moments by the exact law."""
+    points, mass = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = torch.cartesian_prod(*[torch.from_numpy(points)] * 2)
+    weight = torch.cartesian_prod(*[torch.from_numpy(mass / mass.sum())] * 2).prod(-1)
+    sigma, prior, s2 = task.covariance, task.prior_covariance, task.noise_variance
+    x = grid @ torch.linalg.cholesky(task.query_covariance).mT
+    read = x @ A.mT @ sigma
+    q = (x @ A.mT * read).sum(-1)
+    f, w3, y2 = weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
+    spread = torch.trace(prior @ sigma) + s2
+    twice = b**2 * spread * f + b**2 * (1 - f - 6 * (w3 - y2)) * (read @ prior * read).sum(-1)
+    twice = twice - 2 * b * (1 - f) * (x @ prior * read).sum(-1)
+    return float(s2 + torch.trace(prior @ task.query_covariance) + weight @ twice) / 2
+
+
+@pytest.mark.parametrize("length", [1, 5, 100, 10**6, 10**15])
+def test_block_risks_are_those_of_a_dense_grid(length):
+    """Two dimensions, no covariance commuting with another; a singular prior."""
+    task = lp.LinearRegression([[1.0, 0.3], [0.3, 0.7]], [[0.5, 0.0], [0.0, 0.0]], 0.2, [[0.9, 0.1], [0.1, 0.4]])
+    A, b = torch.tensor([[0.4, 0.2], [-0.1, 0.5]], dtype=F), 1.3
+    found = float(task.block_risks(A[None], torch.tensor([b], dtype=F), [length]))
+    assert found == pytest.approx(block_reference(task, A, b, length), rel=1e-10)
+    U, V = torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.tensor([[0.0, 0.0, b]], dtype=F)
+    assert float(task.risk(lp.SoftmaxAttention(U, V), length)) == found  # recognised
+
+
+def test_block_limit_and_linear_attention_are_closed_forms():
+    task = random_task(3, 5)
+    A, b = draw(2, 3, 3) / 2, torch.tensor([0.4, 1.3], dtype=F)
+    U, V = torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.nn.functional.pad(b[:, None, None], (3, 0))
+    assert_close(task.block_risks(A, b, [math.inf] * 2), task.limit_risk(U, V), rtol=1e-13, atol=0)
+    assert_close(task.block_risks(A, b, [9.0, 30.0], lp.LinearAttention), task.linear_risk(U, V, [9.0, 30.0]))
+
+
+def test_block_risks_have_the_right_derivatives():
+    task = random_task(3, 7)
+    A, b = (draw(2, 3, 3) / 2).requires_grad_(), torch.tensor([0.4, 1.3], dtype=F, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *at: task.block_risks(*at, [4.0, 1e5]), (A, b), rtol=1e-7, atol=1e-9)
+    assert torch.autograd.gradgradcheck(lambda *at: task.block_risks(*at, [4.0, 1e5]), (A, b), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("d", "condition"), [(5, 1e6), (40, 1e3), (200, 1e6)])
+def test_block_risks_in_many_dimensions(d, condition):
+    """Against 64 scramblings of 2^8 Sobol points, seven standard errors of their mean: 2e-9 false alarms."""
+    sigma = torch.diag(torch.logspace(0, -math.log10(condition), d, dtype=F))
+    task = lp.LinearRegression(sigma, torch.eye(d, dtype=F) / d, 0.1)
+    A, b = 0.6 * torch.eye(d, dtype=F)[None], torch.tensor([1.1], dtype=F)
+    exact = float(task.block_risks(A, b, [50]))
+    spread = float(torch.trace(task.prior_covariance @ sigma)) + 0.1
+    means = []
+    for seed in range(64):
+        x = SobolAverage(2**8, seed).normal(d) @ sigma.sqrt()
+        q = 0.36 * (x @ sigma * x).sum(-1)
+        f, h = WeightTables.reaching([50.0], float(q.max()))(q[None])
+        read = 0.6 * x @ sigma
+        excess = 1.21 * spread * f[0] - 1.21 * (f + 6 * h)[0] * read.square().sum(-1) / d + 2.2 * f[0] * (x * read).sum(-1) / d
+        means.append(float(task.block_risks(A, b, [math.inf])) + float(excess.mean()) / 2)
+    assert exact == pytest.approx(np.mean(means), abs=7 * np.std(means, ddof=1) / 8 + 1e-12)
+
+
+def test_three_forms_agree():
+    """General and isotropic forms at the same parameters, by quadrature where there is one."""
+    a, b = 0.6, 0.9
+    task = lp.LinearRegression([[1.3]], [[0.5]], 0.2)
+    U, V = torch.tensor([[a, 0.0], [0.0, 0.0]], dtype=F), torch.tensor([[0.0, b]], dtype=F)
+    fine = task.product_contexts(120)
+    for kind in KINDS:
+        for length in (1.0, 5.0, 100.0, 1e6, math.inf):
+            general = float(context_risk(U[None], V[None], fine, [length], kind))
+            isotropic = float(task.isotropic_risk(torch.tensor([a], dtype=F), torch.tensor([b], dtype=F), length, kind))
+            assert general == pytest.approx(isotropic, rel=1e-8)  # f is smooth at q = 0, but not analytic: Hermite points feel it
+
+
+def test_points_cannot_be_trained_against():
+    """Adam on 256 points, d = 2, L = 10, from a start that is no block: never below the noise."""
+    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.1)
+    U, V = (0.5 * draw(3, 3, seed=1)).requires_grad_(), (0.5 * draw(1, 3, seed=2)).requires_grad_()
+    optimiser = torch.optim.Adam([U, V], lr=0.1)
+    for _ in range(300):
+        optimiser.zero_grad()
+        risk = task.risk(lp.SoftmaxAttention(U, V), 10, average=SobolAverage(256))
+        risk.backward()
+        assert float(risk.detach()) > 0.05
+        optimiser.step()
+
+
+def test_best_linear_attention_is_the_closed_form():
+    """Isotropic, W = I/d: best excess over s² is c/(1+c), c = ((1+s²)d + 1)/L (risks carry the 1/2)."""
+    d, length, noise = 4, 40, 0.3
+    task = lp.LinearRegression(torch.eye(d, dtype=F), torch.eye(d, dtype=F) / d, noise)
+    gain = torch.linspace(0.2, 1.2, 2001, dtype=F)
+    risks = task.isotropic_risk(gain, torch.ones_like(gain), length, lp.LinearAttention)
+    c = ((1 + noise) * d + 1) / length
+    assert float(2 * risks.min() - noise) == pytest.approx(c / (1 + c), rel=1e-5)
+
+
+@pytest.mark.parametrize(("length", "noise"), [(1, 0.3), (3, 0.3), (20, 0.3), (3, 0.0)])
+def test_bayes_risk_is_that_of_the_posterior_mean(length, noise):
+    """Against simulation of ridge regression with the true prior, 6 standard errors of both."""
+    d = 3
+    task = lp.LinearRegression(spd(d, 1), spd(d, 2), noise, spd(d, 3))
+    n = 40_000
+    tokens, query, answer = task.sample(n, length, torch.Generator().manual_seed(0))
+    x, y = tokens[..., :d], tokens[..., d:]
+    gain = task.prior_covariance @ x.mT @ torch.linalg.pinv(x @ task.prior_covariance @ x.mT + noise * torch.eye(length, dtype=F))
+    loss = ((gain @ y).squeeze(-1) * query[:, :d]).sum(-1, keepdim=True).sub(answer).square().sum(-1) / 2
+    assert abs(float(loss.mean()) - task.bayes_risk(length, average=SobolAverage(2**14))) < 6 * 2 * float(loss.std()) / math.sqrt(n)
+
+
+def test_bayes_risk_tends_to_the_noise():
+    task = random_task(3, 2)
+    assert task.bayes_risk(10**9) == pytest.approx(task.noise_variance / 2, rel=1e-6)
+    assert task.bayes_risk(math.inf) == task.noise_variance / 2
+    assert task.bayes_risk(5) > task.bayes_risk(50) > task.noise_variance / 2
+
+
+def test_token_law_is_that_of_the_samples():
+    task, w = random_task(2, 4), torch.tensor([0.5, -1.0], dtype=F)
+    law = task.token_law(w)
+    tokens = task.draw_tokens(w.expand(1, 2), 200_000, torch.Generator().manual_seed(0))[0]
+    assert float((tokens.mT.cov() - law.covariance).abs().max()) < 6.5 * math.sqrt(2 / 200_000) * float(law.covariance.max())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: lp.LinearRegression([[1.0, 0.0], [0.0, 0.0]], np.eye(2), 0.1), "singular"),
+        (lambda: lp.LinearRegression(np.eye(2), -np.eye(2), 0.1), "prior_covariance: got an indefinite"),
+        (lambda: lp.LinearRegression(np.eye(2), np.eye(3), 0.1), "prior_covariance: got shape"),
+        (lambda: lp.LinearRegression(np.eye(2), np.eye(2), -0.1), "noise_variance: got -0.1"),
+        (lambda: lp.LinearRegression(torch.eye(2), torch.eye(2), 0.1), "float64"),
+        (lambda: random_task(2, 0).risk(lp.SoftmaxAttention([[1.0]], [[1.0]])), "attention"),
+        (lambda: random_task(1, 0).risk(lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), 0), "length: got 0"),
+        (
+            lambda: random_task(1, 0).risk(lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), average=SobolAverage(100)),
+            "power of two",
+        ),
+        (lambda: random_task(1, 0).isotropic_risk(torch.ones(1), torch.ones(1), 10, True), "kind: got True"),
+        (lambda: random_task(1, 0).isotropic_risk(torch.ones(1), torch.ones(1), 10, "linear"), "kind: got 'linear'"),
+        (lambda: random_task(1, 0).sample(0, 3, torch.Generator()), "batch: got 0"),
+        (lambda: random_task(1, 0).sample(2, 3, None), "generator"),
+        (lambda: random_task(2, 0).isotropic_risk(torch.ones(1), torch.ones(1)), "multiples of the identity"),
+        (lambda: random_task(3, 0).product_contexts(20), "nodes"),
+    ],
+)
+def test_bad_input(call, words):
+    with pytest.raises(lp.InvalidArgumentError, match=words):
+        call()
