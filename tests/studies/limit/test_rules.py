@@ -14,7 +14,7 @@ REACTIONS = [
     ("fall like 1/L", "holds", "exact", {"law": 1, "quantity": 1}, lambda x: 1.1 * x, "fails"),
     ("fall like 1/L", "holds", "exact", {"law": 1, "length": 2}, lambda x: 1000 * x, "fails"),
     ("fall like 1/L", "holds", "first_order", {"law": 1}, lambda x: 1.3 * x, "fails"),
-    ("drawn prompts", "holds", "drawn", {"law": 3, "drawn_length": 1}, lambda x: 2 * x, "fails"),
+    ("drawn prompts", "holds", "drawn", {"law": 4, "drawn_length": 1}, lambda x: 2 * x, "fails"),
 ]
 
 

@@ -207,6 +207,11 @@ def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
             "exact_at_drawn": (points, exact_at_drawn),
             "drawn": (points, squared.mean(-1).numpy(), {"long_name": "the same over drawn prompts"}),
             "drawn_standard_error": (points, squared.std(-1).numpy() / math.sqrt(config.replicas)),
+            "has_standard_error": (
+                (),
+                mu.tilt_range(z)[1] > 4,
+                {"long_name": "squared errors have a variance: the cgf is finite at 4u"},
+            ),
             "gap": ((), float(gap.norm()), {"long_name": "distance between limit and affine read-out"}),
         },
         coords={"quantity": ["limit", "affine"], "length": np.asarray(every, float), "drawn_length": list(config.drawn_lengths)},
