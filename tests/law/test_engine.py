@@ -352,3 +352,22 @@ def test_a_coordinate_without_exponential_moments_that_no_score_reads():
     with pytest.raises(lp.NoMomentError):
         _ = heavier.covariance
     assert 1 < float(heavier.effective_tokens[1]) < 10
+
+
+def test_a_law_of_ones_own_close_to_the_edge_of_its_domain():
+    """Two exponential waiting times read at 0.9 of their domain, by Gauss-Laguerre over both."""
+
+    class Waiting(lp.scalar.ScalarLaw):
+        domain = (-math.inf, 1.0)
+
+        def cgf(self, u):
+            return -torch.log(1 - u)
+
+        def sample(self, u, generator):
+            raise NotImplementedError
+
+    x, w = np.polynomial.laguerre.laggauss(150)
+    weight = np.exp(0.9 * x[:, None]) / (np.exp(0.9 * x[:, None]) + np.exp(0.9 * x))
+    read, limit = weight * x[:, None] + (1 - weight) * x, 10.0  # 1/(1 - 0.9)
+    law = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Product([Waiting()]), [0.9], 2)
+    assert float(law.mse) == pytest.approx(float(w @ (read - limit) ** 2 @ w), rel=1e-8)

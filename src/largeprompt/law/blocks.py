@@ -80,7 +80,7 @@ class OutputMoments:
     """Law of T_L - T, one row for each length.
 
     ``error(B)`` is E (T_L - T)^T B (T_L - T), shape (length,); ``second()`` the matrix E (T_L - T)(T_L - T)^T, (length, d, d);
-    ``jacobian(A, B)`` is E tr(A D B D), D the error of the softmax-weighted covariance of tokens.
+    ``jacobian(A, B, G)`` is E tr(A D B D), D the error of the softmax-weighted covariance of tokens, of limit G.
     """
 
     bias: Array

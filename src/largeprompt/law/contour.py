@@ -78,7 +78,7 @@ class Line:
     cgf: float
     limit: Array
     cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
-    known: dict[Any, Any] = dataclasses.field(default_factory=dict)  # nodes, which no change of the range of τ moves
+    known: dict[Any, Nodes] = dataclasses.field(default_factory=dict)  # by order, contour and the τ that it serves
 
     @classmethod
     def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
@@ -141,8 +141,7 @@ class Line:
             z = contour.place + 1j * step * (np.arange(math.ceil((REACH + 2 * abs(contour.place)) / step)) + 0.5)
             found = self.at(zeta - 1j * z.imag, self.cumulants) if order else (self.exponents(-z), None)
             self.known[key] = Nodes(z, step, *found)
-        known: Nodes = self.known[key]
-        return known
+        return self.known[key]
 
 
 class _Engine:
@@ -198,12 +197,11 @@ class _Engine:
         size = loggamma(places + 0.3j).real + self.line.real(order - places)
         noise = size[:, None] + (order - places)[:, None] * self.tau
         if contours[0].residue:
-            taken = np.minimum(self.tau, 0.0) if order == 0 else self._log_residue(order) + max(order, 2) * self.tau
+            taken = (
+                np.minimum(self.tau, 0.0) if order == 0 else float(self.line.real([max(order, 2)])[0]) + max(order, 2) * self.tau
+            )
             noise[0] = np.logaddexp(noise[0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
         return np.asarray(noise.argmin(0))
-
-    def _log_residue(self, order: int) -> float:
-        return float(self.line.real([max(order, 2)])[0])
 
     def sums(self, order: int) -> Iterator[Sum]:
         """The sums of G_order over each contour in use."""

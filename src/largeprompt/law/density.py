@@ -66,6 +66,11 @@ def scalar_density(law: ScalarLaw) -> ScalarDensity:
     raise InvalidArgumentError("law", repr(law), "StudentTLaw, LaplaceLaw, LogNormalLaw or a ScalarDensity of your own")
 
 
+def has_density(law: ScalarLaw) -> bool:
+    """Whether :func:`scalar_density` knows this law."""
+    return scalar_density.dispatch(type(law)) is not scalar_density.dispatch(object)
+
+
 @scalar_density.register
 def _student(law: StudentTLaw) -> ScalarDensity:
     from scipy import special

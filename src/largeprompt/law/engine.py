@@ -17,11 +17,12 @@ from torch import Tensor
 from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainError
 from largeprompt.law.blocks import MOST_ENTRIES, STEP, OutputMoments
 from largeprompt.law.contour import contour_moments
+from largeprompt.law.density import has_density
 from largeprompt.law.heavy_tails import scalar_prompt
 from largeprompt.law.nodes import node_moments, score_nodes
 from largeprompt.law.tokens import Array
 from largeprompt.measures import Discrete, Measure, Rademacher
-from largeprompt.measures.scalar.product import ProductMeasure
+from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
 from largeprompt.measures.wrapped import AffineImage
 
 MOST_SIGNS = 10  # coordinates of signs that are listed one by one
@@ -182,8 +183,15 @@ def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants
 
 def _heavy_below(law: Measure, u: Tensor) -> bool:
     """Whether low scores have no exponential moment, which short prompts feel, and a density is there to use instead."""
-    one = isinstance(law, ProductMeasure) and int((u != 0).sum()) == 1 and float(u.abs().max()) > 1e-3
-    return one and law.tilt_range(u)[0] > -0.1
+    if not isinstance(law, ProductMeasure) or int((u != 0).sum()) != 1 or float(u.abs().max()) < 1e-3:
+        return False
+    return law.tilt_range(u)[0] > -0.1 and has_density(_tilted_law(law, u)[1])
+
+
+def _tilted_law(law: ProductMeasure, u: Tensor) -> tuple[int, ScalarLaw]:
+    """The one coordinate that is tilted, and its law."""
+    index = int(torch.nonzero(u)[0])
+    return index, next(scalar for scalar, indices in law.groups if index in indices)
 
 
 def _moment(value: Callable[[], Tensor], dim: int, missing: float) -> Array:
@@ -199,13 +207,12 @@ def _by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMome
 
     With a limit T the numbers are those of T_L - T, without one those of T_L itself.
     """
-    tilted = [i for i, entry in enumerate(u.tolist()) if entry != 0]
-    if not isinstance(law, ProductMeasure) or len(tilted) != 1 or any(math.isinf(length) for length in lengths):
+    if not isinstance(law, ProductMeasure) or int((u != 0).sum()) != 1 or any(math.isinf(length) for length in lengths):
         law.cgf(u)  # raises, and says that there is no limit
     assert isinstance(law, ProductMeasure)
-    index, tilt = tilted[0], float(u[tilted[0]])
+    index, scalar = _tilted_law(law, u)
+    tilt = float(u[index])
     centre = law.tilted_mean(u).numpy() if _has_limit(law, u) else np.zeros(law.dim)
-    scalar = next(one for one, indices in law.groups if index in indices)
     long = [length for length in lengths if length > 1]
     means = [float(mean) for mean in scalar_prompt(scalar, tilt, long).mean] if long else []
     prompts = [scalar_prompt(scalar, tilt, one, center=np.nan_to_num(mean)) for one, mean in zip(long, means, strict=True)]

@@ -19,14 +19,12 @@ from largeprompt.certificates.random_query import gaussian_parts, query_atoms, s
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import collision_moments, finite_prompt_errors
 from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure, sobol_points
-from largeprompt.measures.numerics import quadratic_form
-from largeprompt.measures.numerics.quadratic_form import QuadraticFormRule, gaussian_form_rule
+from largeprompt.measures.numerics.quadratic_form import gaussian_form_rule
 
 Method = Literal["exact", "certified", "estimate"]
 Errors = Callable[[Sequence[float]], Tensor]  # mean squared errors (length,) of the lengths given
 GROUPS = 8
 TAIL = 1e-30  # probability beyond the nodes: nothing, also beside an error of 1e-15
-APART = 0.1  # of neighbouring nodes, at most, in log q
 SMALL, DEGREE = 0.1, 12  # score variances up to this are read through a polynomial of so many coefficients
 NEGLIGIBLE = 1e-17  # share of the sum of bounds below which a node is left out
 
@@ -153,18 +151,6 @@ def average_errors(attention: SoftmaxAttention, mu: Measure, queries: Measure, m
     raise InvalidArgumentError("method", given, allowed, "Use method='estimate' with a generator, which has an error bar.")
 
 
-def _refined(rule: QuadraticFormRule) -> QuadraticFormRule:
-    """The same rule with nodes close enough for long prompts: at L = 10^15 the average comes from a range of 0.14 in log q."""
-    if len(rule.nodes) == 1:
-        return rule
-    varying = rule.nodes - rule.constant
-    apart = np.diff(np.log(varying[varying > 1e-3 * varying[-1]])).max()
-    if apart <= APART:
-        return rule
-    fine = quadratic_form._rule(rule.eigenvalues, rule.shift, (-math.log(TAIL),) * 2, rule.origin, rule.basis, APART / float(apart))
-    return dataclasses.replace(fine, nodes=fine.nodes + rule.constant, constant=rule.constant)
-
-
 def _gathered(columns: Any) -> Any:
     """Nodes (first row) and weights, shape (3, n), with those at small q, of which there may be hundreds, moved to a few.
 
@@ -191,7 +177,7 @@ class _GaussianAverage:
         M, B, spread = score_forms(U, covariance, V * torch.exp2(-self.exponent))
         columns: list[Any] = []
         for weight, part in gaussian_parts(queries):
-            rule = _refined(gaussian_form_rule(M, part.covariance.cpu().numpy(), part.mean.cpu().numpy(), tail=TAIL))
+            rule = gaussian_form_rule(M, part.covariance.cpu().numpy(), part.mean.cpu().numpy(), tail=TAIL)
             columns.append(np.stack([rule.nodes, weight * spread * rule.weights, weight * rule.form_weights(B)]))
         self.nodes, self.across, self.along = torch.from_numpy(_gathered(np.concatenate(columns, -1)))
 

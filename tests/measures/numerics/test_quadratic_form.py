@@ -102,18 +102,15 @@ def test_gaussian_vectors_with_a_mean(singular):
     assert (rule.constant > 0.01) == singular
 
 
-def test_tails_bound_what_is_left_out():
+def test_no_more_is_left_out_than_was_asked():
+    """(query.5): Chernoff's bound at the ends is the tail."""
     for d, m in ((1, 0.0), (1, 2.0), (30, 0.0)):
         shift = np.zeros(d)
         shift[0] = m
         rule = quadratic_form_rule(np.ones(d), shift, tail=1e-6)
         law = ncx2(d, m**2) if m else chi2(d)
-        below, above = rule.tails()
-        assert law.cdf(rule.nodes[0]) <= below <= 1e-6
-        assert law.sf(rule.nodes[-1]) <= above <= 1e-6
-        assert rule.saddles[0] > 0 > rule.saddles[1] > -0.5
-        if not m:  # E[ξ_1²; q > Q] = P(χ²_{d+2} > Q)
-            assert chi2(d + 2).sf(rule.nodes[-1]) <= rule.tails(np.diag(np.eye(d)[0]))[1] <= 1e-3
+        assert law.cdf(rule.nodes[0]) <= 1e-6
+        assert 1e-12 < law.sf(rule.nodes[-1]) <= 1e-6
 
 
 def test_several_rules_at_once():
@@ -128,7 +125,7 @@ def test_several_rules_at_once():
 def test_nothing_random_is_one_node():
     rule = quadratic_form_rule([0.0, 0.0])
     assert (rule.nodes.tolist(), rule.weights.tolist(), rule.defect) == ([0.0], [1.0], 0)
-    assert (rule.form_weights(np.eye(2)).tolist(), rule.tails()[1]) == ([2.0], 0)
+    assert rule.form_weights(np.eye(2)).tolist() == [2.0]
 
 
 @pytest.mark.parametrize("wrong", [[-1.0], [], [math.nan], 1.0])

@@ -27,7 +27,10 @@ Complex = NDArray[np.complex128]
 TAIL = 1e-18  # probability that is left out on either side
 ACCURACY = 1e-14
 SPACING = 0.104  # of points along a curve, in units of its own parameter
-STEP, LONGEST = 0.25, 0.1  # of τ, in units of the narrowest density, and at most
+STEP, LONGEST = (
+    0.25,
+    0.1,
+)  # of τ, in units of the narrowest density, and at most: nodes no further apart in log q, half of it with a mean
 HALVINGS = 10  # of the search for the ends, which need not be sharp
 ROUNDING = 1e-15  # eigenvalues below this fraction of the largest are zero
 BLOCK = 1 << 22  # complex numbers at a time
@@ -46,8 +49,6 @@ class QuadraticFormRule:
     curve, density
         s - s_min, in units of 1/λ_max, on the curve through each saddle, and the complex weights there, shape (..., K, points). A
         weight is the sum of the imaginary parts of ``density`` times the mean of a polynomial under the tilt e^{-sq}.
-    ends
-        s - s_min, in units of 1/λ_max, at the saddles of the first node and of the last, shape (..., 2).
     origin, basis
         How x, the vector that forms are given in, follows from η; shapes (d',) and (d', d).
     constant
@@ -60,7 +61,6 @@ class QuadraticFormRule:
     shift: Array
     curve: Complex
     density: Complex
-    ends: Array
     origin: Array
     basis: Array
     constant: float = 0.0
@@ -141,27 +141,12 @@ class QuadraticFormRule:
         found = (np.swapaxes(first, -1, -2) @ last).imag
         return np.asarray(found.reshape(*found.shape[:-2], *(d,) * count))
 
-    def tails(self, *forms: Any) -> tuple[Array, Array]:
-        """Upper bounds of E[x^TBx ...; q < first node] and E[x^TBx ...; q > last node] for positive forms, shape (...): Chernoff's.
-
-        1{q > Q} <= e^{s(Q - q)} for s < 0: e^{sQ + K(s)} times the mean of the forms under the tilt, at the node's saddle.
-        For a function that grows no faster than e^{κq} with κ <= -s, s the second of :attr:`saddles`, multiply by e^{κQ}.
-        """
-        bound = np.exp(_exponent(self._unit, self.shift, self.ends)) * self._expected(self.ends, self._forms(forms))
-        bound = bound * (self.nodes.shape[-1] > 1)  # nothing lies beyond a single node
-        return bound[..., 0], bound[..., 1]
-
-    @property
-    def saddles(self) -> Array:
-        """s at the first node, which is positive, and at the last, which is negative, shape (..., 2)."""
-        return np.asarray((self.ends - 0.5) / np.maximum(self.eigenvalues.max(-1, keepdims=True), 1e-300))
-
     @property
     def defect(self) -> float:
         """Largest relative error of the total weight and of the first two moments of Σ λ_iη_i², which are known."""
         if self.nodes.shape[-1] == 1:
             return 0.0
-        at = np.full((*self.ends.shape[:-1], 1), 0.5)  # s = 0
+        at = np.full((*self.nodes.shape[:-1], 1), 0.5)  # s = 0
         mean, variance = _cumulants(self._unit, self.shift, at, 2)
         known = [np.ones_like(mean), mean, variance + mean**2]
         found = [(self.weights * self._standard**k).sum(-1, keepdims=True) for k in range(3)]
@@ -316,9 +301,8 @@ def _rule(
     batch, unit = lam.shape[:-1], _relative(lam)
     if not (lam * (1 + shift**2)).any():
         nothing = np.full((*batch, 1, 1), 0.5, dtype=np.complex128)  # s = 0
-        ends = np.full((*batch, 2), 0.5)
         return QuadraticFormRule(
-            np.zeros((*batch, 1)), np.ones((*batch, 1)), lam, shift, nothing, 1j * np.ones_like(nothing), ends, origin, basis
+            np.zeros((*batch, 1)), np.ones((*batch, 1)), lam, shift, nothing, 1j * np.ones_like(nothing), origin, basis
         )
     # the largest eigenvalue alone leaves no more than e^{-rates} beyond these
     outer = np.array([-math.log(4 * rates[1] + 8), 2 * rates[0] + 1]) * np.ones((*batch, 2))
@@ -330,7 +314,7 @@ def _rule(
     low, high = outer[..., :1], outer[..., 1:]
     trial = np.exp(low + (high - low) * np.linspace(0, 1, 65)) / 2
     narrowest = (1 / (np.sqrt(_cumulants(unit, shift, trial, 2)[1]) * trial)).min()
-    count = math.ceil(float((high - low).max()) / (coarse * min(LONGEST, STEP * narrowest))) + 1
+    count = math.ceil(float((high - low).max()) / (coarse * min(LONGEST / (2 if shift.any() else 1), STEP * narrowest))) + 1
     s = np.exp(high - (high - low) * np.linspace(0, 1, count)) / 2  # (..., K), from s_min on
     q, variance, third = _cumulants(unit, shift, s, 3)
     width, lean = variance**-0.5, third / (3 * variance**1.5)
@@ -343,4 +327,4 @@ def _rule(
     step = (high - low) / (count - 1) * variance * s * (spacing / math.pi)
     density = np.exp(exponent) * speed * step[..., None]
     nodes = q * lam.max(-1, keepdims=True)
-    return QuadraticFormRule(nodes, density.imag.sum(-1), lam, shift, curve, density, s[..., [0, -1]], origin, basis)
+    return QuadraticFormRule(nodes, density.imag.sum(-1), lam, shift, curve, density, origin, basis)

@@ -1,0 +1,25 @@
+"""Which scalar laws have a density here, and that it is one."""
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+import largeprompt as lp
+from largeprompt.law.density import has_density, scalar_density
+
+LAWS = [lp.scalar.StudentTLaw(3.0, 1.0), lp.scalar.LaplaceLaw(), lp.scalar.LogNormalLaw(0.5)]
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: type(law).__name__)
+def test_tails_and_quantiles_are_those_of_the_density(law):
+    known = scalar_density(law)
+    assert has_density(law)
+    for x in (0.3, 2.0):
+        assert integrate.quad(known.density, x, np.inf, limit=200)[0] == pytest.approx(float(known.upper(np.array(x))), rel=1e-7)
+        assert float(known.upper_quantile(known.upper(np.array(x)))) == pytest.approx(x, rel=1e-9)
+
+
+def test_other_laws_are_refused():
+    assert not has_density(lp.scalar.UniformLaw())
+    with pytest.raises(lp.InvalidArgumentError, match="ScalarDensity of your own"):
+        scalar_density(lp.scalar.UniformLaw())
