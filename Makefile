@@ -1,47 +1,69 @@
-# Every target builds .venv when it is missing or out of date; nothing is done twice.
+# Each target builds .venv when it is missing or out of date, with what it needs and no more; nothing is done twice.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 WORKERS ?= auto
 
-.PHONY: setup test coverage lint format reproduce bench docs clean
+.PHONY: help setup test coverage lint format reproduce bench docs browser clean
 
-setup: $(READY)
+help:
+	@echo "make reproduce   every study and the report, runs/report.html   (installs 1.4 GB, most of it PyTorch)"
+	@echo "make test        every test                                     (and 0.6 GB: pytest, transformers, marimo, a small encoder)"
+	@echo "make lint        ruff, mypy, import-linter                      (and 0.1 GB)"
+	@echo "make docs        the documentation, docs/_build/html            (and 0.1 GB: sphinx; the packages of make test, too)"
+	@echo "make bench       speed and memory, as ratios against a peer"
+	@echo "make browser     the explorer in a real browser                 (and 0.2 GB: playwright; uses the machine's chromium)"
+	@echo "make coverage, make format, make clean"
+	@echo "Everything goes into .venv, which make builds itself; PYTHON=python3.x chooses the interpreter."
 
-$(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
-		|| { echo "largeprompt needs Python 3.11 to 3.13; set PYTHON=python3.x"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
+		|| { echo "largeprompt needs Python 3.11 to 3.14; set PYTHON=python3.x"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing largeprompt into $(VENV): about 1.4 GB, most of it PyTorch"
+	$(PIP) .
 	@touch $@
 
+$(READY)-%: pyproject.toml constraints.txt | $(READY)
+	@echo "adding what 'make $*' needs to $(VENV) ([$*] in pyproject.toml; 'make help' says how much)"
+	$(PIP) '.[$*]'
+	@touch $@
+
+setup: $(READY) $(READY)-test $(READY)-lint $(READY)-docs
+
 # one thread for each worker: two workers with two threads each would fight for the cores
-test: $(READY)
+test: $(READY)-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
-coverage: $(READY)
+coverage: $(READY)-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term
 
-lint: $(READY)
+lint: $(READY)-test $(READY)-lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY)
+format: $(READY)-lint
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 reproduce: $(READY)
 	$(BIN)/largeprompt reproduce
 
-bench: $(READY)
+bench: $(READY)-test
 	$(BIN)/python -m benchmarks
 
-docs: $(READY)
+docs: $(READY)-test $(READY)-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+browser: $(READY)-test $(READY)-browser
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/explore/test_app.py
+
 clean:
-	rm -rf $(VENV) dist docs/_build runs .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) dist docs/_build docs/auto_gallery docs/reference/generated runs .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

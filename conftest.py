@@ -1,6 +1,8 @@
-"""Names that every docstring and README example may use without importing them."""
+"""Names that every docstring and README example may use without importing them; which tests share a worker."""
 
+import importlib.util
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import settings
 
 import largeprompt as lp
 
+collect_ignore = [] if importlib.util.find_spec("triton") else ["src/largeprompt/sampling/kernels.py"]  # imports Triton
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
 
@@ -15,3 +18,16 @@ settings.load_profile("fixed")
 @pytest.fixture(autouse=True)
 def _examples(doctest_namespace):
     doctest_namespace.update(lp=lp, torch=torch, math=math)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file stays with one worker, and so do all files of a study, which share its small run."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadFolderScheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            path = Path(nodeid.split("::", 1)[0])
+            return str(path.parent if path.parent.parent.name == "studies" else path)
+
+    return LoadFolderScheduling(config, log)

@@ -1,7 +1,8 @@
-"""``make bench``: run every benchmark, print the table, and write it to docs/benchmarks.md."""
+"""``make bench``: run every benchmark, print the tables, and write docs/benchmarks.md; with names of suites: print those."""
 
 import importlib
 import platform
+import sys
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ SUITES = {
     "engine": "The exact law of any tokens",
     "training": "In-context learning",
     "audit": "Audit of transformers",
+    "gpu": "On a GPU",
 }
 
 
@@ -25,8 +27,11 @@ def main() -> None:
         "Ratios against a peer in the same run, written by `make bench`.",
         f"Last run: torch {torch.__version__}, Python {platform.python_version()}, {torch.get_num_threads()} threads.",
     ]
-    for name, title in SUITES.items():
-        rows = importlib.import_module(f"benchmarks.{name}").rows()
+    chosen = sys.argv[1:] or list(SUITES)
+    if unknown := set(chosen) - set(SUITES):
+        sys.exit(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    for name in chosen:
+        title, rows = SUITES[name], importlib.import_module(f"benchmarks.{name}").rows()
         table = Table(title=title)
         for column in ("what", "ratio", "absolute"):
             table.add_column(column)
@@ -35,7 +40,8 @@ def main() -> None:
             table.add_row(*row)
             page.append("| " + " | ".join(row) + " |")
         console.print(table)
-    Path("docs/benchmarks.md").write_text("\n".join(page) + "\n")
+    if len(sys.argv) == 1:
+        Path("docs/benchmarks.md").write_text("\n".join(page) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import largeprompt as lp
 from benchmarks.measuring import alternate
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.paper.config import PaperConfig
-from largeprompt.studies.paper.parts import report_times, task
+from largeprompt.studies.paper.parts import task
 
 STEPS = 300_000
 TIMED_LENGTHS = (10, 30, 100, 300, 1000)
@@ -65,7 +65,7 @@ def grid_by_flow(config: PaperConfig) -> None:
             list(config.lengths),
             config.until,
             parametrisation=start,
-            times=report_times(config),
+            times=np.linspace(0, config.until, config.times),
             tolerance=config.tolerance,
             average=lp.training.SobolAverage(config.points),
         )

@@ -1,11 +1,23 @@
 """The documentation is whole: nothing cites a file or a formula that is not in the repository."""
 
+import importlib
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
+import pytest
+
+import largeprompt as lp
+from largeprompt.studies.claims import CLAIMS
+
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs" / "mathematics"
+DOCS = ROOT / "docs"
+PAGES = DOCS / "mathematics"
+GALLERY = sorted((DOCS / "gallery").glob("*.py"))
+ANSWERS = ("nongaussian", "discrete", "heavytail", "softmax_vs_linear", "depth", "ngram", "trained")
 FORMULA = re.compile(r"\((tilt|first|law|quad|reg|tail|cert|own|risk|sel|dyn|depth|ngram|engine|query|open)\.(\d+)(?:[-–](\d+))?\)")
 
 
@@ -42,7 +54,7 @@ def test_every_page_that_is_cited_is_there():
 def test_links_between_pages_lead_somewhere():
     broken = set()
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
-        if "_build" in path.parts:
+        if {"_build", "auto_gallery", "generated"} & set(path.parts):
             continue
         for target in re.findall(r"\]\(([^)#\s]+\.(?:md|png|cff|py))(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
             if "://" not in target and not (path.parent / target).exists():
@@ -55,3 +67,53 @@ def test_no_document_of_our_own_workshop_is_cited():
     for path in tracked():
         if path != Path(__file__):
             assert not re.search(r"\b(MATHS|DESIGN|PAPER|STYLE)(\.md\b| section)", path.read_text(encoding="utf-8")), path
+
+
+def test_every_claim_and_experiment_is_defined_under_its_id():
+    """A heading that is the id alone has the same anchor on every host: docs/claims.md#c6."""
+    headings = re.findall(r"^### (\w+)$", (DOCS / "claims.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(headings) == sorted(claim.id for claim in CLAIMS)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_open_question_is_answered_in_eighty_words_and_a_table(name):
+    _, answer, table = (DOCS / "beyond" / f"{name}.md").read_text(encoding="utf-8").split("\n\n")[:3]
+    assert len(answer.split()) <= 80
+    assert all(line.startswith("|") for line in table.splitlines())
+
+
+def referenced():
+    """Module and name of every object that has a page of its own."""
+    for page in (DOCS / "reference").glob("*.md"):
+        for module, _, names in re.findall(
+            r"currentmodule:: (\S+)\n\n(.*?):toctree: generated\n\n(.*?)```", page.read_text(), re.DOTALL
+        ):
+            yield from ((module, name) for name in names.split())
+
+
+def test_every_public_object_has_a_page_and_every_page_an_object():
+    pages = set(referenced())
+    assert {("largeprompt", name) for name in lp.__all__} - pages == {("largeprompt", name) for name in NAMESPACES}
+    for module, name in pages:
+        assert getattr(importlib.import_module(module), name).__doc__, (module, name)
+
+
+NAMESPACES = ("audit", "depth", "law", "measures", "scalar", "training")
+
+
+def test_gallery_examples_are_short_and_draw_one_figure_each():
+    assert len(GALLERY) >= 15
+    for path in GALLERY:
+        text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) < 50, path
+        assert text.count("plt.subplots(") == 1, path
+
+
+@pytest.mark.parametrize("name", ["plot_02_gaussian_tokens_give_a_line", "plot_08_by_degrees"])
+def test_a_gallery_example_runs(name):
+    """Two quick ones; the build of the documentation runs all of them."""
+    matplotlib.use("Agg")
+    runpy.run_path(str(DOCS / "gallery" / f"{name}.py"))
+    (axes,) = plt.gcf().axes
+    assert len(axes.lines) >= 3
+    plt.close("all")

@@ -46,8 +46,15 @@ REFUSED = {
     "complex": (lambda: validation.tensor("x", [1j]), "x: got dtype torch.complex128"),
     "text": (lambda: validation.tensor("x", "ab"), "x: got str that does not convert"),
     "another dtype": (lambda: validation.tensor("x", torch.zeros(1), like=torch.zeros(1, dtype=F)), r"Use x\.to\(torch\.float64\)"),
-    "infinite": (lambda: validation.tensor("x", [1.0, math.inf]), "x: got 1 NaN or infinite of 2 entries"),
+    "infinite": (
+        lambda: validation.tensor("x", [1.0, math.inf]),
+        r"x: got 1 NaN or infinite of 2 entries; .* Remove or replace them",
+    ),
     "shape": (lambda: validation.shaped("x", [1.0], ("n", 2)), r"x: got shape \(1,\); allowed: shape \(\.\.\., n, 2\)"),
+    "shape before dtype": (
+        lambda: validation.shaped("x", torch.ones(3), (2,), like=torch.ones(1, dtype=F)),
+        r"x: got shape \(3,\)",
+    ),
     "no batch": (lambda: validation.shaped("x", np.ones((3, 2)), (2,), batch=False), r"allowed: shape \(2,\)"),
     "broadcast": (lambda: validation.broadcast("a and b", torch.Size([2]), torch.Size([3])), "a and b: got batch shapes"),
     "not square": (lambda: validation.square("m", torch.ones(2, 3)), "m: got shape"),
@@ -67,7 +74,9 @@ REFUSED = {
     "zero": (lambda: validation.positive("x", 0), "x: got 0.0"),
     "nan": (lambda: validation.positive("x", math.nan), "x: got nan"),
     "infinity": (lambda: validation.positive("x", math.inf), "x: got inf"),
-    "seed": (lambda: validation.generator(0, torch.device("cpu")), "generator: got int"),
+    "negative seed": (lambda: validation.generator(-1, torch.device("cpu")), "generator: got -1"),
+    "seed too large": (lambda: validation.generator(2**63, torch.device("cpu")), "a seed from 0 to"),
+    "seed": (lambda: validation.generator(True, torch.device("cpu")), "generator: got bool"),
 }
 
 
@@ -75,4 +84,103 @@ REFUSED = {
 def test_refused_by_name(name):
     call, words = REFUSED[name]
     with pytest.raises(lp.InvalidArgumentError, match=words):
+        call()
+
+
+def test_a_seed_is_the_generator_of_that_seed():
+    drawn = [torch.rand(3, generator=validation.generator(each, torch.device("cpu"))) for each in (7, np.int64(7))]
+    drawn.append(torch.rand(3, generator=torch.Generator().manual_seed(7)))
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
+    given = torch.Generator()
+    assert validation.generator(given, torch.device("cpu")) is given
+
+
+LAYER = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.3]], [[0.0, 0.3]])
+LAWS = {
+    "Gaussian": lp.Gaussian([0.1, 0.0], [[1.0, 0.5], [0.5, 1.0]]),
+    "signs": lp.Rademacher(2),
+    "tokens": lp.Empirical([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.5, -0.5], [0.2, 0.1]] * 9),
+}
+TASK, FLOW = lp.LinearRegression([[1.0]], [[1.0]], 0.1), {"parametrisation": "block", "average": lp.training.SobolAverage(64)}
+BLOCK = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+WITH_LAW = {
+    "attention": lambda attention, mu, z: attention(mu, z),
+    "linear attention": lambda attention, mu, z: lp.LinearAttention(attention.U, attention.V)(mu, z),
+    "jacobian_u": lambda attention, mu, z: attention.jacobian_u(mu, z),
+    "jacobian_v": lambda attention, mu, z: attention.jacobian_v(mu, z),
+    "affine_limit": lambda attention, mu, z: lp.affine_limit(attention, mu)[0] @ z,
+    "finite_prompt": lambda attention, mu, z: lp.finite_prompt(attention, mu, z, 100).rmse,
+    "certificate": lambda attention, mu, z: lp.certificate(attention, mu, z, 100).rmse,
+    "jacobian_certificate": lambda attention, mu, z: lp.jacobian_certificate(attention, mu, z, 100).rmse,
+    "prompt_length": lambda attention, mu, z: lp.prompt_length(attention, mu, z, 0.02).rmse,
+    "query_average": lambda attention, mu, z: lp.query_average(attention, mu, lp.Discrete(z[None], z[:1] / z[:1]), 100).rmse,
+    "sample_prompts": lambda attention, mu, z: lp.sample_prompts(attention, mu, z, [4], 2, 0).outputs.shape[0],
+    "tilts": lambda attention, mu, z: mu.tilted_mean(attention.tilts(z)),
+    "to": lambda attention, mu, z: attention.to(torch.float64)(mu.to(torch.float64), z.double()),
+}  # every public function that takes a layer, a law and a query
+WITH_LAYER = {
+    "risk": lambda attention: TASK.risk(attention, 100),
+    "gradient_flow": lambda attention: lp.gradient_flow(TASK, attention, 100, 0.2, times=[0.1], tolerance=1e-3, **FLOW).risk,
+    "gradient_descent": lambda attention: lp.gradient_descent(TASK, attention, 100, 0.1, 3, **FLOW).risk,
+    "sgd": lambda attention: lp.stochastic_gradient_descent(TASK, attention, 10, 0.1, 3, 4, 0, **FLOW).risk,
+    "tube": lambda attention: lp.training.tube(TASK, attention, [10], 0.2, times=[0.1], tolerance=1e-3, **FLOW).distance,
+}  # training is in double precision, whatever the layer
+
+
+def single(attention, mu, z):
+    return attention.to(torch.float32), mu.to(torch.float32), z.float()
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("name", WITH_LAW)
+def test_single_precision_is_accepted_everywhere(name, law):
+    """Arguments that are all float32, as PyTorch makes them: the same numbers, to the digits that float32 has."""
+    arguments = LAYER, LAWS[law], torch.tensor([1.0, 0.5], dtype=F)
+    expected, found = (torch.as_tensor(WITH_LAW[name](*each)) for each in (arguments, single(*arguments)))
+    torch.testing.assert_close(found.double(), expected.double(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in WITH_LAW if name not in ("to", "tilts")])
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["layer", "law", "query"])
+def test_a_mixture_of_precisions_is_refused_with_the_call_that_converts(name, which):
+    """One argument in float32: refused, and what the message says to call makes it accepted."""
+    if name == "affine_limit" and which == 2:
+        return  # the query does not enter the library
+    names = ["attention", "mu", "z"]
+    values = [LAYER, LAWS["Gaussian"], torch.tensor([1.0, 0.5], dtype=F)]
+    expected = torch.as_tensor(WITH_LAW[name](*values))
+    values[which] = single(*values)[which]
+    with pytest.raises(lp.InvalidArgumentError) as refused:
+        WITH_LAW[name](*values)
+    argument, call = refused.value.remedy.removeprefix("Use ").removesuffix(".").split(".", 1)
+    assert (argument, call) == (names[which], "to(torch.float64)")
+    values[which] = eval(f"value.{call}", {"torch": torch, "value": values[which]})
+    found = WITH_LAW[name](*values)
+    torch.testing.assert_close(torch.as_tensor(found).double(), expected.double(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", WITH_LAYER)
+def test_layers_in_single_precision_are_trained_in_double(name):
+    found, expected = (torch.as_tensor(WITH_LAYER[name](layer)) for layer in (BLOCK.to(torch.float32), BLOCK))
+    assert found.dtype == F
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: lp.LinearRegression(torch.eye(1), torch.eye(1), 0.1),
+        lambda: lp.training.MeasureRegression(lp.Gaussian(torch.zeros(1), torch.eye(1)), torch.eye(1), 0.1),
+        lambda: lp.law.planted_moments(100, torch.ones(1), 1.0),
+        lambda: lp.Gaussian(torch.zeros(2, dtype=F), torch.eye(2)),
+        lambda: lp.SoftmaxAttention(torch.eye(2, dtype=F), torch.eye(2)),
+        lambda: lp.GaussianMixture([0.5, 0.5], torch.zeros(2, 2, dtype=F), torch.eye(2).expand(2, 2, 2)),
+        lambda: lp.Discrete(torch.eye(2, dtype=F), torch.tensor([0.5, 0.5])),
+        lambda: lp.Empirical(torch.eye(2, dtype=F), torch.tensor([0.5, 0.5])),
+        lambda: LAWS["signs"].tilted_mean(torch.zeros(2)),
+    ],
+)
+def test_where_double_precision_is_needed_the_call_that_converts_is_named(call):
+    with pytest.raises(lp.InvalidArgumentError, match=r"Use \w+\.to\(torch\.float64\)\.$"):
         call()

@@ -36,7 +36,12 @@ def cubic(data):
     """Holds to 0.05 in the slope."""
     fair = at(data.gap, toss=0.0).where(data.tilt < 0.1, drop=True)
     slope = log_slope(fair.tilt, fair)
-    return judged(abs(slope - 3) < 0.05, rests_on=[slope]), f"Slope {slope:.3f} below a tilt of 0.1."
+    outcome = judged(abs(slope - 3) < 0.05, rests_on=[slope])
+    return (
+        outcome,
+        f"Slope {slope:.3f} below a tilt of 0.1.",
+        f"The gap of a fair coin grows with the power {slope:.2f} of the tilt.",
+    )
 
 
 def gap_figure(data):

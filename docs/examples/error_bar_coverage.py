@@ -1,4 +1,4 @@
-"""How often T_L ± 1.96 standard errors reaches the limit along u, by the tail index that the same prompt shows (docs/law.md)."""
+"""How often T_L ± 1.96 standard errors reaches the limit along u, by the prompt's tail index (docs/howto/real_prompt.md)."""
 
 import itertools
 import math

@@ -19,4 +19,4 @@ import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are listed in __init__.pyi
 
-__version__ = "0.5.0.dev0"
+__version__ = "0.5.0"

@@ -17,6 +17,7 @@ from largeprompt.errors import InvalidArgumentError
 
 LONGEST = 10**15
 Lengths = float | Sequence[float]  # one prompt length, or several
+Randomness = torch.Generator | int  # where random numbers come from: a generator, or a seed
 
 
 def store(instance: object, **fields: object) -> None:
@@ -68,7 +69,7 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
     # a finite sum has finite terms, and needs no second array of the size of the first
     if finite and not math.isfinite(result.detach().sum()) and not bool(torch.isfinite(result).all()):
         given = f"{int((~torch.isfinite(result)).sum())} NaN or infinite of {result.numel()} entries"
-        raise InvalidArgumentError(name, given, "finite numbers", "Look for an overflow upstream.")
+        raise InvalidArgumentError(name, given, "finite numbers", "Remove or replace them; they often come from an overflow.")
     return result
 
 
@@ -85,7 +86,9 @@ def last_dimensions(name: str, value: Tensor, expected: Sequence[int | str], mea
 def shaped(
     name: str, value: Any, expected: Sequence[int | str], meaning: str = "", *, like: Tensor | None = None, batch: bool = True
 ) -> Tensor:
-    """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor`, then :func:`last_dimensions`."""
+    """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor` and :func:`last_dimensions`."""
+    if isinstance(value, Tensor):  # a wrong shape tells more than a wrong dtype
+        last_dimensions(name, value, expected, meaning, batch=batch)
     return last_dimensions(name, tensor(name, value, like=like), expected, meaning, batch=batch)
 
 
@@ -209,9 +212,13 @@ def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
 
 
 def generator(value: Any, device: torch.device) -> torch.Generator:
-    """Check that randomness comes from an explicit generator on the right device."""
+    """Return a generator on the right device: the one given, or a new one with the integer given as its seed."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        if not 0 <= value < 2**63:
+            raise InvalidArgumentError("generator", str(value), "a seed from 0 to 2^63 - 1, or a torch.Generator")
+        return torch.Generator(device=device).manual_seed(int(value))
     if not isinstance(value, torch.Generator):
-        raise InvalidArgumentError("generator", type(value).__name__, "a torch.Generator", "Use torch.Generator().manual_seed(0).")
+        raise InvalidArgumentError("generator", type(value).__name__, "a torch.Generator, or an integer as its seed", "Use 0.")
     if value.device.type != device.type:
         remedy = f"Use torch.Generator(device='{device}')."
         raise InvalidArgumentError("generator", f"device {value.device}", f"device {device}", remedy)

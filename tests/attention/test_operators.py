@@ -240,3 +240,13 @@ def test_a_users_law_outside_its_domain_is_refused():
 
     with pytest.raises(lp.TiltDomainError, match="not finite"):
         ONE(Exponential(), [1.5])
+
+
+@pytest.mark.parametrize("kind", [lp.SoftmaxAttention, lp.LinearAttention])
+def test_a_layer_in_another_precision(kind):
+    layer = kind(draw(2, 3, 3), draw(2, 1, 3))
+    single = layer.to(torch.float32)
+    assert type(single) is kind
+    assert single.U.dtype == single.V.dtype == torch.float32
+    assert_close(single.to(F).U, layer.U, rtol=1e-6, atol=1e-6)
+    assert_close(layer.to(device="cpu").V, layer.V)

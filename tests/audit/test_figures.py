@@ -4,9 +4,14 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.figure import Figure
 
+import largeprompt as lp
 from largeprompt.audit.figures import FIGURES
 from largeprompt.audit.study import STUDY
+from largeprompt.display.labels import label
 
 
 def test_figures_show_the_dataset(run_data):
@@ -31,3 +36,28 @@ def test_without_replacement_or_lengths(run_data):
 def test_figures_and_rules_do_without_torch():
     code = "import sys; import largeprompt.audit.figures, largeprompt.audit.rules; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_audit_draws_its_verdicts(run_data, random_heads):
+    """A run, what audit_heads gives, and its summary: each in one call, on given axes."""
+    seen = lp.audit.audit_heads(random_heads(tokens=80))
+    found = lp.audit.summary(seen)
+    for audit, expected in ((run_data, run_data.head_finding.isel(length=-1)), (seen, found.finding), (found, found.finding)):
+        axes = Figure().subplots()
+        assert lp.audit.plot(audit, axes) is axes
+        (image,) = axes.images
+        np.testing.assert_array_equal(image.get_array().filled(-1), expected)
+    for bad in (xr.Dataset({"x": 1}), "audit"):
+        with pytest.raises(lp.InvalidArgumentError, match=r"audit: got .* without verdicts"):
+            lp.audit.plot(bad)
+    with pytest.raises(lp.InvalidArgumentError, match="axes: got Figure"):
+        lp.audit.plot(found, Figure())
+
+
+def test_every_variable_of_an_audit_has_words_and_units(run_data, random_heads):
+    seen, stored = lp.audit.audit_heads(random_heads(tokens=80)), label(run_data.copy(), STUDY.variables)
+    for data in (stored, seen, lp.audit.summary(seen)):
+        for name, value in data.variables.items():
+            assert len(value.attrs["long_name"].split()) > 1 or name in ("layer", "head", "finding"), name
+            assert value.attrs["units"], name
+    assert stored.head_affine_error.attrs["long_name"] == "by head: relative error of the affine read-out"

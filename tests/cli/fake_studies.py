@@ -28,7 +28,7 @@ class SecondConfig:
 
 @rule("C9", "Is it?")
 def is_it(data):
-    return "holds", "1."
+    return "holds", "1.", f"It is, {data.sizes['size']} times."
 
 
 @rule("C9", "Not?", control=True)

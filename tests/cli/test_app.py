@@ -12,11 +12,16 @@ def command(*words):
     return CliRunner().invoke(app, list(map(str, words)))
 
 
-@pytest.mark.parametrize("name", ["run", "runs", "reproduce", "report"])
+@pytest.mark.parametrize("name", ["run", "runs", "reproduce", "report", "studies"])
 def test_help_shows_an_example(name):
     result = command(name, "--help")
     assert result.exit_code == 0
     assert f"Example: largeprompt {name}" in result.output
+
+
+@pytest.mark.parametrize(("name", "argument"), [("run", "{STUDY}"), ("report", "{RUN}..."), ("explore", "[RUNS_FOLDER]")])
+def test_usage_names_the_argument_once(name, argument):
+    assert f"Usage: largeprompt {name} [OPTIONS] {argument} " in command(name, "--help").output
 
 
 def test_shell_completes_names_of_studies():

@@ -183,6 +183,13 @@ def test_missing_extra_is_named(place, monkeypatch):
     assert "pip install 'largeprompt[models]'" in " ".join(result.output.split())
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Figures take longer than the numbers, and ``audited`` has them."""
+    monkeypatch.setattr("largeprompt.runs.study.Study.drawable", lambda study, data: [])
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(place, monkeypatch):
     calls = []
     for name in ("_tokenizer", "_weights"):
@@ -193,6 +200,7 @@ def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(plac
     assert calls == ["_tokenizer", *["_tokenizer", "_weights"] * 2]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_chosen_layers_without_mixtures_or_replacement(place):
     words = ("--layers", "1", "--positions", "8", "--components", "none", "--no-replace", "--json")
     result = run(place / "gpt2", "--text", place / "short.txt", *words, "--out", place / "runs")

@@ -42,8 +42,13 @@ def test_failing_cell(tmp_path, fakes):
     assert fakes.calls == [2]
 
 
-@pytest.mark.parametrize("reason", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-@pytest.mark.parametrize("moment", ["config.json", ".nc", "dataset.nc", "verdicts.json", "provenance.json"])
+MOMENTS = ["config.json", ".nc", "dataset.nc", "verdicts.json", "provenance.json"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "moment"),
+    [(errno.EROFS, "config.json"), *((reason, moment) for reason in (errno.EACCES, errno.ENOSPC) for moment in MOMENTS)],
+)
 def test_folder_that_refuses(tmp_path, fakes, monkeypatch, reason, moment):
     replace = os.replace
 

@@ -68,7 +68,20 @@ def test_a_random_query_agrees_with_the_library():
     assert row["certified_length"] >= row["length"]
     assert row["regime"] is None
     title = run("--score-variance", "1", "--dim", "3", "--tolerance", "0.5", "--random-query").output
-    assert "random query" in title
+    assert "random query, mean score variance 1" in " ".join(title.split())
+
+
+def test_a_relative_tolerance_comes_with_its_scale(tmp_path):
+    """|ΓUz| = √(4·2) for tokens N(0, 4) and a score variance of 2: what is needed absolutely is the tolerance times that."""
+    np.savetxt(tmp_path / "c.txt", [[4.0]])
+    options = ["--score-variance", "2", "--tolerance", "0.1", "--relative", "--covariance", str(tmp_path / "c.txt")]
+    (row,) = json.loads(run(*options, "--json").output)
+    assert row["relative"] is True
+    assert row["scale"] == pytest.approx(8**0.5)
+    assert 0.0999 < row["rmse"] / row["scale"] <= 0.1
+    assert f"{row['rmse'] / row['scale']:.4g}" in run(*options).output
+    (absolute,) = json.loads(run(*options[:4], "--dim", "1", "--json").output)
+    assert (absolute["relative"], absolute["scale"]) == (False, 1.0)
 
 
 def test_out_of_reach_says_so():
@@ -101,10 +114,16 @@ def test_covariance_from_a_file(tmp_path, ending):
         (["--score-variance", "-1", "--dim", "2", "--tolerance", "0.1"], "--score-variance: got -1"),
         (["--score-variance", "1", "--dim", "0", "--tolerance", "0.1"], "--dim: got 0"),
         (["--score-variance", "1", "--dim", "2", "--tolerance", "0"], "--tolerance: got 0"),
-        (["--score-variance", "1", "--covariance", "missing.npy", "--tolerance", "0.1"], "--covariance: got missing.npy"),
+        (
+            ["--score-variance", "1", "--covariance", "missing.npy", "--tolerance", "0.1"],
+            "--covariance: got missing.npy (No such file",
+        ),
         (["--score-variance", "1", "--dim", "2"], "Missing option"),
         (["--score-variance", "1", "--dim", "2", "--tolerance", "0.1", "--law", "cauchy"], "cauchy"),
-        (["--score-variance", "3", "--dim", "2", "--tolerance", "0.1", "--law", "laplace"], "laplace tokens have no limit"),
+        (
+            ["--score-variance", "3", "--dim", "2", "--tolerance", "0.1", "--law", "laplace"],
+            "allowed: below 2 for Laplace tokens, d = 2.",
+        ),
         (["--score-variance", "1", "--dim", "2", "--tolerance", "0.1", "--law", "sphere", "--random-query"], "--random-query: got"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 
 import pytest
 from fake_studies import Fakes
@@ -41,21 +42,36 @@ def test_every_study_and_the_report(tmp_path, fakes, reports):
     result = reproduce(tmp_path)
     assert result.exit_code == 0, result.output
     assert len(fakes.calls) == 5
-    assert reports == [[("first", "complete"), ("second", "complete")]]
-    assert result.output.splitlines()[-1] == f"wrote {tmp_path / 'report.html'}"
-    assert {f"{name}: wrote {tmp_path / name}: C9 holds, C9 fails (control)" for name in ("first", "second")} == set(
-        result.output.splitlines()[:-1]
-    )
+    begun, *said, ended = result.output.splitlines()
+    assert begun == f"open {tmp_path / 'report.html'}: it grows with every study"
+    assert ended == f"wrote {tmp_path / 'report.html'}"
+    assert set(said) == {f"{name}: It is, {n} times. Wrote {tmp_path / name}" for name, n in (("first", 3), ("second", 2))}
     again = reproduce(tmp_path)
-    assert again.output.count("already complete") == 2
+    assert again.output.count("Already complete") == 2
     assert len(fakes.calls) == 5
-    assert len(reports) == 2
+
+
+def test_the_report_grows_with_every_study(tmp_path, fakes, reports):
+    """It is there from the beginning, and written again when a study ends."""
+    reproduce(tmp_path, "--workers", "1")
+    finished = [sum(state == "complete" for _, state in runs) for runs in reports]
+    assert finished == [0, 1, 2, 2]
+    assert {tuple(name for name, _ in runs) for runs in reports} == {("first", "second")}
 
 
 def test_quick(tmp_path, fakes, reports):
     assert reproduce(tmp_path, "--quick").exit_code == 0
     assert fakes.calls == [7, 7]
-    assert reports == [[("first-quick", "complete"), ("second-quick", "complete")]]
+    assert reports[-1] == [("first-quick", "complete"), ("second-quick", "complete")]
+
+
+def test_help_says_how_many_minutes_quick_takes():
+    """By the seconds that each study was measured to take: on two cores three minutes, not seconds."""
+    text = " ".join(CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).output.split())
+    quick, full = (sum(each[kind] for each in registry.SECONDS.values()) / 2 / 60 for kind in (0, 1))
+    minutes, all_minutes = map(int, re.search(r"Smaller settings: (\d+) minutes on 2 cores instead of (\d+)", text).groups())
+    assert quick <= minutes < quick + 1.5
+    assert full <= all_minutes < full + 1.5
 
 
 def test_real_report(tmp_path, fakes):
@@ -70,7 +86,7 @@ def test_study_that_fails_leaves_the_others(tmp_path, fakes, reports):
     result = reproduce(tmp_path)
     assert result.exit_code == 1
     assert result.output.splitlines()[-1].startswith("error: first: cell 'size: 2' failed (ValueError: no number)")
-    assert reports == [[("first", "partial"), ("second", "complete")]]
+    assert reports[-1] == [("first", "partial"), ("second", "complete")]
 
 
 def test_study_that_cannot_be_loaded_leaves_the_others(tmp_path, fakes, reports, monkeypatch):
@@ -86,7 +102,7 @@ def test_stopped_and_resumed(tmp_path, fakes, reports):
     result = reproduce(tmp_path, "--workers", "1")
     assert result.exit_code == 130
     assert "The same command goes on where this stopped" in result.output
-    assert not reports
+    assert reports[-1] == [("first", "complete"), ("second", "partial")]  # what there is can be read
     assert Run.open(tmp_path / "first").state == "complete"
     fakes.raising.clear()
     fakes.calls.clear()

@@ -25,7 +25,7 @@ def fakes(monkeypatch):
 def test_run_writes_all_there_is(tmp_path, fakes):
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert result.output == f"first: wrote {tmp_path / 'first'}: C9 holds, C9 fails (control)\n"  # one plain line in a pipe
+    assert result.output == f"first: It is, 3 times. Wrote {tmp_path / 'first'}\n"  # one plain line in a pipe
     run = Run.open(tmp_path / "first")
     assert run.intact
     assert run.dataset.identical(fakes.studies["first"].run(FirstConfig()))
@@ -45,11 +45,11 @@ def test_complete_run_is_not_computed_again_unless_asked(tmp_path, fakes):
     command("run", "first", "--out", tmp_path)
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 0
-    assert "already complete" in result.output
+    assert "Already complete" in result.output
     assert "--fresh" in result.output
-    assert "C9 holds" in result.output
+    assert "first: It is, 3 times." in result.output
     assert len(fakes.calls) == 3
-    assert "already" not in command("run", "first", "--out", tmp_path, "--fresh").output
+    assert "Already" not in command("run", "first", "--out", tmp_path, "--fresh").output
     assert len(fakes.calls) == 6
 
 
@@ -77,7 +77,7 @@ def test_settings_make_another_run_in_another_folder(tmp_path, fakes):
     assert f"largeprompt run first --set sizes=8,9 --set scale=2.0 --out {tmp_path}" in reruns
     for name, run in runs.items():  # each says how to make it again
         result = command(*shlex.split(run.rerun)[1:], "--out", tmp_path)
-        assert f"already complete in {tmp_path / name}:" in result.output
+        assert f"Already complete in {tmp_path / name};" in result.output
 
 
 @pytest.mark.parametrize(

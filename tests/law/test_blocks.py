@@ -84,3 +84,15 @@ def test_the_derivative_in_u_is_right_or_refused():
         assert float(found) == pytest.approx(u**2 / math.cosh(u) ** 4 / 2, rel=1e-10)
     with pytest.raises(lp.InvalidArgumentError, match="terms cancel"):
         _ = lp.finite_prompt(attention, lp.Rademacher(1), [6.0], 2).jacobian_u_mse
+
+
+def test_the_derivative_error_of_signs_at_small_tilts_is_right_or_refused():
+    """C_L = 1 - S² for the mean S of signs: E S⁴ = (3L - 2)/L³, where yy^T = 1 and its limit cancel."""
+    attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
+    for mu in (lp.Rademacher(1), lp.Discrete([[1.0], [-1.0]], [0.5, 0.5])):
+        for length in (2, 10**6):
+            found = lp.finite_prompt(attention, mu, [1e-9], length).jacobian_u_mse
+            assert float(found) == pytest.approx(1e-18 * (3 * length - 2) / length**3, rel=1e-9)
+        for length in (10**10, 10**12, 10**15):
+            with pytest.raises(lp.InvalidArgumentError, match="vary so little"):
+                _ = lp.finite_prompt(attention, mu, [1e-9], length).jacobian_u_mse

@@ -199,3 +199,47 @@ def test_lengths_and_ranges_share_one_set_of_blocks():
         alone = contour_moments(lp.Laplace(5), u, [length])
         np.testing.assert_allclose(together.error(np.eye(5))[row], alone.error(np.eye(5))[0], rtol=1e-12)
         np.testing.assert_allclose(together.bias[row], alone.bias[0], rtol=1e-10)
+
+
+TILTED = torch.tensor([0.5, 0.2, -0.4], dtype=F)
+
+
+class Ball(lp.Measure):
+    """The sphere of radius √3 in R³ by its closed cgf log(sinh k/k), k = √3‖u‖, tilted so that 0 is no special point."""
+
+    dim = 3
+
+    def cgf(self, u):
+        k, k0 = (torch.sqrt(3 * v.square().sum(-1)) for v in (u + TILTED, TILTED))
+        return torch.log(torch.sinh(k) / k) - torch.log(torch.sinh(k0) / k0)
+
+    def sample(self, n, generator=None):
+        raise NotImplementedError
+
+
+def test_derivative_error_of_a_law_of_ones_own_and_of_a_tilted_sphere():
+    """Fourth derivatives by autodiff along directions, against ratios of hypergeometric functions."""
+    z, lengths = [0.3, 0.6, 0.1], [2, 1000]
+    eye = torch.eye(3, dtype=F)
+    laws = [lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, z, lengths) for mu in (Ball(), lp.Sphere(3).tilt(TILTED))]
+    for name in ("bias", "mse", "jacobian_u_mse"):
+        torch.testing.assert_close(*(getattr(law, name) for law in laws), rtol=1e-10, atol=1e-14)
+
+
+def test_derivative_error_of_a_cgf_that_bends_far_out():
+    """Two tokens that differ by d: C_2 = dd^T sech²(u·d/2)/4. At 4u this law has scores far wider than at u."""
+    shape, u = 1.3, np.array([0.9, -0.6])
+    width = math.sqrt(math.gamma(1 / shape) / math.gamma(3 / shape))
+    x, step = np.arange(-6000, 6001) / 200, 0.05  # of d
+    density = shape / (2 * width * math.gamma(1 / shape)) * np.exp(-(np.abs(x / width) ** shape))
+    apart = np.convolve(density, density)[::10] / 200  # of d from -60 to 60
+    d = np.arange(-1200, 1201) * step
+    near = np.abs(d) < 30
+    a, b, mass = d[near][:, None], d[near][None], np.outer(apart[near], apart[near]) * step**2
+    mu = lp.scalar.GeneralisedNormal(2, shape=shape)
+    limit = mu.tilted_covariance(u).numpy()
+    share = 1 / (4 * np.cosh((u[0] * a + u[1] * b) / 2) ** 2)
+    spread = share * np.stack(np.broadcast_arrays(a * a, a * b, a * b, b * b)) - limit.reshape(4, 1, 1)
+    eye = torch.eye(2, dtype=torch.float64)
+    found = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, 2).jacobian_u_mse
+    assert float(found) == pytest.approx(u @ u * (mass * spread**2).sum(), rel=1e-4)

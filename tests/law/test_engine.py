@@ -259,6 +259,18 @@ class Cube(lp.scalar.ScalarLaw):
         raise NotImplementedError
 
 
+class Waiting(lp.scalar.ScalarLaw):
+    """The same as a scalar law."""
+
+    domain = (-math.inf, 1.0)
+
+    def cgf(self, u):
+        return -torch.log(1 - u)
+
+    def sample(self, u, generator):
+        raise NotImplementedError
+
+
 class Closed(Exponential):
     """A cgf that compares its argument, as complex numbers cannot be."""
 
@@ -277,8 +289,20 @@ def test_a_law_of_ones_own():
     output = (torch.softmax(u * tokens, -1) * tokens).sum(-1, keepdim=True)
     assert_sample_mean(output, law.mean[1])
     assert_sample_mean((output - law.limit).square().sum(-1), law.mse[1])
-    with pytest.raises(lp.InvalidArgumentError, match=r"complex_cumulants\(w, order=4\)"):
-        _ = law.jacobian_u_mse
+    assert_close(
+        law.jacobian_u_mse, lp.finite_prompt(ONE, lp.Product([Waiting()]), [0.4], [2, 5]).jacobian_u_mse, rtol=1e-9, atol=0
+    )
+
+
+def test_derivative_error_of_a_law_of_ones_own_in_many_dimensions():
+    class Seven(Exponential):
+        dim = 7
+
+        def cgf(self, u):
+            return -torch.log(1 - u).sum(-1)
+
+    with pytest.raises(lp.InvalidArgumentError, match=r"up to six dimensions.*complex_cumulants\(w, order=4\)"):
+        _ = lp.finite_prompt(plain(7), Seven(), 0.05 * torch.ones(7, dtype=F), 10).jacobian_u_mse
 
 
 def test_a_scalar_law_of_ones_own(listed):
@@ -356,18 +380,21 @@ def test_a_coordinate_without_exponential_moments_that_no_score_reads():
 
 def test_a_law_of_ones_own_close_to_the_edge_of_its_domain():
     """Two exponential waiting times read at 0.9 of their domain, by Gauss-Laguerre over both."""
-
-    class Waiting(lp.scalar.ScalarLaw):
-        domain = (-math.inf, 1.0)
-
-        def cgf(self, u):
-            return -torch.log(1 - u)
-
-        def sample(self, u, generator):
-            raise NotImplementedError
-
     x, w = np.polynomial.laguerre.laggauss(150)
     weight = np.exp(0.9 * x[:, None]) / (np.exp(0.9 * x[:, None]) + np.exp(0.9 * x))
     read, limit = weight * x[:, None] + (1 - weight) * x, 10.0  # 1/(1 - 0.9)
     law = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Product([Waiting()]), [0.9], 2)
     assert float(law.mse) == pytest.approx(float(w @ (read - limit) ** 2 @ w), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "mu",
+    [lp.Discrete(draw(5, 2), [0.1, 0.2, 0.3, 0.3, 0.1]), lp.Sphere(2), lp.Laplace(2), lp.scalar.GeneralisedNormal(2, shape=1.5)],
+    ids=repr,
+)
+def test_bias_keeps_its_digits_at_small_tilts(mu):
+    """E T_L - T = -Γu/L + O(u²)."""
+    u = 1e-11 * torch.tensor([0.8, 0.6], dtype=F)
+    bias = lp.finite_prompt(plain(2), mu, u, [1, 2, 1000, 10**12]).bias
+    lengths = torch.tensor([1, 2, 1000, 10**12], dtype=F).unsqueeze(-1)
+    assert_close(bias * lengths, (-mu.covariance @ u).expand(4, 2), rtol=1e-9, atol=0)

@@ -200,3 +200,37 @@ def test_a_density_of_ones_own():
 def test_refused(call, words):
     with pytest.raises(lp.InvalidArgumentError, match=words):
         call()
+
+
+@pytest.mark.parametrize("df", [2.05, 2.5])
+def test_the_covariance_knows_the_whole_tail(df):
+    """Two tokens that differ by d: E T² = 1 - E[d² sech²(d/2)]/4, and E T = E[d tanh(d/2)]/2 = E|d|/2 - E[|d|/(1 + e^|d|)]."""
+    scale = math.sqrt((df - 2) / df)
+    v = np.arange(-1500, 1501) / 50  # x = sinh v
+    x, known = np.sinh(v), stats.t(df, scale=scale)
+    places, masses = np.polynomial.legendre.leggauss(20)
+    d = (np.arange(60)[:, None] + (1 + places) / 2).ravel()
+    density = known.pdf(x)
+    moved = known.pdf(0) * (1 + ((x + d[:, None]) / scale) ** 2 / df) ** (-(df + 1) / 2)  # as known.pdf(x + d), but quick
+    apart = moved @ (density * np.cosh(v)) / 50
+    near = apart * np.tile(masses, 60)  # 2 f dd
+    w = np.arange(-1500, 18_000) / 50
+    size = 4 * (known.cdf(np.exp(w)) * known.sf(np.exp(w)) * np.exp(w)).sum() / 50  # E|d| = 4 ∫ F(1-F)
+    mean = size / 2 - near @ (d / (1 + np.exp(d)))
+    square = 1 - near @ (d**2 / np.cosh(d / 2) ** 2) / 4
+    for dim, z in ((1, [1.0]), (2, [1.0, 1e-6])):
+        eye = torch.eye(dim, dtype=torch.float64)
+        law = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), lp.StudentT(dim, df=df), z, 2)
+        assert float(law.mean[0]) == pytest.approx(mean, rel=1e-9)
+        assert float(law.covariance[0, 0]) == pytest.approx(square - mean**2, rel=1e-9)
+
+
+def test_small_tilts_keep_their_digits_or_are_refused():
+    """Weights are all but 1/L: E T = u(1 - 1/L) and Cov T = 1/L, to order u²."""
+    one, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.StudentT(1, df=5.0)
+    law = lp.finite_prompt(one, mu, [2e-7], [2, 1000])
+    np.testing.assert_allclose(law.mean[:, 0], [1e-7, 2e-7 * 0.999], rtol=1e-8)
+    np.testing.assert_allclose(law.covariance[:, 0, 0], [1 / 2, 1 / 1000], rtol=1e-11)
+    assert scalar_prompt(mu.law, 1e-12, [2]).collision[0] == pytest.approx(0.5, rel=1e-13)
+    with pytest.raises(lp.InvalidArgumentError, match=r"tilt of 1e-09.*Set it to 0"):
+        lp.finite_prompt(one, mu, [1e-9], 2)

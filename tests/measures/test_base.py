@@ -301,3 +301,13 @@ def test_members(name):
         assert_close(lp.Measure.tilted_mean(many, u)[i], one(i).tilted_mean(u[i]))
     assert many.sample(5, torch.Generator()).shape == (4, 5, 2)
     assert many.sample_tilted(u, 5, torch.Generator()).shape == (4, 5, 2)
+
+
+def test_sampling_without_a_generator_follows_the_seed_of_pytorch():
+    mu = lp.Rademacher(40)
+    with torch.random.fork_rng():
+        first, again = (torch.manual_seed(3) and mu.sample(2) for _ in range(2))
+        other = mu.sample(2)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)  # equal by chance once in 2^80
+    assert torch.equal(mu.sample(2, 5), mu.sample(2, torch.Generator().manual_seed(5)))

@@ -201,7 +201,7 @@ BAD = {
     "alphabet": (lambda: lp.measures.MarkovChain.random(1, 1, 1.0, torch.Generator()), "alphabet: got 1"),
     "order": (lambda: lp.measures.MarkovChain.random(2, 0, 1.0, torch.Generator()), "order: got 0"),
     "concentration": (lambda: lp.measures.MarkovChain.random(2, 1, 0.0, torch.Generator()), "concentration: got 0"),
-    "generator": (lambda: lp.measures.MarkovChain.random(2, 1, 1.0, 0), "generator: got int"),
+    "generator": (lambda: lp.measures.MarkovChain.random(2, 1, 1.0, "seed"), "generator: got str"),
     "holding": (lambda: lp.measures.MarkovChain(HALF).lazy(1.0), "holding: got 1.0"),
     "lower order": (lambda: chain(2, 2).lifted(1), "order: got 1"),
     "window": (lambda: lp.measures.MarkovChain(HALF).ngrams(0), "k: got 0"),

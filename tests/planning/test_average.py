@@ -128,7 +128,8 @@ def test_an_estimate_has_an_error_bar(mu, queries):
         z, weights = queries.points, queries.weights
     expected = lp.finite_prompt(LAYER, mu, z, [20, 200]).mse @ weights
     assert found.method == "estimate"
-    assert "±" in repr(found)
+    assert "standard_error" in repr(found)
+    assert "±" in repr(lp.query_average(LAYER, mu, queries, 20, method="estimate", points=64, generator=generator))
     assert bool(((found.mse - expected).abs() < 21 * found.standard_error).all())
     assert bool((found.standard_error < 0.1 * expected).all())
 
@@ -165,6 +166,7 @@ def test_what_an_estimate_may_miss():
         (lambda: lp.query_average(LAYER, lp.Gaussian([[0.0], [1.0]], [[1.0]]), NORMAL, 10), "mu: got"),
         (lambda: lp.query_average(LAYER, NORMAL, lp.Gaussian([[0.0], [1.0]], [[1.0]]), 10), "queries: got"),
         (lambda: lp.query_average(LAYER, NORMAL, NORMAL, 0), "length: got 0"),
+        (lambda: lp.query_average(lp.SoftmaxAttention([[1e200]], [[1.0]]), NORMAL, NORMAL, 10), "beyond floating-point numbers"),
     ],
 )
 def test_bad_input(call, words):

@@ -89,3 +89,12 @@ def test_nothing_beyond_the_longest_is_looked_at():
     assert (answer, error) == (100, 0.01)
     assert "at L = 99" in reason
     assert smallest_length(lambda lengths: [1 / one for one in lengths], 2.0, longest=1)[0] == 1
+
+
+def test_the_reason_never_shows_an_error_outside_as_the_tolerance():
+    """Errors c/√L: the last length outside may be so by less than six digits show."""
+    for tolerance, words in ((0.05, "just above 0.05 at L = 35,362"), (0.0499, "at L = ")):
+        scale = 0.05 * math.sqrt(35362.0001)
+        length, _, reason = smallest_length(lambda lengths, scale=scale: [scale / math.sqrt(one) for one in lengths], tolerance)
+        assert words in reason
+        assert f"{int(length):,}" in reason

@@ -30,8 +30,8 @@ def png(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
-def verdict(claim="C3", outcome="holds", control=False, asked="Does it fall?", measured="Slope -1.00."):
-    return {"claim": claim, "asked": asked, "outcome": outcome, "measured": measured, "control": control}
+def verdict(claim="C3", outcome="holds", control=False, asked="Does it fall?", measured="Slope -1.00.", **more):
+    return {"claim": claim, "asked": asked, "outcome": outcome, "measured": measured, "control": control} | more
 
 
 def make_run(

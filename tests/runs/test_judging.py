@@ -71,6 +71,17 @@ def test_rules_may_have_nothing_to_say_and_ask_what_the_data_suggests():
     assert only.asked == "At 3?"
 
 
+@pytest.mark.parametrize("outcome", ["holds", "fails"])
+def test_a_verdict_has_a_headline_and_says_what_failed(outcome):
+    @rule("C1", "Below 1e-06?", fails="The form, for L >= 2.")
+    def spoken(data):
+        return outcome, "1.9e-01 %.", "At 3e-09."
+
+    (only,) = judge([spoken], xr.Dataset())
+    assert (only.asked, only.measured, only.headline) == ("Below 10⁻⁶?", "0.19%.", "At 3×10⁻⁹.")
+    assert only.meaning == ("The form, for L ≥ 2." if outcome == "fails" else "")
+
+
 @pytest.mark.parametrize(
     ("arguments", "outcome"),
     [

@@ -182,9 +182,10 @@ def test_blocks_of_replicas_make_room_for_many_dimensions():
     assert streams.Grid(10, 1, 10**7).replicas == 1
 
 
-def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
+@pytest.mark.parametrize("fan_out", [2, 5])
+def test_residuals_of_the_leaves_add_up_to_that_of_the_cell(fan_out):
     """The tree only splits what the cell drew: Σ √V x over the leaves is √V x of the root, and x stays standard normal."""
-    tree = reduced.Node.tree(0, 37, [1, 5, 6, 30])
+    tree = reduced.Node.tree(0, 37, [1, 5, 6, 30], fan_out)
     leaves = tree.leaves()
     assert [leaf.start for leaf in leaves] == [0, *(leaf.stop for leaf in leaves[:-1])]
     assert {1, 5, 6, 30, 37} <= {leaf.stop for leaf in leaves}
@@ -195,7 +196,7 @@ def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
     noise = list(stream._leaf_noise(tree, segments, 0, 0, stream.grid.replicas))
     total = sum((segment.log_power / 2).exp().unsqueeze(-1) * x for segment, x in zip(segments.values(), noise, strict=True))
     whole = reduction.segment(label, xi)
-    assert_close(total, (whole.log_power / 2).exp().unsqueeze(-1) * stream.noise(0, 0, 1, stream.grid.replicas))
+    assert_close(total, (whole.log_power / 2).exp().unsqueeze(-1) * stream.noise(0, 0, 1, stream.grid.replicas)[:, 0])
     x = torch.cat(noise, 1).flatten(1)
     product = x.unsqueeze(-1) * x.unsqueeze(-2)
     assert_sample_mean(product, torch.eye(x.shape[1], dtype=torch.float64), false_alarm=FALSE_ALARM)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch.testing import assert_close
 
 import largeprompt as lp
@@ -164,9 +165,33 @@ def test_mean_squared_error():
             samples.mse(bad)
 
 
+def test_samples_draw_themselves_and_become_a_dataset():
+    samples = sample_prompts(ATTENTION, lp.Rademacher(2), Z, (10, 1000), 50, 3)
+    limit = ATTENTION(lp.Rademacher(2), Z)
+    mean, error = samples.mse(limit)
+    axes = samples.plot(limit, Figure().subplots())
+    for query, bars in enumerate(axes.containers):
+        assert_close(torch.tensor(bars.lines[0].get_ydata()), mean[:, query].sqrt())
+        (segments,) = bars.lines[2]
+        ends = torch.stack([torch.from_numpy(segment[:, 1]) for segment in segments.get_segments()])
+        assert_close((ends[:, 1] - ends[:, 0]) / 2, error[:, query] / mean[:, query].sqrt())  # two standard errors of the root
+    assert len(PromptSamples((5,), samples.outputs[:1, :1, 0]).plot(limit[0], Figure().subplots()).containers) == 1
+    own = samples.plot(axes=Figure().subplots()).containers[0].lines[0].get_ydata()  # from the mean of the longest: their spread
+    assert own[1] == pytest.approx(float(samples.outputs[1, :, 0].var(0, correction=0).sum().sqrt()))
+    data = samples.to_xarray()
+    assert data.output.values.tolist() == list(range(samples.outputs.shape[-1]))
+    assert data.outputs.dims == ("length", "replica", "batch", "output")
+    assert_close(torch.from_numpy(data.outputs.values), samples.outputs)
+    assert torch.equal(samples.outputs, sample_prompts(ATTENTION, lp.Rademacher(2), Z, (10, 1000), 50, seeded(3)).outputs)
+    with pytest.raises(lp.InvalidArgumentError, match="limit: got shape"):
+        samples.plot([1.0, 2.0])
+
+
 def test_repr_is_one_line():
     samples = sample_prompts(ATTENTION, lp.Rademacher(2), Z, (1, 5), 2, seeded(), jacobian=True)
     assert repr(samples) == "PromptSamples(lengths=(1, 5), replicas=2, outputs of shape (2, 2, 3, 3), with readout_jacobian)"
+    one = PromptSamples((1, 5), torch.tensor([[[0.0], [2.0]], [[0.0], [0.2]]], dtype=torch.float64))
+    assert repr(one) == "PromptSamples(lengths=(1, 5), replicas=2, outputs of shape (2, 2, 1), spread 1.4 to 0.14)"
 
 
 def test_float32_and_no_graph():
@@ -199,7 +224,7 @@ BAD = {
     "lengths missing": ({"lengths": None}, "lengths: got None"),
     "no replicas": ({"replicas": 0}, "replicas: got 0"),
     "half a replica": ({"replicas": 0.5}, "replicas: got 0.5"),
-    "a seed for a generator": ({"generator": 0}, "generator: got int"),
+    "a word for a generator": ({"generator": "seed"}, "generator: got str"),
     "reduced is not a flag": ({"reduced": "yes"}, "reduced: got 'yes'"),
     "jacobian is not a flag": ({"jacobian": 1}, "jacobian: got 1"),
     "reduced Jacobian": ({"reduced": True, "jacobian": True}, "jacobian: got True with reduced=True"),

@@ -1,5 +1,6 @@
 """What the tests of several studies ask of settings, rules and figures."""
 
+import fnmatch
 import json
 import warnings
 from typing import get_args
@@ -9,9 +10,10 @@ import pytest
 import xarray as xr
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.judging import Outcome
+from largeprompt.runs.judging import Outcome, judge
 from largeprompt.runs.settings import config_of, configured
 from largeprompt.runs.style import house_style
+from largeprompt.runs.words import typeset
 
 
 def outcomes(study, data):
@@ -19,9 +21,15 @@ def outcomes(study, data):
     return [(verdict.claim, verdict.outcome) for verdict in study.judge(data)]
 
 
+def verdicts(study, data, words):
+    """The verdicts whose questions have these words; the other rules are not asked."""
+    rules = [each for each in study.rules if callable(each.question) or words in typeset(each.question)]
+    return [found for found in judge(rules, data) if words in found.asked]
+
+
 def outcome(study, data, words):
     """Outcome of the verdict whose question has these words."""
-    return next(verdict.outcome for verdict in study.judge(data) if words in verdict.asked)
+    return verdicts(study, data, words)[0].outcome
 
 
 def reacts(study, data, words, before, name, index, change, after):
@@ -33,8 +41,12 @@ def reacts(study, data, words, before, name, index, change, after):
 
 
 def speaks_in_numbers(study, data):
-    """Every verdict has numbers and none is NaN; there are controls, and they fail."""
+    """Every verdict has numbers and none is NaN; there are controls, and they fail; what is found is said in at most 25 words."""
     found = study.judge(data)
+    headlines = [verdict.headline for verdict in found if verdict.headline]
+    assert headlines
+    assert all(len(headline.split()) <= 25 and headline.endswith(".") and "nan" not in headline for headline in headlines)
+    assert all(verdict.meaning for verdict in found if verdict.outcome == "fails" and not verdict.control)
     assert all(any(letter.isdigit() for letter in verdict.measured) for verdict in found)
     assert not any("nan" in verdict.measured for verdict in found)
     assert {verdict.outcome for verdict in found if verdict.control} == {"fails"}
@@ -98,8 +110,19 @@ WRITTEN = {"quantity", "interval", "level", "bound", "found", "within", "paramet
 WRITTEN |= {"replaced", "setting", "kind"}
 
 
+def is_labelled(study, data):
+    """Every variable is described in the study's table, and has its words and units from there."""
+    for name, value in data.variables.items():
+        fits = [pattern for pattern in study.variables if fnmatch.fnmatchcase(name, pattern)]
+        assert fits, f"{name} is missing in studies/variables.toml"
+        assert len(value.attrs["long_name"].split()) > 1 or value.attrs["long_name"] == study.variables[fits[0]], name
+        assert value.attrs["units"], name
+        assert "*" not in value.attrs["long_name"], name
+
+
 def answers_to_few_settings(study, data):
     """No rule raises where settings leave one entry, along one dimension or along all; 'undecided' comes with a reason."""
+    is_labelled(study, data)
     names = [name for name in data.sizes if name not in WRITTEN]
     assert names
     for where in [{name: [place]} for name in names for place in (0, -1)] + [{name: [0] for name in names}]:

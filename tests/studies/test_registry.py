@@ -64,7 +64,7 @@ def test_a_file_that_needs_something_missing_says_what(tmp_path):
 
 
 def test_a_study_in_a_file_runs_with_its_figures_and_claims(tmp_path):
-    """The example of docs/design.md, in real worker processes."""
+    """The example of docs/howto/add_study.md, in real worker processes."""
     result = command("run", f"{COIN}:STUDY", "--quick", "--out", tmp_path, "--workers", 1)
     assert result.exit_code == 0, result.output
     run = Run.open(tmp_path / "coin-quick")
@@ -121,4 +121,6 @@ def test_bad_settings_of_the_example_are_refused_at_once(tmp_path, word):
 def test_the_example_without_a_fair_coin_is_undecided(tmp_path):
     result = command("run", f"{COIN}:STUDY", "--set", "biases=0.1", "--out", tmp_path, "--workers", 1)
     assert result.exit_code == 0, result.output
-    assert "fair undecided" in result.output
+    (folder,) = tmp_path.glob("coin-*")
+    assert [(each.claim, each.outcome) for each in Run.open(folder).verdicts] == [("fair", "undecided")]
+    assert "0 of 1 questions hold." in result.output

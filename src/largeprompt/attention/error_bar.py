@@ -6,6 +6,7 @@ import math
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.display.tables import plain
 
 LARGEST_TAIL_INDEX = 0.5  # from here on the weights have no variance
 FEWEST_CARRYING_TOKENS = 20.0  # a variance estimated from n terms is known to about 1/√n
@@ -18,7 +19,7 @@ class ErrorBar:
     No number here says that the error bar of this prompt is right. A tail index of 1/2 and more, or few carrying tokens, say that
     prompts of this law and length have no reliable one. The contrary does not follow: a prompt that happens to lack its largest
     tokens has the smaller tail index, the smaller error bar and the larger error, so that among prompts of one law those that
-    look better cover *worse* (measured in docs/law.md), and a kind of token that did not occur cannot be seen at all.
+    look better cover *worse* (measured in docs/howto/real_prompt.md), and a kind of token that did not occur cannot be seen at all.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ class ErrorBar:
         if not bool(outside.any()):
             return ""
         heaviest, fewest = float(self.tail_index[outside].max()), float(self.carrying_tokens[outside].min())
-        size = f"{self.length} tokens, {fewest:.3g} of which carry the covariance"
+        size = f"{self.length} tokens, {plain(fewest, 3)} of which carry the covariance"
         if heaviest == math.inf:
             reason = f"there are too few tokens to judge the tail of the weights ({size})"
         elif heaviest >= LARGEST_TAIL_INDEX:
@@ -70,7 +71,8 @@ class ErrorBar:
     def __repr__(self) -> str:
         shape, worst = validation.shape_text(self.output.shape), ""
         if self.tail_index.numel():
-            worst = (
-                f", tail_index <= {float(self.tail_index.max()):.2g}, carrying_tokens >= {float(self.carrying_tokens.min()):.3g}"
-            )
+            heaviest = float(self.tail_index.max())
+            words = {math.inf: "too short for a tail_index", -math.inf: "largest weights all equal"}
+            tail = words.get(heaviest, f"tail_index <= {heaviest:.2g}")
+            worst = f", {tail}, carrying_tokens >= {plain(self.carrying_tokens.detach().min(), 3)}"
         return f"ErrorBar(output={shape}, length={self.length}{worst})"

@@ -69,6 +69,10 @@ class Attention(abc.ABC):
         """Leading shape of U and V: () for one head."""
         return torch.Size(torch.broadcast_shapes(self.U.shape[:-2], self.V.shape[:-2]))
 
+    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
+        """Return the same layer in another dtype or on another device."""
+        return type(self)(*(matrix.to(dtype=dtype, device=device) for matrix in (self.U, self.V)))
+
     @abc.abstractmethod
     def _read(self, mu: Measure, u: Tensor) -> Tensor:
         """What the layer reads from the measure at tilt u, before V: shape (..., d)."""
@@ -126,7 +130,10 @@ class Attention(abc.ABC):
             raise InvalidArgumentError("mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there")
         if mu.dtype != self.U.dtype or mu.device != self.U.device:
             given, wanted = f"{mu.dtype} on {mu.device}", f"{self.U.dtype} on {self.U.device}, as U"
-            raise InvalidArgumentError("mu", given, wanted, f"Use mu.to({self.U.dtype}, '{self.U.device}').")
+            remedy = f"Use mu.to({self.U.dtype}, '{self.U.device}')."
+            if mu.device == self.U.device:  # to the dtype with more digits
+                remedy = "Use attention.to(torch.float64)." if mu.dtype == torch.float64 else f"Use mu.to({self.U.dtype})."
+            raise InvalidArgumentError("mu", given, wanted, remedy)
         z = self._queries(z)
         return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
 

@@ -4,6 +4,7 @@ from .adapters.load import read_texts as read_texts
 from .adapters.modules import module_heads as module_heads
 from .adapters.transformers import AuditError as AuditError
 from .adapters.transformers import watching as watching
+from .figures import plot as plot
 from .findings import Rule as Rule
 from .findings import summary as summary
 from .heads import Heads as Heads

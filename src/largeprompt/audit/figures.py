@@ -8,6 +8,8 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from largeprompt.audit.kinds import FINDINGS, READ_OUTS, longest, mixtures
+from largeprompt.display.look import given_axes
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, study_figure
 
 TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3])
@@ -36,28 +38,67 @@ def _by_finding(code: NDArray[np.int8]) -> Iterator[tuple[int, NDArray[np.bool_]
 )
 def heads(data: xr.Dataset, *panels: Axes) -> None:
     """Layer by head: verdict, score variance, effective tokens, affine error."""
-    from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm, Normalize
+    from matplotlib.colors import LogNorm, Normalize
 
     last = longest(data)
+    _verdicts(panels[0], last.head_finding)
     shown: tuple[tuple[str, str, Any, Any, str], ...] = (
-        ("head_finding", "verdict", BoundaryNorm(np.arange(-0.5, 5), 5), ListedColormap(TINTS), "neither"),
         ("head_score_variance", r"score variance $\sigma^2$", LogNorm(), "cividis", "neither"),
         ("head_effective_tokens", "effective tokens", LogNorm(), "cividis", "neither"),
         ("head_affine_error", "affine error over output", Normalize(0, 1), "cividis_r", "max"),
     )
-    for panel, (name, title, norm, cmap, extend) in zip(panels, shown, strict=True):
-        values = last[name].transpose("layer", "head").astype(float)
-        values = values.where(values >= 0)  # -1: not known
-        image = panel.imshow(values.values, norm=norm, cmap=cmap, aspect="auto", origin="lower", interpolation="nearest")
-        panel.set(title=title, xlabel="head", ylabel="layer")
-        panel.grid(False)
-        for axis, labels in ((panel.xaxis, last["head"].values), (panel.yaxis, last.layer.values)):
-            step = -(-len(labels) // 12)
-            axis.set_ticks(np.arange(0, len(labels), step), [str(label) for label in labels[::step]])
-        bar = panel.figure.colorbar(image, ax=panel, extend=extend)
-        if name == "head_finding":
-            bar.set_ticks(range(5), labels=["moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape"])
-            bar.ax.tick_params(labelsize=7, length=0)
+    for panel, (name, title, norm, cmap, extend) in zip(panels[1:], shown, strict=True):
+        _map(panel, last[name], title, extend, norm=norm, cmap=cmap)
+
+
+def _map(panel: Axes, values: xr.DataArray, title: str, extend: str, **colours: Any) -> Any:
+    """Numbers of the heads as colours, layer by head; the bar that explains them."""
+    values = values.transpose("layer", "head").astype(float)
+    known = values.where(values >= 0)  # -1: not known
+    image = panel.imshow(known.values, aspect="auto", origin="lower", interpolation="nearest", **colours)
+    panel.set(title=title, xlabel="head", ylabel="layer")
+    panel.grid(False)
+    for axis, labels in ((panel.xaxis, values["head"].values), (panel.yaxis, values["layer"].values)):
+        step = -(-len(labels) // 12)
+        axis.set_ticks(np.arange(0, len(labels), step), [str(label) for label in labels[::step]])
+    return panel.figure.colorbar(image, ax=panel, extend=extend)
+
+
+def _verdicts(panel: Axes, finding: xr.DataArray) -> None:
+    """Every head in the colour of its verdict."""
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    bar = _map(panel, finding, "verdict", "neither", norm=BoundaryNorm(np.arange(-0.5, 5), 5), cmap=ListedColormap(TINTS))
+    bar.set_ticks(range(5), labels=["moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape"])
+    bar.ax.tick_params(labelsize=7, length=0)
+
+
+def plot(audit: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Draw an audit: every head by layer, in the colour of its verdict; at the longest length, where there are several.
+
+    Parameters
+    ----------
+    audit
+        What :func:`summary`, :func:`audit_model` or :func:`audit_heads` gave, or the dataset of an audit's run.
+    axes
+        Where to draw: axes of matplotlib, new ones when left out.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes, for more to be drawn on.
+    """
+    names = set(audit.variables) if isinstance(audit, xr.Dataset) else set()
+    if not names & {"finding", "head_finding", "affine_error"}:
+        remedy = "Use plot(summary(audit_model(model, inputs)))."
+        raise InvalidArgumentError("audit", type(audit).__name__ + " without verdicts", "the dataset of an audit", remedy)
+    if not names & {"finding", "head_finding"}:
+        from largeprompt.audit.findings import summary  # needs PyTorch, as the figures of a saved run do not
+
+        audit = summary(audit)
+    axes = given_axes(axes)
+    _verdicts(axes, longest(audit)["head_finding" if "head_finding" in audit else "finding"])
+    return axes
 
 
 @study_figure(

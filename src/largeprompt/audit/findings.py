@@ -6,11 +6,12 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.audit.expected import Moments, expected_affine_error, needed_length
-from largeprompt.audit.kinds import FINDINGS, READ_OUTS, mixtures
+from largeprompt.audit.kinds import FINDINGS, NAMES, READ_OUTS, mixtures
+from largeprompt.display.labels import label
 
 REGIMES = ("linear", "heavy", "frozen")
 SCORES = ("tokens", "score_mean", "score_variance", "score_skewness", "score_kurtosis")
-UNITS = {"mean_square": "‖v̄‖²", "mean_tilt": "v̄·Cov(v, s)", "tilt": "‖Cov(v, s)‖²", "value_spread": "tr Cov(v)"}
+UNITS = ("mean_square", "mean_tilt", "tilt", "value_spread")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,23 +54,19 @@ def derived(raw: xr.Dataset) -> xr.Dataset:
     data["alpha"] = np.sqrt(raw.score_variance / (2 * np.log(raw.tokens.where(raw.tokens > 1))))
     code = ((data.alpha >= 0.5) * 1 + (data.alpha >= 1) * 1).where(data.alpha.notnull(), -1).astype(np.int8)
     data["regime"] = code.assign_attrs(meaning="0 linear, 1 heavy, 2 frozen, -1 unknown")
-    linear_length = np.exp(np.minimum(2 * raw.score_variance, 700.0))
-    data["linear_length"] = linear_length.assign_attrs(long_name="e^(2σ²), from which on it is linear")
+    data["linear_length"] = np.exp(np.minimum(2 * raw.score_variance, 700.0))
     data["error_bar"] = np.sqrt(raw.sandwich) / output
     for name in [*READ_OUTS, *(f"mixture_{count}" for count in mixtures(raw))]:
         error = np.sqrt(raw[f"{name}_error"])
-        data[f"{name}_error"] = (error / output).assign_attrs(long_name=f"error of the {name} read-out over the output")
-        words = f"{name} read-out over deviation from the mean value"
-        data[f"{name}_error_deviation"] = (error / deviation).assign_attrs(long_name=words)
-        data[f"mass_{name}"] = raw[f"mass_{name}"].assign_attrs(long_name="error of the log-normaliser")
-    for name, words in UNITS.items():
-        data[name] = (raw[name] / raw.output).assign_attrs(long_name=f"{words} over the squared output")
+        data[f"{name}_error"], data[f"{name}_error_deviation"] = error / output, error / deviation
+        data[f"mass_{name}"] = raw[f"mass_{name}"]
+    for name in UNITS:
+        data[name] = raw[name] / raw.output
     expected = xr.apply_ufunc(expected_affine_error, raw.tokens, raw.score_variance, raw.tilt, raw.value_spread)
-    law_error = np.sqrt(expected) / output
-    data["law_error"] = law_error.assign_attrs(long_name="affine error that Gaussian tokens of these moments have")
-    data["law_share"] = (expected / raw.affine_error).clip(max=1.0).assign_attrs(long_name="share of the squared affine error")
+    data["law_error"] = np.sqrt(expected) / output
+    data["law_share"] = (expected / raw.affine_error).clip(max=1.0)
     data["shape_error"] = np.sqrt((raw.affine_error - expected).clip(min=0.0)) / output
-    return data
+    return label(data, NAMES)
 
 
 def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
@@ -96,18 +93,16 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
         spread = numbers[["affine_error", "score_variance", "effective_tokens"]].quantile(q, over).drop_vars("quantile")
         result = result.merge(spread.rename({each: f"{each}_{name}" for each in spread}))
     for index, name in enumerate(REGIMES):
-        result[f"share_{name}"] = (data.regime == index).where(enough).mean(over)
+        result[f"share_{name}"] = (data.regime == index).drop_attrs().where(enough).mean(over)
     # an expectation over one draw has a long tail: the share of a head is a ratio of typical values, not a typical ratio
-    share = ((result.law_error / result.affine_error) ** 2).clip(max=1.0)
-    result["law_share"] = share.assign_attrs(long_name="share of the squared affine error that the law explains")
+    result["law_share"] = ((result.law_error / result.affine_error) ** 2).clip(max=1.0)
     result["queries"] = numbers.affine_error.count(over)
     smallest = xr.full_like(result.affine_error, np.nan)
     for count in reversed(mixtures(data)):
         smallest = smallest.where(~(result[f"mixture_{count}_error"] <= rule.tolerance), float(count))
-    result["clusters"] = smallest.assign_attrs(long_name="fewest components within the tolerance")
+    result["clusters"] = smallest
     needed = needed_length(Moments(*(result[name].values for name in Moments._fields)), rule.tolerance)
-    words = "length at which Gaussian tokens of these moments are within the tolerance"
-    result["needed_length"] = result.affine_error.copy(data=needed).assign_attrs(long_name=words)
+    result["needed_length"] = result.affine_error.copy(data=needed)
     moments = result.affine_error <= rule.tolerance
     explains = (result.law_share >= rule.explained) & (result.law_error <= rule.overshoot * result.affine_error)
     selects = (result.alpha >= 0.5) | (result.effective_tokens <= rule.few)
@@ -116,4 +111,4 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
     code = code.where(result.affine_error.notnull(), -1).astype(np.int8)
     result["finding"] = code.assign_attrs(meaning=", ".join(f"{i} {name}" for i, name in enumerate(FINDINGS)))
     result.attrs |= {f"rule_{name}": value for name, value in dataclasses.asdict(rule).items()}
-    return result
+    return label(result, NAMES)

@@ -11,7 +11,9 @@ from torch import Tensor
 from largeprompt.audit.adapters.transformers import AuditError, Model, evaluating, head_count, watching
 from largeprompt.audit.findings import derived
 from largeprompt.audit.heads import Heads
+from largeprompt.audit.kinds import NAMES
 from largeprompt.audit.statistics import head_statistics
+from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
@@ -88,7 +90,7 @@ def audit_model(
     data = parts[0] if wanted is None else xr.concat(parts, xr.Variable("length", wanted), **options)
     data["regime"] = data.regime.fillna(-1).astype(np.int8)
     data.attrs |= {"model": type(model).__name__, "tokens": longest, "sinks": sinks, "dtype": str(model.dtype)}
-    return data
+    return label(data, NAMES)
 
 
 def _texts(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -162,7 +164,7 @@ def _labelled(seen: Mapping[int, Mapping[str, Tensor]], chosen: list[int], posit
     values = {name: (dims, torch.stack([seen[i][name] for i in layers], 1)[:, :, chosen].numpy()) for name in seen[layers[0]]}
     found = derived(xr.Dataset(values, coords={"layer": layers, "head": chosen, "position": range(len(positions))}))
     found["query"] = (("text", "position"), np.tile(positions.cpu().numpy().astype(float), (found.sizes["text"], 1)))
-    return found
+    return label(found, NAMES)
 
 
 def _seen(

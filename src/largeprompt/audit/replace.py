@@ -11,7 +11,9 @@ from torch import Tensor
 
 from largeprompt.audit.adapters.transformers import CAUSAL, Model, evaluating, head_count, watching
 from largeprompt.audit.heads import Heads
+from largeprompt.audit.kinds import NAMES
 from largeprompt.audit.readouts import Kind, chosen_heads, read_out
+from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
@@ -152,7 +154,8 @@ def replacement_curves(
                 with linearize(model, heads[:count], kind, components=components, sinks=sinks):
                     found.append(effect(before, outputs(model, inputs)))
             values[:, i, j] = np.mean(found, 0)
-    return xr.Dataset(
+    data = xr.Dataset(
         {name: (("curve", "replaced"), each) for name, each in zip(("cosine", "kl", "loss_change"), values, strict=True)},
         coords={"curve": list(orders), "replaced": list(counts), "mixture_components": components},
     )
+    return label(data, NAMES)

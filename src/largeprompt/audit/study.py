@@ -1,6 +1,7 @@
 """Which heads of a transformer read only the moments of their prompt?"""
 
 from largeprompt.audit.figures import FIGURES
+from largeprompt.audit.kinds import RUN_NAMES
 from largeprompt.audit.parts import AuditConfig, combine, heads, replacement
 from largeprompt.audit.rules import CLAIM, RULES
 from largeprompt.runs.judging import Claim
@@ -22,4 +23,5 @@ STUDY = Study(
     figures=FIGURES,
     claims=[Claim(CLAIM, "Audit of a transformer", "Which heads of a trained model read only the moments of their prompt.")],
     combine=combine,
+    variables=RUN_NAMES,
 )

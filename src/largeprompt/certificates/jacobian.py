@@ -40,7 +40,7 @@ def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
     >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     >>> found = jacobian_certificate(attention, lp.Rademacher(1), [0.5], length=10_000)
     >>> found
-    Certificate(length=10000, rmse <= 0.003952, rho=1.214, derivative in U, theta = 0.9369)
+    Certificate(length=10000, rmse <= 0.003952, derivative in U, theta = 0.9369; read well beyond rho = 1.214 tokens)
     >>> print(f"{float(found.jacobian_v_bound):.3g}")
     6.19e-05
     """

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import split
 from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, binary_exponent, nan_to_inf, rescaled
 from largeprompt.certificates.random_query import QueryTransform, gaussian_parts, query_atoms, random_query_bounds, score_forms
+from largeprompt.display.by_length import ByLength
+from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure
 
@@ -40,7 +42,7 @@ def widened(attention: SoftmaxAttention, mu: Measure, z: Tensor) -> tuple[Softma
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Certificate:
+class Certificate(ByLength):
     """A proved upper bound, with its pieces.
 
     Shapes: lengths lead (nothing for a single length), then heads, then queries.
@@ -75,6 +77,22 @@ class Certificate:
     numerator: Tensor | None = None  # E‖N‖², where the error is N/D; None where it is not of that form
     jacobian_v_bound: Tensor | None = None
 
+    _size: ClassVar[str] = "bound"
+    _numbers: ClassVar[dict[str, str]] = {
+        "bound": "upper bound of the mean squared error",
+        "rmse": "upper bound of the root mean squared error",
+        "leading": "part of the bound that falls like 1/L",
+        "remainder": "price of a small normaliser",
+        "theta": "level below which the normaliser counts as small",
+        "rho": "tokens above which a prompt is read well",
+        "reason": "which bound was taken",
+    }
+
+    @property
+    def rmse(self) -> Tensor:
+        """√bound, which √E‖T_L - T‖² does not exceed, shape (...)."""
+        return self.bound.sqrt()
+
     def tail(self, distance: Any) -> Tensor:
         """Upper bound of P(‖T_L - T‖ > distance), formula (cert.11) of docs/mathematics/certificates.md."""
         t = validation.tensor("distance", distance, like=self.bound)
@@ -91,11 +109,17 @@ class Certificate:
         candidates = torch.where(torch.isfinite(self.rho), probability, torch.inf).amin(0)
         return outward(torch.minimum(candidates, markov)).clamp_max(1.0)
 
+    def _columns(self) -> dict[str, Any]:
+        return {"rmse": self.rmse, "rho": self.rho, "reason": self.reason}
+
+    def _curve(self) -> dict[str, Any]:
+        return {"label": "certified", "ls": "--"}
+
     def __repr__(self) -> str:
         if self.bound.dim():
-            return f"Certificate(batch={tuple(self.bound.shape)}, length={self.length})"
-        rmse, rho = math.sqrt(float(self.bound)), float(self.rho)
-        return f"Certificate(length={self.length:g}, rmse <= {rmse:.4g}, rho={rho:.4g}, {self.reason})"
+            return self._summary()
+        needed = f"; read well beyond rho = {plain(self.rho)} tokens" if math.isfinite(self.rho) else ""
+        return f"Certificate(length={plain(self.length)}, rmse <= {float(self.rmse):.4g}, {self.reason}{needed})"
 
 
 def gaussian_collision_bound(score_variance: Tensor, length: float) -> Tensor:
@@ -145,11 +169,11 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor | Measure, l
     >>> from largeprompt.certificates import certificate
     >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     >>> certificate(attention, lp.Gaussian([0.0], [[1.0]]), [1.0], length=1000)
-    Certificate(length=1000, rmse <= 0.07373, rho=2.718, closed form for Gaussian tokens)
+    Certificate(length=1000, rmse <= 0.07373, closed form for Gaussian tokens; read well beyond rho = 2.718 tokens)
     >>> certificate(attention, lp.Laplace(1), [0.3], length=1000).reason
     'split bound, second order, theta = 0.72'
     >>> certificate(attention, lp.Gaussian([0.0], [[1.0]]), lp.Gaussian([0.0], [[0.4]]), length=1000)
-    Certificate(length=1000, rmse <= 0.07242, rho=2.236, average over a Gaussian query)
+    Certificate(length=1000, rmse <= 0.07242, average over a Gaussian query; read well beyond rho = 2.236 tokens)
     """
     if isinstance(z, Measure):
         return _random_query(attention, mu, z, length)

@@ -6,11 +6,14 @@ import typer
 
 from largeprompt import __version__
 from largeprompt.cli.audit import audit
+from largeprompt.cli.doctor import doctor
+from largeprompt.cli.explore import explore
 from largeprompt.cli.plan import plan
 from largeprompt.cli.report import report
 from largeprompt.cli.reproduce import reproduce
 from largeprompt.cli.run import run
 from largeprompt.cli.runs import runs
+from largeprompt.cli.studies import studies
 from largeprompt.studies.registry import names
 
 app = typer.Typer(
@@ -40,7 +43,10 @@ app.command(
     "Example: largeprompt run endpoint --set dims=2,5 --workers 2"
 )(run)
 app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
+app.command(epilog="Example: largeprompt studies --json")(studies)
 app.command(epilog="Example: largeprompt runs --json")(runs)
 app.command(epilog="Example: largeprompt report runs/endpoint runs/paper --out report.html")(report)
 app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)
 app.command(epilog="Example: largeprompt audit path/to/model --text prompt.txt --lengths 128,512")(audit)
+app.command(epilog="Example: largeprompt explore runs --port 2718")(explore)
+app.command(epilog="Example: largeprompt doctor --json")(doctor)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from largeprompt.runs.store import Run
     from largeprompt.runs.study import Study
 
-Quick = Annotated[bool, typer.Option("--quick", help="Smaller settings: seconds instead of minutes.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Worker processes; by default one for each core, at most 8.", show_default=False)
 ]
@@ -41,14 +39,19 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
     return run
 
 
-def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, quiet: bool = False) -> list[RunError]:
-    """Compute what these runs lack in one pool of processes, report each run as it ends, and return what went wrong."""
+def perform(
+    wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, quiet: bool = False, after: Callable[[], None] = lambda: None
+) -> list[RunError]:
+    """Compute what these runs lack in one pool of processes, say what each found as it ends, and return what went wrong.
+
+    ``after`` is called when a run is complete.
+    """
     from largeprompt.runs.execute import Finished, Job, execute_all, worker_pool
 
     console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
         if run.intact:
-            say(console, f"{run.study}: already complete in {run.folder}: {tally(run.verdicts)}. To compute it again: --fresh")
+            say(console, f"{run.study}: {finding(run.verdicts)} Already complete in {run.folder}; to compute it again: --fresh")
             continue
         jobs.append(Job(run, study, config, run.missing()))
         stored = len(run.cells) - len(jobs[-1].missing)
@@ -64,6 +67,7 @@ def perform(wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, qu
                 bar.update(task, advance=1, description=f"{event.job.study.name}: {event.cell}")
             elif event.error is None:
                 _say_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
+                after()
             else:
                 errors.append(event.error)
     return errors
@@ -91,10 +95,12 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
         raise typer.Exit(1 if isinstance(error, RunError) else 2) from None
 
 
-def tally(verdicts: Sequence[Verdict]) -> str:
-    """Verdicts of a run in a few words: C6 holds (2), C6 fails (control)."""
-    counts = Counter(f"{each.claim} {each.outcome}{' (control)' if each.control else ''}" for each in verdicts)
-    return ", ".join(f"{words} ({count} times)" if count > 1 else words for words, count in counts.items()) or "no verdict"
+def finding(verdicts: Sequence[Verdict]) -> str:
+    """What a run found, in a sentence or two: its headlines, or how many of its questions hold; and controls that do not fail."""
+    asked = [each.outcome for each in verdicts if not each.control]
+    wrong = [f"A control does not fail: {each.asked}" for each in verdicts if each.control and each.outcome != "fails"]
+    headlines = [each.headline for each in verdicts if each.headline]
+    return " ".join([*(headlines or [f"{asked.count('holds')} of {len(asked)} questions hold."]), *wrong])
 
 
 def left_out(error: RunError) -> None:
@@ -109,7 +115,7 @@ def say(console: Console, text: str) -> None:
 
 def _say_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
     """Where the run was written and what it found; for a person who asked for one study, the numbers too."""
-    say(console, f"{run.study}: wrote {run.folder}: {tally(verdicts)}")
+    say(console, f"{run.study}: {finding(verdicts)} Wrote {run.folder}")
     if in_full and console.is_terminal:
         for each in verdicts:
             say(console, f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. {each.asked} {each.measured}")

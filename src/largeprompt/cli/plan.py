@@ -54,8 +54,14 @@ def plan(
         tokens = _tokens(matrix, law)
         query = _random_query(score_variance, matrix) if random_query else _query(score_variance, matrix, direction)
         rows = [_row(tokens, query, _positive("--tolerance", one), relative) for one in tolerance]
-    except TiltDomainError as error:
-        typer.echo(f"error: --score-variance: got {score_variance:g}, at which {law} tokens have no limit. {error}", err=True)
+    except TiltDomainError:
+        most = score_variance * max(tokens.tilt_range(_query(score_variance, matrix, direction))) ** 2
+        size = "this covariance" if covariance else f"d = {dim}"
+        allowed = f"below {most:.4g} for {law.capitalize()} tokens, {size}"
+        error = InvalidArgumentError(
+            "--score-variance", f"{score_variance:g}", allowed, "From there on there is no infinite-prompt limit."
+        )
+        typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except LargePromptError as error:
         typer.echo(f"error: {error}", err=True)
@@ -65,13 +71,18 @@ def plan(
         return
     size = f"covariance {escape(str(covariance))}" if covariance else f"d = {dim}"
     name = f"{law.capitalize() if law == 'gaussian' else law} tokens{', random query' if random_query else ''}"
-    table = Table(title=f"Softmax attention over {name}, score variance {score_variance:g}, {size}")
-    for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", "error there"):
+    table = Table(
+        title=f"Softmax attention over {name}, {'mean ' if random_query else ''}score variance {score_variance:g}, {size}"
+    )
+    off = "relative error there" if relative else "error there"
+    for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", off):
         table.add_column(column, justify="left" if column == "regime" else "right")
     for row in rows:
         asked = f"{row['tolerance']:g}" + (" (relative)" if relative else "")
         needed, proved = (_count(row[name], "> 10^15") for name in ("length", "certified_length"))
-        table.add_row(asked, needed, proved, row["regime"] or "-", _count(row["effective_tokens"], "-"), f"{row['rmse']:.4g}")
+        table.add_row(
+            asked, needed, proved, row["regime"] or "-", _count(row["effective_tokens"], "-"), f"{row['rmse'] / row['scale']:.4g}"
+        )
     Console().print(table)
     for row in rows:
         if row["length"] is None:
@@ -107,7 +118,8 @@ def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
         if not np.any(matrix):
             raise ValueError("all zero: the scores would not vary")
     except (OSError, ValueError, EOFError, AttributeError) as error:
-        raise InvalidArgumentError("--covariance", f"{path} ({error})", "a square matrix of numbers, .npy or text") from None
+        trouble = getattr(error, "strerror", None) or error  # an OSError's own words, without its number
+        raise InvalidArgumentError("--covariance", f"{path} ({trouble})", "a square matrix of numbers, .npy or text") from None
     return np.asarray(matrix, dtype=np.float64)
 
 
@@ -168,6 +180,8 @@ def _row(mu: Measure, query: Tensor | Gaussian, tolerance: float, relative: bool
     length, certified = (None if math.isinf(found.length) else int(found) for found in (exact, proved))
     return {
         "tolerance": tolerance,
+        "relative": relative,
+        "scale": exact.tolerance / tolerance if relative else 1.0,  # times the tolerance: what ``rmse``, a distance, is within
         "length": length,
         "certified_length": certified,
         "regime": exact.regime,

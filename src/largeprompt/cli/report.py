@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or folders that hold runs.", show_default=False)
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold runs.", show_default=False)],
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default report.html beside the first run.", show_default=False)
     ] = None,

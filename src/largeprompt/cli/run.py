@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from largeprompt.cli.perform import Fresh, Out, Quick, Workers, perform, prepare, reporting_errors
+from largeprompt.cli.perform import Fresh, Out, Workers, perform, prepare, reporting_errors
 
 
 def _names(incomplete: str) -> list[str]:
@@ -17,8 +17,10 @@ def _names(incomplete: str) -> list[str]:
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="Name of the study.", autocompletion=_names, show_default=False)],
-    quick: Quick = False,
+    name: Annotated[
+        str, typer.Argument(metavar="STUDY", help="Name of the study, or my.py:STUDY.", autocompletion=_names, show_default=False)
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, for a first look.")] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(

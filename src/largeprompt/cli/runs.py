@@ -16,21 +16,25 @@ from largeprompt.cli.perform import Out, left_out
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
 
-COLUMNS = ("run", "study", "state", "cells", "finished", "seconds", "verdicts")
+COLUMNS = ("run", "study", "state", "cells", "finished", "elapsed", "verdicts")
+CONTROL = " (control)"  # after the outcome of one
 
 
 def runs(
-    out: Out = Path("runs"), as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False
+    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="Folder that holds runs; --out says the same.")] = None,
+    out: Out = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the runs in a folder: state, cells done, when finished, seconds, verdicts."""
+    """List the runs in a folder: state, cells done, when finished, how long it took by the clock, verdicts."""
     from largeprompt.runs.store import find_runs
 
-    found = [_row(run) for run in find_runs(out, left_out)]
+    folder = folder or out
+    found = [_row(run) for run in find_runs(folder, left_out)]
     if as_json:
         typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
         return
     if not found:
-        typer.echo(f"no runs in {out}; `largeprompt run NAME` makes one.")
+        typer.echo(f"no runs in {folder}; `largeprompt run NAME` makes one.")
         return
     console = Console()
     if not console.is_terminal:
@@ -39,7 +43,7 @@ def runs(
         return
     table = Table()
     for column in COLUMNS:
-        table.add_column(column, justify="right" if column in ("cells", "seconds") else "left")
+        table.add_column(column, justify="right" if column in ("cells", "elapsed") else "left")
     for row in found:
         table.add_row(*map(Text, _words(row)))
     console.print(table)
@@ -48,7 +52,7 @@ def runs(
 def _row(run: Run) -> dict[str, Any]:
     """A run as a program reads it."""
     made = run.provenance
-    outcomes = [f"{each.outcome} (control)" if each.control else each.outcome for each in run.verdicts]
+    outcomes = [each.outcome + CONTROL if each.control else each.outcome for each in run.verdicts]
     return {
         "run": str(run.folder),
         "study": run.study,
@@ -71,6 +75,20 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
         row["state"],
         f"{row['cells_done']}/{row['cells']}",
         row["finished"] or "-",
-        "-" if row["seconds"] is None else f"{row['seconds']:.1f}",
-        ", ".join(f"{count} {outcome}" for outcome, count in row["verdicts"].items()) or "-",
+        "-" if row["seconds"] is None else f"{row['seconds']:.1f} s",
+        _counts(row["verdicts"]),
     )
+
+
+def _counts(verdicts: dict[str, int]) -> str:
+    """How many questions hold, and how many controls fail: '4 hold, 1 fails; 1 control fails, as it must'."""
+    asked, controls = [], []
+    for outcome, count in verdicts.items():
+        word = outcome.removesuffix(CONTROL)
+        said = word if count == 1 else word.replace("holds", "hold").replace("fails", "fail")
+        must = "but must fail" if word != "fails" else "as it must" if count == 1 else "as they must"
+        if word == outcome:
+            asked.append(f"{count} {said}")
+        else:
+            controls.append(f"{count} control{'' if count == 1 else 's'} {said}, {must}")
+    return "; ".join(part for part in (", ".join(asked), *controls) if part) or "-"

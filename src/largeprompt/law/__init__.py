@@ -8,19 +8,20 @@ For other questions:
   Y = Σ w² and Σ w³; with one token whose score is shifted: :func:`planted_moments`; of two heads over the same tokens:
   :func:`two_head_moments`, :func:`two_head_overlap`;
 - the largest weight, and how Y varies, for scalar tokens with heavy tails: :func:`scalar_prompt`; any features of tokens with
-  finitely many values: :func:`feature_moments`;
+  finitely many values: :func:`feature_moments`; four moments of the error of scalar tokens: :func:`error_moments`;
 - paths: :func:`effective_length` (Gaussian, first order), :func:`chain_error` (given centre and end), :func:`chain_expansion`;
 - :func:`regime`, whether many tokens are read or few.
 
 All integrals over independent tokens are those of :mod:`largeprompt.law.quadrature`.
 """
 
-from largeprompt.law.atomic import discrete_error_moments, feature_moments
 from largeprompt.law.chain import ChainExpansion, chain_error, chain_expansion
 from largeprompt.law.dependent import effective_length
+from largeprompt.law.engine import error_moments
 from largeprompt.law.finite import FinitePromptLaw, finite_prompt, finite_prompt_errors
 from largeprompt.law.heavy_tails import ScalarPrompt, scalar_prompt
 from largeprompt.law.moment import weight_moment, weight_moments
+from largeprompt.law.nodes import feature_moments
 from largeprompt.law.planted import PlantedMoments, planted_moments
 from largeprompt.law.regime import regime
 from largeprompt.law.statistics import CollisionMoments, collision_moments
@@ -35,8 +36,8 @@ __all__ = [
     "chain_error",
     "chain_expansion",
     "collision_moments",
-    "discrete_error_moments",
     "effective_length",
+    "error_moments",
     "feature_moments",
     "finite_prompt",
     "finite_prompt_errors",

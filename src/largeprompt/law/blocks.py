@@ -80,7 +80,8 @@ class OutputMoments:
     """Law of T_L - T, one row for each length.
 
     ``error(B)`` is E (T_L - T)^T B (T_L - T), shape (length,); ``second()`` the matrix E (T_L - T)(T_L - T)^T, (length, d, d);
-    ``jacobian(A, B, G)`` is E tr(A D B D), D the error of the softmax-weighted covariance of tokens, of limit G.
+    ``jacobian(A, B, G)`` is E tr(A D B D), D the error of the softmax-weighted covariance of tokens, of limit G; ``powers()``, for
+    scalar tokens, E (T_L - T)^n for n from 1 to 4, shape (length, 4).
     """
 
     bias: Array
@@ -88,6 +89,7 @@ class OutputMoments:
     error: Callable[[Array], Array]
     second: Callable[[], Array]
     jacobian: Callable[[Array, Array, Array], Array]
+    powers: Callable[[], Array]
 
 
 def output_moments(
@@ -132,7 +134,20 @@ def output_moments(
     def jacobian(A: Array, B: Array, limit: Array) -> Array:
         return _jacobian(blocks, first, tokens, A, B, limit)
 
-    return OutputMoments(once @ first, once @ pair[:, 0], error, second, jacobian)
+    def powers() -> Array:
+        three, four = (drawn(np.maximum(tokens, k), k, blocks.log_phi, STEP) * (tokens >= k) for k in (3, 4))
+        b1, b2 = first[:, 0], pair[:, 1]
+        b3 = blocks.total(3, lambda y: y.cubed(one)[:, 0])
+        b4 = blocks.total(4, lambda y: y.squared_twice(one, one))
+        found = [
+            once @ b1,
+            once @ b2 + twice @ b1**2,
+            (once @ b3 + 3 * twice @ (b2 * b1) + three @ b1**3) / 2,
+            (once @ b4 + twice @ (4 * b3 * b1 + 3 * b2**2) + 6 * three @ (b2 * b1**2) + four @ b1**4) / 6,
+        ]
+        return np.stack(found, -1)
+
+    return OutputMoments(once @ first, once @ pair[:, 0], error, second, jacobian, powers)
 
 
 def _require_digits(size: Array, pair: Array, once: Array, moved: Array) -> None:
@@ -152,7 +167,7 @@ def _cubed(B: Array, y: TokenMoments) -> Numbers:
 def _jacobian(blocks: Blocks, g: Array, tokens: Array, A: Array, B: Array, limit: Array) -> Array:
     """E tr(A D B D) with D = Σ w f - SS^T, f = yy^T - Γ, S = Σ w y, Γ = E yy^T e^s: the sum over all ways to share tokens."""
     if not all(piece.moments.complete for piece in blocks.pieces(2)):
-        allowed = "laws that know the moments of a token up to the fourth: products, mixtures, atoms, the sphere"
+        allowed = "laws that know four derivatives of their cgf: those of the library, and your own in up to six dimensions"
         remedy = "Give complex_cumulants(w, order=4), or use jacobian_certificate(...) for a bound."
         raise InvalidArgumentError("jacobian_u_mse", "a law with two derivatives of its cgf", allowed, remedy)
     dim, rows = g.shape[-1], len(g)
@@ -167,6 +182,7 @@ def _jacobian(blocks: Blocks, g: Array, tokens: Array, A: Array, B: Array, limit
     lost, a2, b2, c2 = pairs.T
     f1, y2 = matrices(1), matrices(2)
     y1 = blocks.total(1, lambda y: np.ones(len(y.mean)))  # what G_1 makes of a constant, so that f1 is that of f
+    f1_size = np.abs(f1) + np.abs(y1)[:, None, None] * np.abs(limit)
     f1 = f1 - y1[:, None, None] * limit
     fa, fb = (blocks.total(2, functools.partial(_cubed, M), (dim,)) for M in (A, B))
     mean2 = blocks.total(2, lambda y: y.mean, (dim,))
@@ -194,7 +210,17 @@ def _jacobian(blocks: Blocks, g: Array, tokens: Array, A: Array, B: Array, limit
             weights = np.where(tokens >= k, factor * drawn(np.maximum(tokens, k), k, blocks.log_phi, STEP), 0.0)
             total += weights @ term
             size += np.abs(weights) @ np.abs(term)
-    if not bool((DERIVATIVE_ROUNDING * size <= LEAST_DIGITS * total).all()):
-        given, remedy = "weights so concentrated that its terms cancel", "Use jacobian_certificate(...) for a bound."
+    # where yy^T hardly varies, as for signs, f is a small difference
+    apart = np.abs(quartic) + 2 * np.abs(c2) + np.abs(lost * np.trace(AG @ BG))
+    apart2 = 2 * np.einsum("tij,tji->t", np.abs(A @ f1), np.abs(B) @ f1_size)
+    for k, term in enumerate((apart, apart2), start=1):
+        size += drawn(tokens, k, blocks.log_phi, STEP) @ term
+    rounding = DERIVATIVE_ROUNDING * size
+    if blocks.noise is not None:
+        once = drawn(tokens, 1, blocks.log_phi, STEP)
+        rounding += sum(ROUNDING * (once @ blocks.size(order, lambda y: y.squared_twice(A, B))) for order in (2, 3, 4))
+    if not bool((rounding <= LEAST_DIGITS * total).all()):
+        given = "weights so concentrated, or tokens whose squares vary so little, that its terms cancel"
+        remedy = "Use jacobian_certificate(...) for a bound."
         raise InvalidArgumentError("jacobian_u_mse", given, "errors exact to eight digits", remedy)
     return total

@@ -29,6 +29,7 @@ from largeprompt.measures import Measure
 
 DIGITS = 40.0  # -log of what a sum over ω may leave out
 REACH = 30.0  # of ω: Γ falls like e^{-πω/2}
+NARROW = 1e-3  # deviation of scores below which tilts by all ζ in use stay close to the law itself
 MARGIN = 0.05  # between a residue and the edge of the domain
 NARROWEST = 0.04  # half-width of a strip worth summing in
 WIDEST = 3.0
@@ -78,11 +79,13 @@ class Line:
     cgf: float
     limit: Array
     cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
+    narrow: bool  # whether the tilt is so small that means are found as differences
     known: dict[Any, Nodes] = dataclasses.field(default_factory=dict)  # by order, contour and the τ that it serves
 
     @classmethod
     def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
-        line = cls(mu, u, *mu.tilt_range(u), float(mu.cgf(u)), mu.tilted_mean(u).numpy(), cumulants)
+        narrow = float(u @ mu.covariance @ u) < NARROW**2
+        line = cls(mu, u, *mu.tilt_range(u), float(mu.cgf(u)), mu.tilted_mean(u).numpy(), cumulants, narrow)
         line._require_analytic()
         return line
 
@@ -101,8 +104,16 @@ class Line:
     def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
         """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second or the fourth."""
         value, mean, *higher = self._cumulants(zeta, cumulants)
-        mean = mean - self.limit
-        return value - zeta * self.cgf, Dense(mean, higher[0]) if higher[0].ndim == 3 else Independent(mean, *higher)
+        mean = self._moved_mean(zeta) if self.narrow else mean - self.limit
+        return value - zeta * self.cgf, (Dense if higher[0].ndim == 3 else Independent)(mean, *higher)
+
+    def _moved_mean(self, zeta: Numbers) -> Numbers:
+        """∇Λ(ζu) - ∇Λ(u) as an integral of ∇²Λ along the line between, which does not cancel for small tilts."""
+        u, total = self.u.numpy(), np.zeros((len(zeta), len(self.u)), dtype=np.complex128)
+        for place, weight in zip(*np.polynomial.legendre.leggauss(4), strict=True):
+            spread = self._cumulants(1 + (1 + place) / 2 * (zeta - 1), 2)[2]
+            total += weight / 2 * (spread * u if spread.ndim == 2 else spread @ u)
+        return (zeta - 1)[:, None] * total
 
     def _cumulants(self, zeta: Numbers, order: int) -> list[Numbers]:
         tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u
@@ -119,10 +130,11 @@ class Line:
 
     def excess(self, zeta: float, steps: Any) -> Array:
         """How far log E e^{ζs} lies above its tangent, the larger of both sides at a distance: σ²δ²/2 for a Gaussian."""
-        value, moments = self.at(np.array([zeta]))
-        slope = float(((moments.mean + self.limit) @ self.u.numpy()).real[0]) - self.cgf
-        sides = [self.real(zeta + side * steps) - side * steps * slope for side in (-1.0, 1.0)]
-        return np.asarray(np.maximum(*sides) - value.real[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            value, moments = self.at(np.array([zeta]))
+            slope = float(((moments.mean + self.limit) @ self.u.numpy()).real[0]) - self.cgf
+            sides = [self.real(zeta + side * steps) - side * steps * slope for side in (-1.0, 1.0)]
+            return np.asarray(np.maximum(*sides) - value.real[0])
 
     def nodes(self, order: int, contour: Contour, digits: float, low: float, high: float) -> Nodes:
         """Nodes such that e^{-digits} is left for τ from low to high, formula (engine.4).
@@ -174,7 +186,9 @@ class _Engine:
     def _places(self, start: float, order: int, right: float) -> Iterator[float]:
         """Contours near enough to each other that no sum is larger than its value by much: e^1.1, 1.5/σ apart for a Gaussian."""
         narrow = math.sqrt(self.line.variance(0.0))
-        if float(self.line.excess(0.5, np.array([0.5]))[0]) < 0.2:
+        middles = [0.5] if order < 3 else np.arange(order) + 0.5  # orders three and four reach where cgfs may bend far more
+        middles = [middle for middle in middles if middle + 0.5 < max(self.line.high, 1.0 + MARGIN)]
+        if all(float(self.line.excess(middle, np.array([0.5]))[0]) < 0.2 for middle in middles):
             return
         place, end = start, min(order + 1 + 11 / narrow, right - NARROWEST)
         for _ in range(MOST_CONTOURS):
@@ -214,7 +228,8 @@ class _Engine:
             nodes = self.line.nodes(order, contour, self.digits, float(self.tau[rows[0]]), float(self.tau[rows[-1]]))
             log_gamma: Numbers = loggamma(nodes.z) + math.log(nodes.step / math.pi)
             size = (log_gamma + nodes.exponents).real
-            size = np.maximum(size, log_gamma.real) if contour.residue else size
+            if contour.residue:  # of what is taken out too
+                size = np.maximum(size, log_gamma.real + (float(self.line.real([max(order, 2)])[0]) if order else 0.0))
             used = slice(int(np.flatnonzero(size > size.max() - self.digits - 4)[-1]) + 1)
             powers = np.exp((order - contour.place) * self.tau[rows])[:, None] * self._waves(rows, nodes.z[used].imag)
             moments = _first(nodes.moments, used) if nodes.moments is not None else None

@@ -2,10 +2,12 @@
 
 - Atoms, mixtures of Gaussians, the sphere: sums over real nodes of the score (:mod:`largeprompt.law.nodes`).
 - Any other law, by its cumulant generating function at complex tilts (:mod:`largeprompt.law.contour`).
-- Scalar laws without exponential moments, by their densities (:mod:`largeprompt.law.heavy_tails`): these have no limit.
+- Coordinates without exponential moments, by the density of the score (:mod:`largeprompt.law.heavy_tails` and
+  :mod:`largeprompt.law.heavy_sums`): these have no limit.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -14,18 +16,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainError
 from largeprompt.law.blocks import MOST_ENTRIES, STEP, OutputMoments
 from largeprompt.law.contour import contour_moments
-from largeprompt.law.density import has_density
-from largeprompt.law.heavy_tails import scalar_prompt
-from largeprompt.law.nodes import node_moments, score_nodes
+from largeprompt.law.density import has_density, scalar_density
+from largeprompt.law.heavy_sums import can_add, score_of
+from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
+from largeprompt.law.nodes import has_nodes, node_moments
 from largeprompt.law.tokens import Array
 from largeprompt.measures import Discrete, Measure, Rademacher
 from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
 from largeprompt.measures.wrapped import AffineImage
+from largeprompt.validation import Lengths
 
 MOST_SIGNS = 10  # coordinates of signs that are listed one by one
+NARROW = 0.01  # scores of so small a deviation have cumulants that fall like its powers
+SMALLEST_TILT = 1e-7  # of a coordinate without exponential moments
 SHORT = 200  # tokens: prompts that feel the lowest scores
 
 
@@ -149,7 +156,7 @@ def _has_limit(law: Measure, u: Tensor) -> bool:
 def _moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> OutputMoments:
     """Law of the output before V for each length, 1 and ∞ included."""
     finite = [length for length in lengths if 1 < length < math.inf]
-    mean, spread = (law.mean - law.tilted_mean(u)).numpy(), law.covariance.numpy()
+    mean, spread = -_moved_mean(law, u), law.covariance.numpy()
     short = [length for length in finite if length < SHORT] if _heavy_below(law, u) and cumulants == 2 else []
     long = [length for length in finite if length not in short]
     parts = [_by_density(law, u, short)] if short else []
@@ -169,14 +176,55 @@ def _moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int =
         lambda B: rows(lambda m: m.error(B), np.asarray((B * single).sum())),
         lambda: rows(lambda m: m.second(), single),
         lambda A, B, G: rows(lambda m: m.jacobian(A, B, G), np.asarray(np.trace(A @ G @ B @ G))),
+        lambda: rows(lambda m: m.powers(), _own_powers(law, float(mean[0]))),
     )
+
+
+def _moved_mean(law: Measure, u: Tensor) -> Array:
+    """T - m = ∇Λ(u) - ∇Λ(0), for small tilts as the integral of ∇²Λ(θu)u over θ, which does not cancel."""
+    if float(u @ law.covariance @ u) > NARROW**2:
+        return (law.tilted_mean(u) - law.mean).numpy()
+    places, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(6))
+    spreads = law.tilted_covariance((1 + places).unsqueeze(-1) / 2 * u)
+    return (torch.einsum("n,nij->ij", weights / 2, spreads) @ u).numpy()
+
+
+def _own_powers(law: Measure, offset: float) -> Array:
+    """E (x - T)^n of one scalar token, n from 1 to 4, from its mean less T and its cumulants."""
+    k2, k3, k4 = (float(k) for k in law.directional_cumulants(torch.ones(1, 1, dtype=torch.float64))[1:])
+    third = k3 + 3 * k2 * offset + offset**3
+    return np.array([offset, k2 + offset**2, third, k4 + 4 * k3 * offset + 3 * k2**2 + 6 * k2 * offset**2 + offset**4])
+
+
+def error_moments(mu: Measure, u: Tensor, lengths: Lengths) -> Tensor:
+    """E (T_L - T)^n, n = 1 to 4, for scalar tokens: shape (length, ..., 4) for tilts u of shape (..., 1).
+
+    Formula (quad.4) of docs/mathematics/quadrature.md. Lengths lead; L from 1 to 10^15.
+
+    Examples
+    --------
+    >>> from largeprompt.law import error_moments
+    >>> error_moments(lp.Rademacher(1), torch.zeros(1, dtype=torch.float64), [2])  # the mean of two signs: -1, 0, 0 or 1
+    tensor([[0.0000, 0.5000, 0.0000, 0.5000]], dtype=torch.float64)
+    """
+    if not isinstance(mu, Measure) or mu.batch_shape or mu.dim != 1:
+        raise InvalidArgumentError("mu", repr(mu), "one law on the line")
+    found, several = validation.lengths("lengths", lengths)
+    if not several:
+        raise InvalidArgumentError("lengths", repr(lengths), "a sequence of at least one length", "Write [10] for one.")
+    u = mu._tilts(u)
+    base, matrix, _ = _unwrapped(mu.to(torch.float64, "cpu"))
+    scale = 1.0 if matrix is None else float(matrix)
+    tilts = scale * u.detach().reshape(-1, 1).to("cpu", torch.float64)
+    powers = np.stack([_moments(base, tilt, found, cumulants=4).powers() for tilt in tilts], 1) * scale ** np.arange(1, 5)
+    return torch.from_numpy(powers.reshape(len(found), *u.shape[:-1], 4)).to(u)
 
 
 def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int) -> OutputMoments:
     if isinstance(law, Rademacher) and law.dim <= MOST_SIGNS:
         signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=law.dim)), dtype=torch.float64)
         law = Discrete(signs, torch.full((len(signs),), 1 / len(signs), dtype=torch.float64))
-    if score_nodes.dispatch(type(law)) is not score_nodes.dispatch(Measure):
+    if has_nodes(law, u):
         return node_moments(law, u, lengths)
     return contour_moments(law, u, lengths, cumulants)
 
@@ -185,13 +233,11 @@ def _heavy_below(law: Measure, u: Tensor) -> bool:
     """Whether low scores have no exponential moment, which short prompts feel, and a density is there to use instead."""
     if not isinstance(law, ProductMeasure) or int((u != 0).sum()) != 1 or float(u.abs().max()) < 1e-3:
         return False
-    return law.tilt_range(u)[0] > -0.1 and has_density(_tilted_law(law, u)[1])
+    return law.tilt_range(u)[0] > -0.1 and has_density(_tilted_law(law, int(torch.nonzero(u)[0])))
 
 
-def _tilted_law(law: ProductMeasure, u: Tensor) -> tuple[int, ScalarLaw]:
-    """The one coordinate that is tilted, and its law."""
-    index = int(torch.nonzero(u)[0])
-    return index, next(scalar for scalar, indices in law.groups if index in indices)
+def _tilted_law(law: ProductMeasure, index: int) -> ScalarLaw:
+    return next(scalar for scalar, indices in law.groups if index in indices)
 
 
 def _moment(value: Callable[[], Tensor], dim: int, missing: float) -> Array:
@@ -203,35 +249,76 @@ def _moment(value: Callable[[], Tensor], dim: int, missing: float) -> Array:
 
 
 def _by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMoments:
-    """A product law with one tilted coordinate, by its density; the other coordinates do not move the weights.
+    """A product law by the density of its score; coordinates that are not tilted do not move the weights.
 
     With a limit T the numbers are those of T_L - T, without one those of T_L itself.
     """
-    if not isinstance(law, ProductMeasure) or int((u != 0).sum()) != 1 or any(math.isinf(length) for length in lengths):
+    if not isinstance(law, ProductMeasure) or any(math.isinf(length) for length in lengths):
         law.cgf(u)  # raises, and says that there is no limit
     assert isinstance(law, ProductMeasure)
-    index, scalar = _tilted_law(law, u)
-    tilt = float(u[index])
+    used = [int(index) for index in torch.nonzero(u).flatten()]
+    scalars, tilts = [_tilted_law(law, index) for index in used], u[used].numpy()
+    if len(used) > 1 and not can_add(scalars):
+        given = f"a tilt of {len(used)} coordinates of {law!r} without an exponential moment"
+        allowed = "tilts inside the domain of the cgf, along one coordinate, or of Student-t and Laplace coordinates"
+        raise TiltDomainError("z", given, allowed, "Shrink the query, or average over drawn prompts: sample_prompts(...).")
+    if len(used) and float(np.abs(tilts).min()) < SMALLEST_TILT:
+        allowed = f"0 or at least {SMALLEST_TILT:g}: the mean, of the size of u, is what is left of tokens of both signs"
+        raise InvalidArgumentError(
+            "z", f"a tilt of {np.abs(tilts).min():.3g} on {law!r}", allowed, "Set it to 0, at which the weights are 1/L."
+        )
+    long = np.array([length for length in lengths if length > 1])
+    own_mean = _moment(lambda: law.mean, law.dim, math.nan)
+    own_spread = _moment(lambda: law.covariance.diagonal(), law.dim, math.inf)
     centre = law.tilted_mean(u).numpy() if _has_limit(law, u) else np.zeros(law.dim)
-    long = [length for length in lengths if length > 1]
-    means = [float(mean) for mean in scalar_prompt(scalar, tilt, long).mean] if long else []
-    prompts = [scalar_prompt(scalar, tilt, one, center=np.nan_to_num(mean)) for one, mean in zip(long, means, strict=True)]
-    known = iter([(mean, float(one.collision[0]), float(one.mse[0])) for mean, one in zip(means, prompts, strict=True)])
-    own_mean, own_spread = (
-        _moment(lambda: law.mean, law.dim, math.nan),
-        _moment(lambda: law.covariance.diagonal(), law.dim, math.inf),
-    )
-    alone = (float(own_mean[index]), 1.0, float(own_spread[index]))
-    mean, collision, spread = np.array([alone if length == 1 else next(known) for length in lengths]).T
-    bias = np.tile(own_mean, (len(lengths), 1))
-    bias[:, index] = mean
-    bias -= centre
-    variance = collision[:, None] * own_spread
-    variance[:, index] = spread
-    second = bias[:, :, None] * bias[:, None, :]
-    second[:, range(law.dim), range(law.dim)] += variance  # which may be infinite
+    blocks = _density_blocks(scalars, tilts, long, 1) if len(long) else None
+    once = blocks.drawn(long, 1) if blocks else np.zeros((0, 0))
+    bias, collision = np.tile(own_mean, (len(lengths), 1)), np.ones(len(lengths))
+    rows = [row for row, length in enumerate(lengths) if length > 1]
+    if blocks:
+        found = once.T @ blocks.first[:, : len(used)]
+        bias[np.ix_(rows, used)] = np.where(np.isnan(own_mean[used]), np.nan, found)
+        collision[rows] = blocks.two @ once
+    means = np.nan_to_num(bias)
+    bias = bias - centre
+
+    @functools.cache
+    def second() -> Array:
+        found = np.zeros((len(lengths), law.dim, law.dim))
+        found[:, range(law.dim), range(law.dim)] = collision[:, None] * own_spread  # which may be infinite
+        if len(long) and np.isfinite(own_spread[used]).all():
+            blocks = _density_blocks(scalars, tilts, long, 2)
+            once, twice = (blocks.drawn(long, k) for k in (1, 2))
+            i, j = np.triu_indices(len(used))
+            for column, row in enumerate(rows):
+                m = means[row, used]
+                crossed = blocks.twice[:, i] * m[j] + blocks.twice[:, j] * m[i]
+                pair = blocks.twice[:, len(used) :] - crossed + blocks.two[:, None] * m[i] * m[j]
+                moved = blocks.first[:, : len(used)] - blocks.one[:, None] * m
+                spread = once[:, column] @ pair + twice[:, column] @ (moved[:, i] * moved[:, j])
+                found[row, np.array(used)[i], np.array(used)[j]] = found[row, np.array(used)[j], np.array(used)[i]] = spread
+        return found + bias[:, :, None] * bias[:, None, :]
 
     def unknown(*_: Array) -> Array:
-        raise AssertionError("the moments of the derivative in U are not asked of a density")
+        raise AssertionError("moments beyond the second are not asked of a density")
 
-    return OutputMoments(bias, collision, lambda B: np.einsum("lij,ij->l", second, B), lambda: second, unknown)
+    return OutputMoments(bias, collision, lambda B: np.einsum("lij,ij->l", second(), B), second, unknown, unknown)
+
+
+def _density_blocks(scalars: Sequence[ScalarLaw], tilts: Array, lengths: Array, order: int) -> DensityBlocks:
+    """Blocks of the tilted coordinates, and where order = 2 of their products i <= j after them."""
+    sizes, sides, count = np.abs(tilts), np.sign(tilts), len(tilts)
+    if count == 1:
+        density = scalar_density(scalars[0]) if tilts[0] > 0 else scalar_density(scalars[0]).mirrored()
+        return density_blocks(density, float(sizes[0]), lengths, lambda token: [sides[0] * token, token**2], [1, 2])
+    score = score_of(scalars, [float(size) for size in sizes], float(lengths.max()), order)
+    i, j = np.triu_indices(count)
+    scale = np.concatenate([1 / tilts, 1 / (tilts[i] * tilts[j])])
+    numbers = range(1, 1 + count + (len(i) if order == 2 else 0))
+    return density_blocks(
+        score.as_density(),
+        1.0,
+        lengths,
+        lambda y: [f * r for f, r in zip(score.at(y, numbers), scale[: len(numbers)], strict=True)],
+        [1 if number <= count else 2 for number in numbers],
+    )

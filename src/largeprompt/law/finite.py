@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.display.by_length import ByLength
+from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
 from largeprompt.law import gaussian
 from largeprompt.law.chain import chain_prompt
@@ -21,7 +23,7 @@ from largeprompt.validation import Lengths
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class FinitePromptLaw:
+class FinitePromptLaw(ByLength):
     """What attention over L random tokens is, on average and around it.
 
     Shapes: lengths lead (nothing for a single length), then heads, then queries. Tokens without an exponential moment, such as
@@ -50,6 +52,19 @@ class FinitePromptLaw:
     _covariance: Callable[[], Tensor]
     _jacobian_u: Callable[[], Tensor]
 
+    _size: ClassVar[str] = "effective_tokens"
+    _numbers: ClassVar[dict[str, str]] = {
+        "mean": "mean output over prompts",
+        "effective_tokens": "effective number of tokens read",
+        "score_variance": "variance of the scores",
+        "regime": "regime of the softmax",
+        "limit": "output of the infinite prompt",
+        "bias": "mean output minus the limit",
+        "mse": "mean squared error",
+        "rmse": "root mean squared error",
+        "jacobian_v_mse": "mean squared error of the derivative in V",
+    }
+
     @functools.cached_property
     def score_variance(self) -> Tensor:
         """Variance of the scores u·x, u = Uz, shape (...)."""
@@ -75,6 +90,11 @@ class FinitePromptLaw:
         return self._known_errors[1]
 
     @property
+    def rmse(self) -> Tensor:
+        """√E‖T_L - T‖², shape (...)."""
+        return self.mse.clamp_min(0.0).sqrt()
+
+    @property
     def jacobian_v_mse(self) -> Tensor:
         """E‖dT_L/dV - dT/dV‖², shape (...)."""
         return self._known_errors[2]
@@ -98,17 +118,36 @@ class FinitePromptLaw:
         names = np.vectorize(regime, otypes=[object])(*np.broadcast_arrays(variance, spread))
         return names.item() if names.ndim == 0 else names
 
+    @property
+    def _limited(self) -> bool:
+        """Whether there is a limit to be close to."""
+        try:
+            return self._known_errors is not None
+        except TiltDomainError:
+            return False
+
+    def _words(self, *more: str) -> str:
+        return super()._words(self.method, *more, *([] if self._batch or self._limited else ["no limit"]))
+
+    def _columns(self) -> dict[str, Any]:
+        tokens = {"effective_tokens": self.effective_tokens}
+        return {"rmse": self.rmse} | tokens | {"regime": self.regime} if self._limited else tokens
+
+    def _known(self) -> dict[str, tuple[str, Any]]:
+        names = self._numbers if self._limited else ("mean", "effective_tokens")
+        return {name: (self._numbers[name], getattr(self, name)) for name in names}
+
+    def _curve(self) -> dict[str, Any]:
+        return {"label": self.method, "marker": "o"}
+
     def __repr__(self) -> str:
         if self.effective_tokens.dim():
-            return f"FinitePromptLaw({self.method}, batch={tuple(self.effective_tokens.shape)}, length={self.length})"
-        start, tokens = (
-            f"FinitePromptLaw({self.method}, length={self.length:g}",
-            f"effective_tokens={float(self.effective_tokens.detach()):.4g}",
-        )
-        try:
-            return f"{start}, rmse={float(self.mse.detach()) ** 0.5:.4g}, {tokens}, regime='{self.regime}')"
-        except TiltDomainError:
-            return f"{start}, no limit, {tokens})"
+            return self._summary()
+        tokens = f"effective_tokens={plain(self.effective_tokens.detach())}"
+        if not self._limited:
+            return f"FinitePromptLaw({self.method}, length={plain(self.length)}, no limit, {tokens})"
+        numbers = f"rmse={float(self.rmse.detach()):.4g}, {tokens}, regime='{self.regime}'"
+        return f"FinitePromptLaw({self.method}, length={plain(self.length)}, {numbers})"
 
 
 def finite_prompt(

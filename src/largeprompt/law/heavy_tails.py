@@ -8,10 +8,9 @@ vary, geometric far out. For the largest token the others lie below it: with φ_
     u E(max z - Σ w z) = L(L-1) ∫∫ f(x+s) e^{-e^s} φ_s^{L-2} ∫_{s' < s} (s-s') f(x+s') e^{s'-e^{s'}} ds' ds dx.
 """
 
-import collections
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -22,7 +21,10 @@ from largeprompt.law.quadrature import NOTHING, Array, drawn, log_survival
 from largeprompt.measures import ScalarLaw
 from largeprompt.validation import Lengths
 
+Functions = Callable[[Array], Sequence[Array]]  # of a token
+
 NODES = 16  # of a Gauss-Legendre panel
+PLACES, MASSES = np.polynomial.legendre.leggauss(NODES)
 TOP, FLOOR = 4.2, 44.0  # e^{-e^s} < 1e-28 above TOP; e^s < 1e-19 below -FLOOR
 LIGHT = 110.0  # scores beyond which only heavy tails have anything left
 RATIO = 1.5  # of neighbouring panels far out
@@ -67,24 +69,30 @@ class ScalarPrompt:
         return 1 / self.collision
 
 
+LAST_GAP = float((1 - PLACES[-1]) / (PLACES[-1] - PLACES[-2]))  # from the last node to the end of its panel, by the gap before
+
+
 def _panels(breaks: Array) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights between neighbouring breaks, in a new last axis."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
     half = np.diff(breaks, axis=-1)[..., None] / 2
-    return breaks[..., :-1, None] + half * (1 + nodes), half * weights
+    return breaks[..., :-1, None] + half * (1 + PLACES), half * MASSES
 
 
 def _tail_matrix() -> Array:
     """Integral of each Lagrange polynomial of the panel [-1, 1] from a node to 1: shape (node, polynomial)."""
-    nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    legendre = np.polynomial.legendre.legvander(nodes, NODES - 1)
-    coefficients = (legendre * weights[:, None]).T * (np.arange(NODES) + 0.5)[:, None]  # of each Lagrange polynomial
+    legendre = np.polynomial.legendre.legvander(PLACES, NODES - 1)
+    coefficients = (legendre * MASSES[:, None]).T * (np.arange(NODES) + 0.5)[:, None]  # of each Lagrange polynomial
     integrated = np.polynomial.legendre.legint(coefficients, axis=0)
     ends = np.asarray(np.polynomial.legendre.legval(1.0, integrated))
-    return np.asarray(ends[None, :] - np.polynomial.legendre.legval(nodes, integrated).T)
+    return np.asarray(ends[None, :] - np.polynomial.legendre.legval(PLACES, integrated).T)
 
 
 TAILS = _tail_matrix()
+
+
+def power_law_from(tail: float, longest: float) -> float:
+    """Score from which the moments of a tail x^{-ν-1} are a power law: 0 for light tails, which leave nothing so far out."""
+    return 0.0 if math.isinf(tail) else (42 + math.log(longest)) * math.exp(20 / max(tail, 1.0))
 
 
 def _outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array, Array]:
@@ -98,6 +106,7 @@ def _outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array,
         far = tilt * float(side.upper_quantile(np.array(1e-16 / longest if sign > 0 else 1e-16)))
         bulk = min(max(far, 12 * width), 12 * width if law.moments < math.inf else (80 if sign > 0 else 40) * width)
         beyond = 42 + math.log(longest) if sign > 0 else 12.0  # G_1 falls like e^{-x}, φ on the left faster than any exponential
+        far = max(far, power_law_from(law.moments, longest)) if sign > 0 else far
         even = step * np.arange(1, math.ceil((beyond + bulk) / step) + 1)
         count = max(0, math.ceil(math.log(max(far / even[-1], 1.0)) / math.log(ratio)))
         sides.append(np.concatenate([even, even[-1] * ratio ** np.arange(1, count + 1)]))
@@ -114,24 +123,46 @@ def _bottom(x: Array) -> Array:
     return np.asarray(-FLOOR - np.clip(x, 0.0, LIGHT))
 
 
-def _inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array]:
-    """Nodes s and weights for each x, shape (x, panel, node): longer panels to the left, and graded ones around kinks."""
-    bottom = _bottom(x)[:, None]
-    breaks = [np.broadcast_to(EVEN, (len(x), len(EVEN))), -FLOOR + (bottom + FLOOR) * np.linspace(0, 1, 10)]
+def _inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array, Array]:
+    """Scores y = x + s, s, and weights for each x, (x, panel, node): longer panels to the left, and graded ones around kinks.
+
+    Nodes are places of y where x is small, so that tokens y/u of small tilts keep their digits, and of s where x is large.
+    """
+    x, bottom = x[:, None], _bottom(x)[:, None]
+    moved = np.where(np.abs(x) < 2 * LIGHT, x, 0.0)
+    breaks = [moved + EVEN, moved - FLOOR + (bottom + FLOOR) * np.linspace(0, 1, 10)]
     doublings = max(4, math.ceil(math.log2(8 / (tilt * law.width))) + 1)
     reach = np.concatenate([[0.0], tilt * law.width * 2.0 ** np.arange(0, doublings)])
     for kink in law.kinks:
         for graded in (reach, -reach):
-            breaks.append(np.clip(tilt * kink - x[:, None] + graded, bottom, TOP))
-    return _panels(np.sort(np.concatenate(breaks, -1), -1))
+            breaks.append(np.clip(tilt * kink - (x - moved) + graded, moved + bottom, moved + TOP))
+    places, weights = _panels(np.sort(np.concatenate(breaks, -1), -1))
+    return places + (x - moved)[..., None], places - moved[..., None], weights
+
+
+@dataclasses.dataclass(frozen=True)
+class DensityBlocks:
+    """Block expectations on a grid of x: log φ, G_1, G_2, G_4 of 1, and G_1, G_2 of some functions of the token, (x, function)."""
+
+    measure: Array
+    log_phi: Array
+    one: Array
+    two: Array
+    four: Array
+    first: Array
+    twice: Array
+
+    def drawn(self, lengths: Array, count: int) -> Array:
+        """L(L-1)...(L-k+1) φ^{L-k} dx, shape (x, length)."""
+        return np.asarray(drawn(lengths, count, self.log_phi[:, None], self.measure[:, None]))
 
 
 def _blocks(
-    x: Array, law: ScalarDensity, tilt: float, center: float, extremes: bool
-) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-    """log φ and block expectations at some x, and what the largest token needs on the grid of s."""
-    s, weights = _inner_grid(x, law, tilt)
-    token = (x[:, None, None] + s) / tilt
+    x: Array, measure: Array, law: ScalarDensity, tilt: float, functions: Functions, extremes: bool
+) -> tuple[DensityBlocks, dict[str, Array]]:
+    """Block expectations at some x, and what the largest token needs on the grid of s."""
+    score, s, weights = _inner_grid(x, law, tilt)
+    token = score / tilt
     mass = weights * law.density(token) / tilt
     grown = np.exp(s)
     kept = np.exp(-grown)
@@ -142,26 +173,21 @@ def _blocks(
 
     phi = law.lower((x + _bottom(x)) / tilt) + total(mass * kept)
     lost = law.upper((x + TOP) / tilt) + total(-mass * np.expm1(-grown))
-    moved = token - center
-    values = {
-        "one": total(once),
-        "two": total(once * grown),
-        "four": total(once * grown**3),
-        "token": total(once * moved),
-        "square": total(once * grown * moved**2),
+    log_phi = np.maximum(log_survival(lost, phi), NOTHING)
+    twice, read = once * grown, functions(token)
+    first, second = (np.stack([total(kernel * each) for each in read], -1) for kernel in (once, twice))
+    blocks = DensityBlocks(measure, log_phi, total(once), total(twice), total(once * grown**3), first, second)
+    if not extremes:
+        return blocks, {}
+    above = _from_the_right(mass * kept, weights)
+    below = blocks.one[:, None, None] - _from_the_right(once, weights)
+    below_score = total(once * s)[:, None, None] - _from_the_right(once * s, weights)
+    return blocks, {
+        "log_phi": np.log1p(-np.minimum(lost[:, None, None] + above, 1 - 1e-16)),
+        "first": once,
+        "first_twice": twice,
+        "pair": mass * kept * np.maximum(s * below - below_score, 0.0),
     }
-    inner = {}
-    if extremes:
-        above = _from_the_right(mass * kept, weights)
-        below = values["one"][:, None, None] - _from_the_right(once, weights)
-        below_score = total(once * s)[:, None, None] - _from_the_right(once * s, weights)
-        inner = {
-            "log_phi": np.log1p(-np.minimum(lost[:, None, None] + above, 1 - 1e-16)),
-            "first": once,
-            "first_twice": once * grown,
-            "pair": mass * kept * np.maximum(s * below - below_score, 0.0),
-        }
-    return np.maximum(log_survival(lost, phi), NOTHING), values, inner
 
 
 def _from_the_right(values: Array, weights: Array) -> Array:
@@ -217,42 +243,73 @@ def scalar_prompt(
     known = law if isinstance(law, ScalarDensity) else scalar_density(law)
     side = 1.0 if tilt > 0 else -1.0
     known = known if side > 0 else known.mirrored()
-    return _integrate(known, size, side, np.array(found), validation.number("center", center), extremes)
-
-
-def _integrate(law: ScalarDensity, tilt: float, side: float, lengths: Array, center: float, extremes: bool) -> ScalarPrompt:
-    sums: dict[str, Array] = collections.defaultdict(lambda: np.zeros_like(lengths))
-    grid = _outer_grid(law, tilt, float(lengths.max()))
-    for start in range(0, len(grid[0]), ROWS):
-        x, weights = (each[start : start + ROWS] for each in grid)
-        log_phi, values, inner = _blocks(x, law, tilt, side * center, extremes)
-        once, twice = (drawn(lengths, k, log_phi[:, None], weights[:, None]) for k in (1, 2))
-        for name, value in values.items():
-            sums[name] += value @ once
-        sums["pair"] += values["token"] ** 2 @ twice
-        sums["two_pair"] += values["two"] ** 2 @ twice
-        if extremes:
-            for i, length in enumerate(lengths):
-                left = np.exp((length - 2) * inner["log_phi"])
-                but_one = left * np.exp(inner["log_phi"])
-                sums["largest"][i] += length * (weights @ (inner["first"] * but_one).sum((-2, -1)))
-                sums["largest_twice"][i] += length * (weights @ (inner["first_twice"] * but_one).sum((-2, -1)))
-                sums["shortfall"][i] += length * (length - 1) * (weights @ (inner["pair"] * left).sum((-2, -1)))
-    defect = float(np.abs(sums["one"] - 1).max())
-    if not defect < DEFECT:
-        given, remedy = f"a density whose weights sum to 1 ± {defect:.1g}", "Give its kinks and its width."
-        raise InvalidArgumentError("law", given, f"errors below {DEFECT:g}", remedy)
+    tokens, center = np.array(found), validation.number("center", center)
+    sums = {name: np.zeros_like(tokens) for name in ("largest", "largest_twice", "shortfall")}
+    blocks = density_blocks(known, size, tokens, lambda token: [side * token, token**2], [1, 2], sums if extremes else None)
+    once, twice = (blocks.drawn(tokens, k) for k in (1, 2))
+    collision = blocks.two @ once
+    square = blocks.twice[:, 1] - 2 * center * blocks.twice[:, 0] + center**2 * blocks.two
+    moved = blocks.first[:, 0] - center * blocks.one
     return ScalarPrompt(
-        tuple(int(length) for length in lengths),
-        sums["two"],
-        np.maximum((sums["four"] + sums["two_pair"]) / 6 - sums["two"] ** 2, 0.0),
-        side * sums["token"] + center if law.moments > 1 else np.full_like(lengths, math.nan),
-        sums["square"] + sums["pair"] if law.moments > 2 else np.full_like(lengths, math.inf),
+        tuple(int(length) for length in tokens),
+        collision,
+        np.maximum((blocks.four @ once + blocks.two**2 @ twice) / 6 - collision**2, 0.0),
+        blocks.first[:, 0] @ once if known.moments > 1 else np.full_like(tokens, math.nan),
+        square @ once + moved**2 @ twice if known.moments > 2 else np.full_like(tokens, math.inf),
         sums["largest"] if extremes else None,
         np.maximum(sums["largest_twice"] - sums["largest"] ** 2, 0.0) if extremes else None,
         sums["shortfall"] if extremes else None,
-        defect,
+        float(np.abs(blocks.one @ once - 1).max()),
     )
+
+
+def density_blocks(
+    law: ScalarDensity,
+    tilt: float,
+    lengths: Array,
+    functions: Functions,
+    growth: Sequence[int],
+    extremes: dict[str, Array] | None = None,
+) -> DensityBlocks:
+    """Block expectations of functions of the token for prompts of these lengths, tilt > 0; sums for the largest token are added up.
+
+    Functions grow like the powers ``growth`` of the token. The law is refused where the weights do not sum to one.
+    """
+    found, grid = [], _outer_grid(law, tilt, float(lengths.max()))
+    for start in range(0, len(grid[0]), ROWS):
+        x, weights = (each[start : start + ROWS] for each in grid)
+        blocks, inner = _blocks(x, weights, law, tilt, functions, extremes is not None)
+        found.append(blocks)
+        for i, length in enumerate(lengths if extremes is not None else []):
+            assert extremes is not None
+            left = np.exp((length - 2) * inner["log_phi"])
+            but_one = left * np.exp(inner["log_phi"])
+            extremes["largest"][i] += length * (weights @ (inner["first"] * but_one).sum((-2, -1)))
+            extremes["largest_twice"][i] += length * (weights @ (inner["first_twice"] * but_one).sum((-2, -1)))
+            extremes["shortfall"][i] += length * (length - 1) * (weights @ (inner["pair"] * left).sum((-2, -1)))
+    names = [field.name for field in dataclasses.fields(DensityBlocks)]
+    whole = DensityBlocks(*(np.concatenate([getattr(part, name) for part in found]) for name in names))
+    defect = float(np.abs(whole.one @ whole.drawn(lengths, 1) - 1).max())
+    if not defect < DEFECT:
+        given, remedy = f"a density whose weights sum to 1 ± {defect:.1g}", "Give its kinks and its width."
+        raise InvalidArgumentError("law", given, f"errors below {DEFECT:g}", remedy)
+    _add_tails(whole, grid[0], law.moments, growth)
+    return whole
+
+
+def _add_tails(blocks: DensityBlocks, x: Array, tail: float, growth: Sequence[int]) -> None:
+    """Add what a tail x^{-ν-1} leaves beyond the last panel to the last node, where all other tokens lie below for certain.
+
+    ∫_{X > x} E[z^m e^{as - e^s}] dX with z^m f ∝ X^{m-ν-1} is (x̂/x̂_n)^{m-ν} x̂_n/(ν-m) times its value at the node x_n, but for
+    terms of order 1/x²: x̂ = x + ψ(a) is where the kernel e^{as - e^s} has its mean.
+    """
+    end = x[-1] + (x[-1] - x[-2]) * LAST_GAP
+    for block, mean in ((blocks.first, -np.euler_gamma), (blocks.twice, 1 - np.euler_gamma)):
+        for column, power in enumerate(growth):
+            if power < tail < math.inf:
+                last = x[-1] + mean
+                beyond = math.exp((power - tail) * math.log((end + mean) / last)) * last / (tail - power)
+                block[-1, column] *= 1 + beyond / blocks.measure[-1]
 
 
 def argmax_rate(df: float, scale: float, tilt: float, lengths: Sequence[float]) -> Array:

@@ -55,7 +55,7 @@ def planted_moments(length: float, variance: Any, shift: Any) -> PlantedMoments:
     q, delta = validation.tensor("variance", variance), validation.tensor("shift", shift)
     for name, value in (("variance", q), ("shift", delta)):
         if value.dtype != torch.float64:
-            raise InvalidArgumentError(name, f"dtype {value.dtype}", "float64")
+            raise InvalidArgumentError(name, f"dtype {value.dtype}", "float64", f"Use {name}.to(torch.float64).")
     if bool((q < 0).any()):
         raise InvalidArgumentError("variance", f"{float(q.detach().min()):.6g}", "nonnegative numbers")
     shape = validation.broadcast("variance and shift", q.shape, delta.shape)

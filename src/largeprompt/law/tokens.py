@@ -160,13 +160,21 @@ class Common(TokenMoments):
 
 @dataclasses.dataclass(frozen=True)
 class Dense(TokenMoments):
-    """A covariance for each node, shape (node, d, d), and nothing known beyond."""
+    """A covariance for each node, shape (node, d, d), and where known the cumulants of order three and four."""
 
     covariance: Numbers
+    skew: Numbers = None  # (node, d, d, d)
+    excess: Numbers = None  # (node, d, d, d, d)
 
     @property
     def complete(self) -> bool:
-        return False
+        return self.excess is not None
+
+    def third(self, B: Array) -> Numbers:
+        return np.einsum("nijk,jk->ni", self.skew, B)
+
+    def fourth(self, A: Array, B: Array) -> Numbers:
+        return np.einsum("nijkl,ij,kl->n", self.excess, A, B, optimize=True)
 
     def trace(self, B: Array) -> Numbers:
         return np.einsum("nij,ij->n", self.covariance, B)

@@ -17,8 +17,17 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.display.notation import latex, plain
 from largeprompt.errors import InvalidArgumentError, LargePromptError, TiltDomainError
-from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, fourth_moment, no_complex_tilts
+from largeprompt.measures.numerics.cumulants import (
+    Cumulants,
+    complex_derivative,
+    four_derivatives,
+    fourth_moment,
+    higher_derivatives,
+    no_complex_tilts,
+)
+from largeprompt.validation import Randomness
 
 if TYPE_CHECKING:
     attribute = property
@@ -37,6 +46,7 @@ else:
             return self if instance is None else self.function(instance)
 
 
+MOST_DERIVED = 6  # dimensions in which all fourth derivatives of a cgf are worth finding
 LARGEST_MULTIPLE = 64.0  # of a tilt, as far as anybody looks for the edge of a domain
 
 
@@ -89,10 +99,14 @@ class Measure(abc.ABC):
         """
 
     @abc.abstractmethod
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        """Draw n independent tokens for each batch member, shape ``(*batch_shape, n, d)``."""
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        """Draw n independent tokens for each batch member, shape ``(*batch_shape, n, d)``.
 
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        The laws of the library take a generator, an integer as its seed, or nothing: new numbers each time, which repeat after
+        ``torch.manual_seed``. A law of one's own is given what the caller gave, a generator by every function of the library.
+        """
+
+    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
         """Draw n independent tokens from the tilt by each u, shape ``(*broadcast(u, batch_shape), n, d)``."""
         given, remedy = f"a tilt of {self!r}", f"Implement {type(self).__name__}.sample_tilted(u, n, generator)."
         raise InvalidArgumentError("sample", given, "laws that can draw from their own tilts", remedy)
@@ -217,12 +231,13 @@ class Measure(abc.ABC):
         w
             Complex tilts, shape (n, d), with real parts inside the domain of the cgf.
         order
-            0 for Λ alone, 2, or 4 for the error of the derivative in U; laws that know no more give the first two derivatives.
+            0 for Λ alone, 2, or 4 for the error of the derivative in U; laws that know no more give the first two derivatives, as
+            does the derivation by autodiff in more than six dimensions.
 
         Returns
         -------
         tuple of Tensor
-            Λ(w), shape (n,), up to multiples of 2πi; ∇Λ(w), shape (n, d); ∇²Λ(w), shape (n, d, d). Laws with independent
+            Λ(w), shape (n,), up to multiples of 2πi; ∇Λ(w), shape (n, d); ∇²Λ(w), shape (n, d, d), ... Laws with independent
             coordinates give the derivatives of each coordinate's cgf, shape (n, d), from the first up to ``order``.
         """
         point = w.detach().clone().requires_grad_()
@@ -235,9 +250,11 @@ class Measure(abc.ABC):
                     return (value.detach(),)
                 slope = complex_derivative(value, point)
                 rows = [complex_derivative(entry, point) for entry in slope.unbind(-1)]
+                found = [value, slope, torch.stack(rows, dim=-2)]
+                found += higher_derivatives(self.cgf, w) if order > 2 and self.dim <= MOST_DERIVED else []
         except (TypeError, RuntimeError, LargePromptError) as error:
             raise no_complex_tilts(self, error) from error
-        return value.detach(), slope.detach(), torch.stack(rows, dim=-2).detach()
+        return tuple(part.detach() for part in found)
 
     def tilt_range(self, u: Tensor) -> tuple[float, float]:
         """Open interval of the real ζ at which Λ(ζu) is finite, for one tilt u; found by bisection, up to 64 on either side."""
@@ -262,7 +279,8 @@ class Measure(abc.ABC):
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
         """Return the same measure with its parameters in another dtype or on another device."""
-        if dtype in (None, self.dtype) and (device is None or torch.device(device) == self.device):
+        device = None if device is None else torch.empty(0, device=device).device  # "cuda" is "cuda:0"
+        if dtype in (None, self.dtype) and device in (None, self.device):
             return self
         if not dataclasses.is_dataclass(self):
             raise InvalidArgumentError("to", type(self).__name__, "measures that are dataclasses", "Build it anew.")
@@ -274,7 +292,7 @@ class Measure(abc.ABC):
             elif isinstance(value, torch.dtype):
                 changed[field.name] = dtype or value
             elif isinstance(value, torch.device):
-                changed[field.name] = torch.device(device or value)
+                changed[field.name] = device or value
         result = object.__new__(type(self))  # no checks: parameters in single precision need not pass those of double precision
         fields = [field.name for field in dataclasses.fields(self)]
         validation.store(result, **{name: changed.get(name, getattr(self, name)) for name in fields})
@@ -284,6 +302,20 @@ class Measure(abc.ABC):
         batch = f", batch={tuple(self.batch_shape)}" if self.batch_shape else ""
         kind = "" if self.dtype == torch.float64 else f", dtype={self.dtype}"
         return f"{type(self).__name__}(dim={self.dim}{self._details()}{batch}{kind})"
+
+    def __str__(self) -> str:
+        return plain(self._whole_formula())
+
+    def _repr_latex_(self) -> str:
+        return latex(self._whole_formula())
+
+    def _whole_formula(self) -> str:
+        batch = f", batch of {' × '.join(map(str, self.batch_shape))}" if self.batch_shape else ""
+        return f"{self._formula()} on R{f'^{{{self.dim}}}' if self.dim > 1 else ''}{batch}"
+
+    def _formula(self) -> str:
+        """The law as mathematicians write it, in the notation of :mod:`largeprompt.display.notation`."""
+        return type(self).__name__
 
     def _details(self) -> str:
         """Further entries of the one-line repr."""
@@ -326,10 +358,10 @@ class Measure(abc.ABC):
         entry = ", one entry for each row of matrix"
         return matrix, validation.shaped("offset", offset, matrix.shape[:1], entry, like=matrix, batch=False)
 
-    def _size(self, n: int, generator: torch.Generator) -> int:
-        """Check the arguments that every sampler has."""
-        validation.generator(generator, self.device)
-        return validation.integer("n", n)
+    def _drawing(self, n: int, generator: Randomness | None) -> tuple[int, torch.Generator]:
+        """Check the arguments that every sampler has; without a generator, PyTorch's own gives the seed of one."""
+        seed = int(torch.randint(2**63 - 1, ())) if generator is None else generator
+        return validation.integer("n", n), validation.generator(seed, self.device)
 
     def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
         """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""
@@ -345,50 +377,3 @@ class Measure(abc.ABC):
             remedy = "Attention has no infinite-prompt limit there: shrink the scores, or ask about a finite prompt."
             raise TiltDomainError("u", given, allowed, remedy)
         return value
-
-
-class TensorMeasure(Measure):
-    """A measure whose dtype and device are those of a tensor that it holds, ``_like``, and whose tilts it can draw from."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._like.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._like.device
-
-    @property
-    @abc.abstractmethod
-    def _like(self) -> Tensor: ...
-
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        return self.tilt(u).sample(n, generator)
-
-    @classmethod
-    def _trusted(cls, *values: Tensor | None) -> Self:
-        """Measure with these values of its fields, without the checks: for parameters that come from a checked measure."""
-        result = object.__new__(cls)
-        names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        validation.store(result, **dict(zip(names, values, strict=True)))
-        return result
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PlacedMeasure(Measure):
-    """A measure that need not hold a tensor, and is given its dtype and device."""
-
-    dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)
-    device: torch.device = dataclasses.field(default=torch.device("cpu"), kw_only=True)
-
-    def __post_init__(self) -> None:
-        validation.store(self, device=torch.device(self.device))
-        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
-            raise InvalidArgumentError("dtype", repr(self.dtype), "a floating torch dtype, such as torch.float64")
-
-
-def random_index(weights: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Draw k with probability ``weights[..., k]``, shape ``(*batch, n)``."""
-    cumulative = weights.detach().cumsum(-1).expand(*shape[:-1], -1).contiguous()
-    uniform = torch.rand(shape, generator=generator, dtype=weights.dtype, device=weights.device)
-    return torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True).clamp_max(weights.shape[-1] - 1)

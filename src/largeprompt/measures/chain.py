@@ -64,11 +64,11 @@ class MarkovChain:
         validation.store(self, _recurrent=recurrent_contexts(self.rows, self._successors))
 
     @classmethod
-    def random(cls, alphabet: int, order: int, concentration: float, generator: torch.Generator) -> Self:
+    def random(cls, alphabet: int, order: int, concentration: float, generator: validation.Randomness) -> Self:
         """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on the simplex."""
         alphabet = validation.integer("alphabet", alphabet, minimum=2)
         order, concentration = validation.integer("order", order), validation.positive("concentration", concentration)
-        validation.generator(generator, torch.device("cpu"))
+        generator = validation.generator(generator, torch.device("cpu"))
         _check_contexts("order", alphabet, order)
         shape = (alphabet,) * (order + 1)
         # a gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, which do not underflow for small a
@@ -187,7 +187,7 @@ class MarkovChain:
         hot = torch.nn.functional.one_hot(symbols, self.alphabet).to(self.transition.dtype)
         return hot.unfold(-2, k, 1).transpose(-1, -2).flatten(-2)
 
-    def sample(self, length: int, replicas: int, generator: torch.Generator) -> Tensor:
+    def sample(self, length: int, replicas: int, generator: validation.Randomness) -> Tensor:
         """Stationary paths of ``length`` symbols, integers of shape (replicas, length)."""
         return sample_chains([self], length, replicas, generator)[0]
 
@@ -324,7 +324,7 @@ def _falls_apart() -> InvalidArgumentError:
     return InvalidArgumentError("transition", "a chain that is reducible up to rounding", allowed, remedy)
 
 
-def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, generator: torch.Generator) -> Tensor:
+def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, generator: validation.Randomness) -> Tensor:
     """Stationary paths of several chains of one alphabet and order, drawn together.
 
     Parameters

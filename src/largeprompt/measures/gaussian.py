@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.base import TensorMeasure
+from largeprompt.display import notation
+from largeprompt.measures.placed import TensorMeasure
+from largeprompt.validation import Randomness
 
 
 def square_root(covariance: Tensor) -> Tensor:
@@ -113,8 +115,11 @@ class Gaussian(TensorMeasure):
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         return gaussian_norm_moment4(self.tilted_mean(u) - self._center(center), self.covariance, V)
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        n = self._size(n, generator)
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        n, generator = self._drawing(n, generator)
         shape = (*self.batch_shape, n, self.dim)
         noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
         return self.mean.unsqueeze(-2) + noise @ square_root(self._compact_covariance).mT
+
+    def _formula(self) -> str:
+        return f"N({notation.vector(self.mean, 'm')}, {notation.matrix(self.covariance, 'Γ')})"

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.base import TensorMeasure, random_index
-from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
+from largeprompt.display import notation
+from largeprompt.measures.gaussian import Gaussian, gaussian_norm_moment4, square_root
 from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
+from largeprompt.measures.placed import TensorMeasure, random_index
+from largeprompt.validation import Randomness
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -114,8 +116,8 @@ class GaussianMixture(TensorMeasure):
         offset = means - self._center(center).unsqueeze(-2)
         return (weighted_softmax(self.weights, component_cgf) * gaussian_norm_moment4(offset, self.covariances, V)).sum(-1)
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        n = self._size(n, generator)
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        n, generator = self._drawing(n, generator)
         shape = (*self.batch_shape, n)
         component = random_index(self.weights, shape, generator).unsqueeze(-1)
         noise = torch.randn((*shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)
@@ -126,6 +128,12 @@ class GaussianMixture(TensorMeasure):
             drawn = means[..., k, None, :] + noise @ roots[..., k, :, :].mT
             tokens = torch.where(component == k, drawn, tokens)
         return tokens
+
+    def _formula(self) -> str:
+        if self.batch_shape or self.components > notation.MOST:
+            return f"Σ_{{k≤{self.components}}} π_{{k}} N(m_{{k}}, Γ_{{k}})"
+        parts = zip(self.weights, self.means, self.covariances, strict=True)
+        return " + ".join(f"{notation.number(w)} {Gaussian._trusted(m, C)._formula()}" for w, m, C in parts)
 
     def _details(self) -> str:
         return f", components={self.components}"

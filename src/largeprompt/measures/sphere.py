@@ -1,16 +1,21 @@
 """The uniform law on a sphere, whose tilts are the von Mises-Fisher laws."""
 
 import dataclasses
+import itertools
 import math
+import operator
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import PlacedMeasure
+from largeprompt.measures.base import MOST_DERIVED
 from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, far_slope, log_hyp0f1
 from largeprompt.measures.numerics.special import sech2, sign_cumulants
+from largeprompt.measures.placed import PlacedMeasure
+from largeprompt.validation import Randomness
 
 FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exact
 
@@ -97,17 +102,32 @@ class Sphere(PlacedMeasure):
         """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1 is log cosh."""
         if self.dim == 1:
             radius = float(self._radius)
-            known = sign_cumulants(radius * w[:, 0], min(order, 2))
+            known = sign_cumulants(radius * w[:, 0], order)
             return tuple((known[i] * radius**i).reshape(-1, *(1,) * i) for i in range(len(known)))
-        square, count = self._radius**2 * (w**2).sum(-1), 3 if order else 1
-        logs = [complex_log_hyp0f1(square, self._order + j) for j in range(count)]
+        square, count = self._radius**2 * (w**2).sum(-1), order if self.dim <= MOST_DERIVED else min(order, 2)
+        logs = [complex_log_hyp0f1(square, self._order + j) for j in range(count + 1)]
         if not order:
             return (logs[0],)
-        first = torch.exp(logs[1] - logs[0]) / self.dim
-        second = torch.exp(logs[2] - logs[0]) / (self.dim * (self.dim + 2)) - first**2
-        eye = torch.eye(self.dim, dtype=w.dtype, device=w.device)
-        along = self._radius**4 * second[:, None, None] * w.unsqueeze(-1) * w.unsqueeze(-2)
-        return logs[0], self._radius**2 * first.unsqueeze(-1) * w, self._radius**2 * first[:, None, None] * eye + along
+        # derivatives m_j of 0F1 in w·w/2 over itself, and g_j those of its logarithm
+        scales = itertools.accumulate((self._radius**2 / (self.dim + 2 * j) for j in range(count)), operator.mul)
+        m1, m2, *higher = (scale * torch.exp(log - logs[0]) for scale, log in zip(scales, logs[1:], strict=True))
+        g2, eye = m2 - m1**2, torch.eye(self.dim, dtype=w.dtype, device=w.device)
+        found = [logs[0], torch.einsum("n,ni->ni", m1, w)]
+        found.append(torch.einsum("n,ij->nij", m1, eye) + torch.einsum("n,ni,nj->nij", g2, w, w))
+        if not higher:
+            return tuple(found)
+        m3, m4 = higher
+        g3, g4 = m3 - 3 * m1 * m2 + 2 * m1**3, m4 - 4 * m1 * m3 - 3 * m2**2 + 12 * m1**2 * m2 - 6 * m1**4
+        third = torch.einsum("n,ni,nj,nk->nijk", g3, w, w, w)
+        for text in ("ij,nk", "ik,nj", "jk,ni"):
+            third = third + torch.einsum(f"n,{text}->nijk", g2, eye, w)
+        fourth = torch.einsum("n,ni,nj,nk,nl->nijkl", g4, w, w, w, w)
+        for text in ("ij,kl", "ik,jl", "il,jk"):
+            one, other = text.split(",")
+            fourth = fourth + torch.einsum(f"n,{text}->nijkl", g2, eye, eye)
+            for a, b in ((one, other), (other, one)):
+                fourth = fourth + torch.einsum(f"n,{a},n{b[0]},n{b[1]}->nijkl", g3, eye, w, w)
+        return *found, third, fourth
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         if V is not None:
@@ -119,14 +139,14 @@ class Sphere(PlacedMeasure):
         variance = torch.einsum("...i,...ij,...j->...", center, self._covariance(u), center)
         return (base - 2 * first) ** 2 + 4 * variance
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        n = self._size(n, generator)
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        n, generator = self._drawing(n, generator)
         point = torch.randn((n, self.dim), generator=generator, dtype=self.dtype, device=self.device)
         return self._radius * torch.nn.functional.normalize(point, dim=-1)
 
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
         """Draw from the von Mises-Fisher law by Wood's rejection from a projected uniform direction."""
-        n = self._size(n, generator)
+        n, generator = self._drawing(n, generator)
         u = self._tilts(u).detach()
         radius = self._radius.detach()
         k = (radius * u.norm(dim=-1)).unsqueeze(-1).expand(*u.shape[:-1], n)
@@ -159,6 +179,9 @@ class Sphere(PlacedMeasure):
             gap[chosen] = proposal[accepted]
             waiting[chosen] = False
         return gap
+
+    def _formula(self) -> str:
+        return f"Unif({notation.number(float(self._radius))} S^{{{self.dim - 1}}})"
 
     def _details(self) -> str:
         return f", radius={float(self._radius):.6g}"

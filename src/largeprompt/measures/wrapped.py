@@ -5,8 +5,11 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.measures.base import Measure, TensorMeasure
+from largeprompt.display import notation
+from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.cumulants import Cumulants
+from largeprompt.measures.placed import TensorMeasure
+from largeprompt.validation import Randomness
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -28,6 +31,9 @@ class Tilted(Wrapped):
     """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u); made by :meth:`Measure.tilt`."""
 
     natural: Tensor  # u, shape (..., d)
+
+    def _formula(self) -> str:
+        return f"{self.base._formula()} tilted by {notation.vector(self.natural, 'u')}"
 
     def __post_init__(self) -> None:
         self.base._finite_cgf(self.natural)  # raises outside the domain
@@ -70,8 +76,8 @@ class Tilted(Wrapped):
     def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
         return self.base.directional_cumulants(directions, self._total(u))
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        return self.base.sample_tilted(self.natural, self._size(n, generator), generator)
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        return self.base.sample_tilted(self.natural, *self._drawing(n, generator))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -80,6 +86,10 @@ class AffineImage(Wrapped):
 
     matrix: Tensor  # A, shape (o, d)
     offset: Tensor  # b, shape (o,)
+
+    def _formula(self) -> str:
+        matrix, offset = notation.matrix(self.matrix, "A"), notation.vector(self.offset, "b")
+        return f"law of {matrix} x{'' if offset == '0' else f' + {offset}'}, x ~ {self.base._formula()},"
 
     @property
     def dim(self) -> int:
@@ -126,5 +136,5 @@ class AffineImage(Wrapped):
         k1, k2, k3, k4 = self.base.directional_cumulants(a @ self.matrix, inner)
         return k1 + (a @ self.offset).reshape(-1, *(1,) * (k1.dim() - 1)), k2, k3, k4
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        return self.base.sample(n, generator) @ self.matrix.mT + self.offset
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        return self.base.sample(*self._drawing(n, generator)) @ self.matrix.mT + self.offset

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from largeprompt.certificates import certificate
 from largeprompt.certificates.ingredients import binary_exponent, rescaled
 from largeprompt.certificates.output import gaussian_collision_bound
 from largeprompt.certificates.random_query import gaussian_parts, query_atoms, score_forms
+from largeprompt.display.by_length import ByLength
+from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import collision_moments, finite_prompt_errors
 from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure, sobol_points
@@ -30,7 +32,7 @@ NEGLIGIBLE = 1e-17  # share of the sum of bounds below which a node is left out
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class QueryAverage:
+class QueryAverage(ByLength):
     """Mean over random queries; lengths lead.
 
     Attributes
@@ -50,9 +52,34 @@ class QueryAverage:
     length: validation.Lengths
     method: Method
 
+    _size: ClassVar[str] = "mse"
+    _numbers: ClassVar[dict[str, str]] = {
+        "mse": "mean squared error over tokens and query",
+        "rmse": "root mean squared error over tokens and query",
+        "standard_error": "standard error of the mean squared error",
+    }
+
+    @property
+    def rmse(self) -> Tensor:
+        """Square root of ``mse``."""
+        return self.mse.clamp_min(0.0).sqrt()
+
+    def _words(self, *more: str) -> str:
+        return super()._words(self.method, *more)
+
+    def _columns(self) -> dict[str, Any]:
+        error = {"standard_error": self.standard_error} if self.method == "estimate" else {}
+        return {"mse": self.mse, "rmse": self.rmse} | error
+
+    def _curve(self) -> dict[str, Any]:
+        return {"label": f"{self.method}, random query", "marker": "o"}
+
     def __repr__(self) -> str:
-        error = f" ± {self.standard_error.tolist()}" if self.method == "estimate" else ""
-        return f"QueryAverage({self.method}, length={self.length}, mse={self.mse.tolist()}{error})"
+        if self.mse.dim():
+            return self._summary()
+        error = f" ± {float(self.standard_error):.2g}" if self.method == "estimate" else ""
+        numbers = f"mse={float(self.mse):.6g}{error}, rmse={float(self.rmse):.4g}"
+        return f"QueryAverage({self.method}, length={plain(self.length)}, {numbers})"
 
 
 def query_average(
@@ -63,7 +90,7 @@ def query_average(
     *,
     method: Method = "exact",
     points: int = 4096,
-    generator: torch.Generator | None = None,
+    generator: validation.Randomness | None = None,
 ) -> QueryAverage:
     """E‖T_L - T‖², or a bound of it, averaged over a random query: the quantity of the paper's Proposition 3.1 (claim C3).
 
@@ -112,10 +139,10 @@ def query_average(
     else:
         mse = average_errors(attention, mu, queries, method)(lengths)
         spread = torch.zeros_like(mse)
-    return QueryAverage(*((mse, spread) if several else (mse[0], spread[0])), length, method)
+    return QueryAverage(*((mse, spread) if several else (mse[0], spread[0])), tuple(lengths) if several else lengths[0], method)
 
 
-def drawn(queries: Measure, points: int, generator: torch.Generator | None) -> list[Tensor]:
+def drawn(queries: Measure, points: int, generator: validation.Randomness | None) -> list[Tensor]:
     """Eight independent groups of queries, each of shape (points/8, d)."""
     points = validation.integer("points", points)
     if points < 8 * GROUPS or points & (points - 1):
@@ -175,6 +202,11 @@ class _GaussianAverage:
         U, covariance, V = (matrix.detach().to(double) for matrix in (attention.U, mu.covariance, attention.V))
         self.exponent = binary_exponent(V, (-2, -1))
         M, B, spread = score_forms(U, covariance, V * torch.exp2(-self.exponent))
+        if not (np.isfinite(M).all() and np.isfinite(B).all()):
+            given, allowed = "scores whose variance is beyond floating-point numbers", "scores of a standard deviation up to 500"
+            raise InvalidArgumentError(
+                "attention.U", given, allowed, "Scores spread so far are argmax: only the largest token is read."
+            )
         columns: list[Any] = []
         for weight, part in gaussian_parts(queries):
             rule = gaussian_form_rule(M, part.covariance.cpu().numpy(), part.mean.cpu().numpy(), tail=TAIL)

@@ -65,7 +65,7 @@ def prompt_length(
     relative: bool = False,
     target: Literal["limit", "affine"] = "limit",
     points: int = 4096,
-    generator: torch.Generator | None = None,
+    generator: validation.Randomness | None = None,
 ) -> PromptLength:
     """Smallest prompt length from which on, up to 10^15 tokens, the root mean squared error is at most ``tolerance``.
 
@@ -176,7 +176,7 @@ def _question(
     method: Method,
     target: str,
     points: int,
-    generator: torch.Generator | None,
+    generator: validation.Randomness | None,
 ) -> _Question:
     matrix, offset = affine_limit(attention, mu)
     one_law(mu)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 
-AT_ONCE = 4  # powers of two that are looked at together
+AT_ONCE = 8  # powers of two that are looked at together
 SLACK = 1e-5  # relative: an error above the tolerance by less may go unnoticed
 
 
@@ -51,7 +51,10 @@ def smallest_length(
             if known[low] <= tolerance and _largest_between(low, top, known) <= tolerance * (1 + SLACK):
                 continue
             if top - low == 1:
-                return top, known[top], f"error {known[top]:.6g} at L = {top}, {known[low]:.6g} at L = {low}"
+                outside = f"{known[low]:.6g}"
+                if float(outside) <= tolerance:  # rounded down to it
+                    outside = f"just above {tolerance:.6g}"
+                return top, known[top], f"error {known[top]:.6g} at L = {top:,}, {outside} at L = {low:,}"
             inner = learn(_cuts(low, top, known, tolerance))
             intervals += itertools.pairwise([low, *inner, top])
     return 1, known[1], "one token is enough"

@@ -1,62 +1,31 @@
 """The report: runs in, one HTML file out that opens from disk and needs nothing else."""
 
-import base64
 import contextlib
 import dataclasses
 import datetime
 import importlib.metadata
-import json
 import os
 import re
-import struct
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jinja2
+import markupsafe
 
+from largeprompt.report.sections import KINDS, Judgement, Section, distinct, duration, embedded, machine, moment, read_section
 from largeprompt.runs.files import read_plain
-from largeprompt.runs.judging import Claim, Verdict
-from largeprompt.runs.store import Run, StoredFigure
+from largeprompt.runs.judging import Claim
+from largeprompt.runs.store import Run
 
-PNG = b"\x89PNG\r\n\x1a\n"
-KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}  # class in the style sheet
-
-
-@dataclasses.dataclass(frozen=True)
-class Judgement:
-    """A verdict as the page shows it: the badge's words and colour, and the section that it comes from."""
-
-    verdict: Verdict
-    badge: str
-    kind: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Plate:
-    """A figure with its files inside: ``source`` is empty where the image is missing, and ``problem`` says why."""
-
-    anchor: str
-    name: str
-    caption: str
-    source: str
-    pdf: str
-    width: int
-    height: int
-    problem: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """What the page says of one run."""
-
-    run: Run
-    anchor: str
-    complete: bool
-    judgements: tuple[Judgement, ...]
-    plates: tuple[Plate, ...]
-    config: tuple[tuple[str, str], ...]
-    provenance: tuple[tuple[str, str], ...]
+WORDS = {
+    "holds": ("holds", "yes"),
+    "holds in part": ("in part", "in part"),
+    "fails": ("fails", "no"),
+    "undecided": ("open", "open"),
+}
+LONGEST = 25  # words on a card
+POWER = re.compile(r"\^([-−]?)(?:\(((?:[^()]|\([^()]*\))*)\)|([\w½¼|]+(?:\.\d+)?))")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +33,33 @@ class Group:
     """What all runs say of one claim; ``see`` are the sections that answer it under other claims, or have begun to."""
 
     claim: Claim
+    anchor: str
+    beyond: bool
     rows: tuple[tuple[Judgement, Section], ...]
     see: tuple[Section, ...]
+
+    @property
+    def counts(self) -> list[tuple[str, int, str]]:
+        """How many questions have each outcome: word, number, class; a control counts only where it does not fail."""
+        kinds = Counter(judgement.kind for judgement, _ in self.rows)
+        words = {"good": "hold", "part": "in part", "bad": "fail", "open": "open", "warning": "control that does not fail"}
+        return [
+            (f"{word}s" if kinds[kind] == 1 and kind in ("good", "bad") else word, kinds[kind], kind)
+            for kind, word in words.items()
+            if kinds[kind]
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """A claim or a question at a glance: a word, its class, a sentence, a small picture, and where the rest is."""
+
+    claim: Claim
+    anchor: str
+    word: str
+    kind: str
+    sentence: str
+    picture: str
 
 
 def write_report(runs: Sequence[Run], target: Path) -> Path:
@@ -89,8 +83,9 @@ def write_report(runs: Sequence[Run], target: Path) -> Path:
 
 def render(runs: Sequence[Run]) -> str:
     """The report as HTML."""
-    taken: set[str] = {"top", "summary", "runs"}
-    sections = [_section(run, _anchor(f"run-{run.folder.resolve().name}", taken)) for run in runs]
+    taken: set[str] = {"top", "verdicts", "studies"}
+    sections = [read_section(run, _anchor(f"run-{run.folder.resolve().name}", taken)) for run in runs]
+    groups = _groups(sections, taken)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -98,45 +93,30 @@ def render(runs: Sequence[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["typeset"] = lambda text: _typeset(text, {group.claim.id: group for group in groups})
     provenances = [section.run.provenance for section in sections if section.complete]
+    controls = [judgement.kind for section in sections for judgement in section.judgements if judgement.verdict.control]
+    parts = (("What the paper claims", False), ("Beyond the paper", True))
     return environment.get_template("report.html.j2").render(
         sections=sections,
-        heading=sections[0].run.title if len(sections) == 1 else "Softmax attention over long prompts: claims and measurements",
-        groups=_groups(sections),
-        counts=_counts(sections),
+        heading=sections[0].run.title if len(sections) == 1 else "Softmax attention over long prompts",
+        parts=[(words, [group for group in groups if group.beyond == beyond]) for words, beyond in parts],
+        cards=[
+            (words, [_card(group, groups) for group in groups if group.beyond == beyond and not group.claim.card])
+            for words, beyond in parts
+        ],
+        controls=(len(controls), controls.count("warning")),
         unfinished=[section for section in sections if not section.complete],
         quick_runs=[section for section in sections if section.run.quick],
-        written=_moment(datetime.datetime.now(datetime.UTC).isoformat()),
+        written=moment(datetime.datetime.now(datetime.UTC).isoformat()),
         version=importlib.metadata.version("largeprompt"),
-        computed_with=_distinct(str(each.get("version", "")) for each in provenances),
-        machines=_distinct(_machine(each) for each in provenances),
-        seconds=_duration(sum(sum(each.get("cells", {}).values()) for each in provenances)),
+        computed_with=distinct(str(each.get("version", "")) for each in provenances),
+        machines=distinct(machine(each) for each in provenances),
+        seconds=duration(sum(sum(each.get("cells", {}).values()) for each in provenances)),
     )
 
 
-def _section(run: Run, anchor: str) -> Section:
-    complete = run.state == "complete"
-    return Section(
-        run,
-        anchor,
-        complete,
-        tuple(_judgement(verdict) for verdict in run.verdicts) if complete else (),
-        tuple(_plate(figure, f"{anchor}-figure-{place}") for place, figure in enumerate(run.figures, 1)) if complete else (),
-        tuple((key, _value(value)) for key, value in run.config.items()),
-        tuple(_provenance(run.provenance)) if complete else (),
-    )
-
-
-def _judgement(verdict: Verdict) -> Judgement:
-    """A control that fails is good news, and anything else of it a warning."""
-    if not verdict.control:
-        return Judgement(verdict, verdict.outcome, KINDS.get(verdict.outcome, "open"))
-    if verdict.outcome == "fails":
-        return Judgement(verdict, "fails, as it must", "control")
-    return Judgement(verdict, f"warning: {verdict.outcome}, but must fail", "warning")
-
-
-def _groups(sections: Sequence[Section]) -> list[Group]:
+def _groups(sections: Sequence[Section], taken: set[str]) -> list[Group]:
     """Verdicts of all runs by claim: the claims that the runs name, by id (C2 before C10), then any other id as it appears."""
     known = {claim.id: claim for section in sections for claim in section.run.claims}
     ordered = sorted(known, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
@@ -147,102 +127,57 @@ def _groups(sections: Sequence[Section]) -> list[Group]:
     found = []
     for name, spoken in rows.items():
         claim = known.get(name, Claim(name, "", ""))
-        see = [] if spoken else [each for each in sections if claim in each.run.claims]
-        found.append(Group(claim, tuple(spoken), tuple(see)))
+        if claim.card not in rows:
+            claim = dataclasses.replace(claim, card="")
+        see = [] if spoken else [each for each in sections if name in {here.id for here in each.run.claims}]
+        beyond = bool(known[claim.card].question if claim.card else claim.question)
+        found.append(Group(claim, _anchor(f"claim-{name}", taken), beyond, tuple(spoken), tuple(see)))
     return found
 
 
-def _counts(sections: Iterable[Section]) -> list[tuple[str, int, str]]:
-    """How many verdicts of each kind: words, number, class."""
-    kinds = [judgement.kind for section in sections for judgement in section.judgements]
-    words = {kind: outcome for outcome, kind in KINDS.items()}
-    words |= {"control": "controls that fail, as they must", "warning": "controls that do not fail"}
-    shown = ((words[kind], kinds.count(kind), kind) for kind in words)
-    return [(word, number, kind) for word, number, kind in shown if number or kind in ("good", "part", "bad")]
+def _card(group: Group, groups: Sequence[Group]) -> Card:
+    """The claim and those told with it, by as many of their headlines as 25 words hold; by all verdicts where there is none."""
+    claim = group.claim
+    told = [group, *(each for each in groups if each.claim.card == claim.id)]
+    verdicts = [judgement.verdict for each in told for judgement, _ in each.rows if not judgement.verdict.control]
+    spoken = [each for each in verdicts if each.headline]
+    outcomes = {each.outcome for each in spoken or verdicts} & {"holds", "holds in part", "fails"}
+    outcome = "undecided" if not outcomes else outcomes.pop() if len(outcomes) == 1 else "holds in part"
+    sentence = ""
+    for each in spoken:
+        longer = f"{sentence} {each.headline}".strip()
+        if not sentence or len(longer.split()) <= LONGEST:
+            sentence = longer
+    runs = [section.run for each in told for section in (*(section for _, section in each.rows), *each.see) if section.complete]
+    named = claim.id.isalnum()  # it is part of the name of a file
+    pictures = (figure.png.with_suffix(f".{claim.id}.png") for run in runs for figure in run.figures if named)
+    picture = next((path for path in pictures if path.is_file() and not path.is_symlink()), None)
+    return Card(
+        claim,
+        group.anchor,
+        WORDS[outcome][group.beyond] if verdicts else "to come",
+        KINDS[outcome],
+        sentence or claim.sentence,
+        embedded("image/png", read_plain(picture)) if picture else "",
+    )
 
 
-def _plate(figure: StoredFigure, anchor: str) -> Plate:
-    problem, source, size = "", "", (0, 0)
-    try:
-        image = read_plain(figure.png)
-        if image[:8] != PNG or len(image) < 24:
-            problem = f"figures/{figure.png.name} is not a PNG file"
-        else:
-            size = struct.unpack(">II", image[16:24])
-            source = _data("image/png", image)
-    except OSError:
-        problem = f"figures/{figure.png.name} is missing"
-    try:
-        pdf = _data("application/pdf", read_plain(figure.pdf))
-    except OSError:
-        pdf = ""
-    return Plate(anchor, figure.name, figure.caption, source, pdf, *size, problem)
+def _typeset(text: str, groups: Mapping[str, Group]) -> markupsafe.Markup:
+    """Text as HTML: powers raised, and ids of claims with their names, as links to where they are defined."""
 
+    def defined(found: re.Match[str]) -> str:
+        group = groups.get(found[0])
+        if group is None:
+            return found[0]
+        return f'<a href="#{group.anchor}"><abbr title="{markupsafe.escape(group.claim.name)}">{found[0]}</abbr></a>'
 
-def _data(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+    def raised(found: re.Match[str]) -> str:
+        power = f"{found[1]}{found[2] or found[3]}"
+        return f"<sup>{power.replace('-', '−').replace('¼', '1/4').replace('½', '1/2')}</sup>"
 
-
-def _provenance(found: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """Rows of the table; what the run did not store is left out."""
-    cells = found.get("cells") or {}
-    rows = {
-        "largeprompt": found.get("version"),
-        "Commit": found.get("commit"),
-        "Python": found.get("python"),
-        "Packages": ", ".join(f"{name} {version}" for name, version in (found.get("packages") or {}).items()),
-        "Machine": _machine(found),
-        "Seed": found.get("seed"),
-        "Workers": found.get("workers"),
-        "Started": _moment(found.get("started")),
-        "Finished": _moment(found.get("finished")),
-        "Time": _duration(float(found["seconds"])) if found.get("seconds") is not None else "",
-        "Cells": f"{len(cells)}, the slowest in {_duration(max(cells.values()))}" if cells else "",
-    }
-    return ((name, str(value)) for name, value in rows.items() if value not in (None, ""))
-
-
-def _machine(provenance: dict[str, Any]) -> str:
-    machine = provenance.get("machine") or {}
-    cpus = machine.get("cpus")
-    parts = [machine.get("platform"), machine.get("processor"), f"{cpus} CPU{'' if cpus == 1 else 's'}" if cpus else ""]
-    return ", ".join(_distinct(str(part) for part in parts if part))
-
-
-def _value(value: Any) -> str:
-    """A setting as one would say it: lists with commas, numbers short."""
-    if isinstance(value, list) and not any(isinstance(each, (list, dict)) for each in value):
-        return ", ".join(_value(each) for each in value) or "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "none"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float):
-        return f"{value:.12g}"
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def _moment(text: Any) -> str:
-    """An ISO time to the minute; anything else as it stands."""
-    try:
-        moment = datetime.datetime.fromisoformat(str(text))
-    except ValueError:
-        return str(text or "")
-    return f"{moment:%Y-%m-%d %H:%M}" + (f" {moment.tzname()}" if moment.tzinfo else "")
-
-
-def _distinct(words: Iterable[str]) -> list[str]:
-    return [word for word in dict.fromkeys(words) if word]
+    escaped = POWER.sub(raised, str(markupsafe.escape(text)))
+    unbroken = re.sub(r"(?<=\w) ([=<>≤≥]) (?=\S)", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", escaped)
+    return markupsafe.Markup(re.sub(r"\b[A-Z]\d+\b", defined, unbroken))
 
 
 def _anchor(text: str, taken: set[str]) -> str:

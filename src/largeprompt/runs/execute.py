@@ -238,7 +238,8 @@ def _finish(job: Job, figures: bool, workers: int | None, started: float) -> Fin
             from largeprompt.runs.style import rendered  # not above: workers draw nothing
 
             drawn = job.study.drawable(data)
-            run.write_figures({each.name: rendered(each.draw(data)) for each in drawn}, {each.name: each.caption for each in drawn})
+            files = {each.name: rendered(each.draw(data), each.cards) for each in drawn}
+            run.write_figures(files, {each.name: each.caption for each in drawn})
         resumed = len(run.cells) - len(job.missing)
         run.write_provenance(provenance(run, workers=workers, started=started, resumed=resumed, dataset_sha256=checksum))
     except StorageError:

@@ -8,7 +8,10 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import xarray as xr
 
+from largeprompt.runs.words import typeset
+
 Outcome = Literal["holds", "holds in part", "fails", "undecided"]
+Answer = tuple[Outcome, str] | tuple[Outcome, str, str]  # outcome, numbers behind it, headline
 Labelled = TypeVar("Labelled", xr.Dataset, xr.DataArray)
 
 FALSE_ALARM = 1e-6  # rate of false alarms of one verdict, over all of its comparisons of samples with predictions together
@@ -20,17 +23,23 @@ class NotInRunError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What verdicts are about, as the report's summary introduces it.
+    """What verdicts are about, as the report introduces it.
 
     Attributes
     ----------
     id
         What verdicts name: C1 to C7 for the paper's claims, E1, N1, Q1, ... for the experiments asked of it.
+    question
+        A few words that 'yes' or 'no' answers, for what goes beyond the paper; '' for what the paper claims.
+    card
+        Id of the claim on whose card of the report this one is told; '' for a card of its own.
     """
 
     id: str
     name: str
     sentence: str
+    question: str = ""
+    card: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +58,10 @@ class Verdict:
         The numbers behind it, in one or two sentences.
     control
         Whether this is a negative control, one that must fail for the others to mean anything.
+    headline
+        What was found, in one sentence of at most 25 words: the report's card of the claim and the terminal say it. '' for details.
+    meaning
+        Of one that fails: what has failed (the paper's form, a conjecture of ours, a method), and what that means.
     """
 
     claim: str
@@ -56,6 +69,8 @@ class Verdict:
     outcome: Outcome
     measured: str
     control: bool = False
+    headline: str = ""
+    meaning: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +79,9 @@ class Rule:
 
     claim: str
     question: str | Callable[[xr.Dataset], str]
-    answer: Callable[[xr.Dataset], tuple[Outcome, str] | None]
+    answer: Callable[[xr.Dataset], Answer | None]
     control: bool = False
+    fails: str = ""
 
     def __call__(self, data: xr.Dataset) -> Verdict | None:
         """The verdict; None where the settings of the run leave the question out."""
@@ -73,11 +89,18 @@ class Rule:
         if found is None:
             return None
         asked = self.question if isinstance(self.question, str) else self.question(data)
-        return Verdict(self.claim, asked, *found, self.control)
+        outcome, measured, headline = (*found, "")[:3]
+        asked, measured, headline, meaning = map(typeset, (asked, measured, headline, self.fails if outcome == "fails" else ""))
+        return Verdict(self.claim, asked, outcome, measured, self.control, headline, meaning)
 
 
-def rule(claim: str, question: str | Callable[[xr.Dataset], str], *, control: bool = False) -> Callable[[Any], Rule]:
-    """Make a function of the dataset that returns (outcome, text), or None for no verdict, the rule for a question.
+def rule(
+    claim: str, question: str | Callable[[xr.Dataset], str], *, control: bool = False, fails: str = ""
+) -> Callable[[Any], Rule]:
+    """Make a function of the dataset the rule for a question: it returns (outcome, text), or None for no verdict.
+
+    A third entry is the finding as a headline. Numbers are written as Python writes them, and typeset when the rule is applied.
+    ``fails`` is said where it fails: what has failed, and what that means.
 
     Examples
     --------
@@ -90,8 +113,8 @@ def rule(claim: str, question: str | Callable[[xr.Dataset], str], *, control: bo
     'holds'
     """
 
-    def made(answer: Callable[[xr.Dataset], tuple[Outcome, str] | None]) -> Rule:
-        return Rule(claim, question, answer, control)
+    def made(answer: Callable[[xr.Dataset], Answer | None]) -> Rule:
+        return Rule(claim, question, answer, control, fails)
 
     return made
 
@@ -152,7 +175,7 @@ def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
             asked = each.question if isinstance(each.question, str) else "A question of this study"
             said = str(error) if isinstance(error, NotInRunError) else f"{type(error).__name__}: {error}"
             reason = f"The rule cannot be applied to what these settings gave ({said})."
-            verdict = Verdict(each.claim, asked, "undecided", reason, each.control)
+            verdict = Verdict(each.claim, typeset(asked), "undecided", typeset(reason), each.control)
         if verdict is not None:
             found.append(verdict)
     return found
@@ -188,9 +211,9 @@ def compared(sample: Any, predicted: Any, error: Any, **options: Any) -> tuple[f
 
 
 def span(values: Any, form: str = ".2g") -> str:
-    """'least to largest'; NaN is left out."""
+    """'least to largest', or one number where they are written alike; NaN is left out."""
     values = xr.DataArray(values)
-    return f"{float(values.min()):{form}} to {float(values.max()):{form}}"
+    return " to ".join(dict.fromkeys(f"{float(end):{form}}" for end in (values.min(), values.max())))
 
 
 def listed(values: Any, form: str = "g", place: str = "") -> str:

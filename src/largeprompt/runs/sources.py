@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 PACKAGE = __name__.partition(".")[0]
@@ -57,20 +57,23 @@ def _file(name: str) -> Path | None:
     return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
 
 
-def _imports(name: str, path: Path) -> Iterator[str]:
+@functools.cache
+def _imports(name: str, path: Path) -> tuple[str, ...]:
     """Modules that a source may import; a name that a package only passes on leads to the module that it comes from."""
     package = name if path.name.startswith("__init__.") else name.rpartition(".")[0]
     stub = path.with_suffix(".pyi")  # of a package whose names are loaded lazily
     files = [path, stub] if path.name == "__init__.py" and stub.is_file() else [path]
+    found: list[str] = []
     for node in itertools.chain.from_iterable(ast.walk(ast.parse(file.read_bytes())) for file in files):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, package)
             passed_on = _passed_on(base)
             for alias in node.names:
                 module = f"{base}.{alias.name}"
-                yield module if _file(module) is not None else passed_on.get(alias.name, base)
+                found.append(module if _file(module) is not None else passed_on.get(alias.name, base))
+    return tuple(found)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

@@ -154,7 +154,7 @@ class Run:
             return []
         try:
             found = [Verdict(**each) for each in read_json(path)]
-            if not all(isinstance(text, str) for each in found for text in (each.claim, each.asked, each.outcome, each.measured)):
+            if not all(isinstance(text, str | bool) for each in found for text in vars(each).values()):
                 raise TypeError("a field has the wrong type")
         except TypeError as error:
             raise RunError(f"{path} is not a list of verdicts ({error}).") from None
@@ -255,7 +255,8 @@ class Run:
         """Remove what is made from the cells, first that which says that the run is complete."""
         self.refuse_links()
         try:
-            drawn = [path for figure in self.figures for path in (figure.png, figure.pdf)]  # and nothing that others put there
+            folder = self.folder / "figures"  # nothing that others put there is removed
+            drawn = [path for each in self.figures for path in (each.png, each.pdf, *folder.glob(f"{each.name}.*.png"))]
         except RunError:
             drawn = []
         with storing(self.folder):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 
+from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.judging import Claim, Rule, Verdict, judge
 
@@ -110,13 +111,15 @@ class Cell:
 class StudyFigure:
     """A figure of a study: its file name, what draws it from the study's dataset (without torch), and its caption.
 
-    ``needs`` names variables or dimensions without which it is left out.
+    ``needs`` names variables or dimensions without which it is left out; ``cards`` the claims that one of its panels (by number)
+    illustrates on their cards of the report.
     """
 
     name: str
     draw: Callable[[xr.Dataset], Figure]
     caption: str
     needs: tuple[str, ...] = ()
+    cards: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not PLAIN_WORD.fullmatch(self.name):
@@ -145,6 +148,8 @@ class Study:
         What the verdicts are about, for the report.
     combine
         ``combine(config, {part name: dataset})``: the run's dataset, with whatever is derived from all parts together.
+    variables
+        What the variables of the dataset are called, as :func:`largeprompt.display.labels.label` reads it.
     source
         Where a worker finds the study again: ``module:NAME`` or ``file.py:NAME``; set when the study is found that way.
     listed
@@ -162,6 +167,7 @@ class Study:
     figures: Sequence[StudyFigure] = ()
     claims: Sequence[Claim] = ()
     combine: Join = dataclasses.field(default_factory=lambda: side_by_side)
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
     listed: bool = False
 
@@ -191,7 +197,7 @@ class Study:
             of_part = {item: results[part.cell(item).name] for item in part.items(config)}
             if of_part:
                 joined[part.name] = part.join(config, of_part)
-        data = self.combine(config, joined)
+        data = label(self.combine(config, joined), self.variables)
         data.attrs |= {"study": self.name, "config": json.dumps(dataclasses.asdict(config))}
         return data
 

@@ -1,36 +1,25 @@
-"""One look for every figure: safe for the colour-blind, distinct in grey by marker and dash, vector fonts in the PDF."""
+"""Figures of studies in the one look of :mod:`largeprompt.display.look`, and the files that they become."""
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import xarray as xr
 
+from largeprompt.display.look import COLOURS as COLOURS
+from largeprompt.display.look import DASHES as DASHES
+from largeprompt.display.look import MARKERS as MARKERS
+from largeprompt.display.look import PALETTE as PALETTE
+from largeprompt.display.look import Axes as Axes
+from largeprompt.display.look import house_style as house_style
+from largeprompt.display.look import length_label as length_label
 from largeprompt.runs.study import StudyFigure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure
-else:  # matplotlib is loaded when a figure is drawn: workers that only compute do without
-    Axes = Any
-
-# Okabe and Ito's palette, ordered so that neighbours differ in lightness too; each list starts again where it ends
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
-COLOURS = PALETTE * 20
-MARKERS = ("o", "s", "^", "D", "v", "P", "X") * 20
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1))) * 20
-
-
-def length_label(length: float) -> str:
-    """L = 10^k, L = 30 or L = ∞, for a legend."""
-    if math.isinf(length):
-        return r"$L=\infty$"
-    power = math.log10(length)
-    return f"$L=10^{{{power:.0f}}}$" if length >= 100 and abs(power - round(power)) < 1e-9 else f"$L={length:g}$"
 
 
 def curves(data: xr.Dataset | xr.DataArray, dimension: str) -> Iterator[tuple[int, Any, Any]]:
@@ -54,13 +43,22 @@ def describe(
 ) -> None:
     """Labels and title, which axes are logarithmic ('x', 'y' or 'xy'), a legend of this font size, and other properties.
 
-    ``loc`` and ``ncols`` are the legend's, the rest goes to ``Axes.set``.
+    ``loc`` and ``ncols`` are the legend's, and ``below`` puts it under the panel in so many columns; the rest goes to ``Axes.set``.
     """
     words = {"xlabel": xlabel, "ylabel": ylabel, "title": title}
-    place = {name: more.pop(name) for name in ("loc", "ncols") if name in more}
+    place: dict[str, Any] = {name: more.pop(name) for name in ("loc", "ncols") if name in more}
+    if "below" in more:  # ticks and label of the axis are some five lines of a legend high
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 36 / (legend or 7), "ncols": more.pop("below")}
+        place |= {"columnspacing": 1.0, "handletextpad": 0.4}
     axes.set(**{f"{axis}scale": "log" for axis in log}, **{name: text for name, text in words.items() if text}, **more)
     if legend:
         axes.legend(fontsize=legend, **place)
+
+
+def entry(axes: Axes, label: str, **look: Any) -> None:
+    """A line of the legend that stands for several of the panel; grey unless told."""
+    grey: dict[str, Any] = {"color": "0.35", "lw": 1.0}
+    axes.plot([], [], label=label, **grey | look)
 
 
 def ticks(axes: Axes, which: str, values: Any) -> None:
@@ -70,32 +68,7 @@ def ticks(axes: Axes, which: str, values: Any) -> None:
     axis.set_ticks([], minor=True)
 
 
-RC: dict[Any, Any] = {
-    "font.size": 9.0,
-    "axes.titlesize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-    "pdf.fonttype": 42,
-    "savefig.dpi": 200,
-}
-
-
-@contextmanager
-def house_style() -> Iterator[None]:
-    """Apply the look inside the block only; the user's own settings stay as they are."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(RC):
-        yield
-
-
+CARD = (2.0, 1.1)  # inches
 Size = tuple[float, float]
 Panels = tuple[int, int]
 
@@ -107,11 +80,13 @@ def study_figure(
     size: Size | Callable[[xr.Dataset], Size] = (7.4, 3.1),
     panels: Panels | Callable[[xr.Dataset], Panels] = (1, 2),
     needs: tuple[str, ...] = (),
+    cards: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., None]], StudyFigure]:
     """Make a function that draws a dataset into panels, ``draw(data, *axes)``, a figure of a study in the house style.
 
-    ``size`` in inches and ``panels`` (rows, columns) may depend on the dataset; ``options`` go to ``Figure.subplots``.
+    ``size`` in inches and ``panels`` (rows, columns) may depend on the dataset; ``needs`` and ``cards`` are those of
+    :class:`StudyFigure`, ``options`` go to ``Figure.subplots``.
     """
 
     def made(draw: Callable[..., None]) -> StudyFigure:
@@ -124,31 +99,80 @@ def study_figure(
                 draw(data, *axes.ravel())
             return figure
 
-        return StudyFigure(name, drawn, caption, needs)
+        return StudyFigure(name, drawn, caption, needs, cards or {})
 
     return made
 
 
+def panels(
+    name: str, caption: str, *draw: Callable[[xr.Dataset, Axes], None], size: Size = (9.6, 3.3), **options: Any
+) -> StudyFigure:
+    """A figure of panels side by side, each with its own function ``draw(data, axes)``; options as in :func:`study_figure`."""
+
+    def every(data: xr.Dataset, *row: Axes) -> None:
+        for one, axes in zip(draw, row, strict=True):
+            one(data, axes)
+
+    return study_figure(name, caption, size=size, panels=(1, len(draw)), **options)(every)
+
+
 def quiet_ticks(figure: Figure) -> None:
-    """Leave the minor ticks of a logarithmic axis without numbers where it shows a power of ten: else they overlap."""
+    """On logarithmic axes number powers of ten alone where there are two; else round numbers between: one tells no scale."""
     from matplotlib.ticker import NullFormatter
 
-    for axes in figure.axes:
-        for axis, scale, limits in (
-            (axes.xaxis, axes.get_xscale(), axes.get_xlim()),
-            (axes.yaxis, axes.get_yscale(), axes.get_ylim()),
-        ):
-            if scale == "log" and any(min(limits) <= tick <= max(limits) for tick in axis.get_majorticklocs()):
-                axis.set_minor_formatter(NullFormatter())
+    for axes, which in ((axes, which) for axes in figure.axes for which in "xy"):
+        axis, low, high = getattr(axes, f"{which}axis"), *sorted(getattr(axes, f"get_{which}lim")())
+        if axis.get_scale() != "log":
+            continue
+        if sum(low <= tick <= high for tick in axis.get_majorticklocs()) > 1:
+            axis.set_minor_formatter(NullFormatter())
+        else:
+            powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)))
+            few, many = (np.outer(powers, steps).ravel() for steps in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)))
+            inside = [steps[(steps >= low) & (steps <= high)] for steps in (few, many)]
+            ticks(axes, which, inside[0] if len(inside[0]) > 2 else inside[1])
 
 
-def rendered(figure: Figure) -> dict[str, bytes]:
-    """The figure as the files that a run stores, by their ending: png and pdf."""
+def rendered(figure: Figure, cards: Mapping[str, int] | None = None) -> dict[str, bytes]:
+    """The figure as the files that a run stores, by their ending: png and pdf, and C3.png for the panel on the card of C3."""
     quiet_ticks(figure)
-    files = {}
     with house_style():
-        for ending in ("png", "pdf"):
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format=ending)
-            files[ending] = buffer.getvalue()
+        files = {"png": _png(figure, dpi=160), "pdf": _saved(figure, "pdf")}
+        for claim, panel in (cards or {}).items():
+            files[f"{claim}.png"] = _card(figure, panel)
     return files
+
+
+def _saved(figure: Figure, ending: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=ending, **options)
+    return buffer.getvalue()
+
+
+def _png(figure: Figure, **options: Any) -> bytes:
+    """A PNG of 256 colours, which is a third of the size and looks the same."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(_saved(figure, "png", **options))).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        buffer, format="PNG", optimize=True
+    )
+    return buffer.getvalue()
+
+
+def _card(figure: Figure, panel: int) -> bytes:
+    """One panel by itself (the first where there are fewer), small, without numbers or legend; the figure is spoilt by it."""
+    figure.set_layout_engine("none")
+    figure.set_size_inches(*CARD)
+    every = figure.axes
+    chosen = every[panel if -len(every) <= panel < len(every) else 0]
+    for axes in every:
+        axes.set_visible(axes is chosen)
+    chosen.set(position=(0.04, 0.2, 0.94, 0.77), title="", ylabel="")
+    chosen.tick_params(which="both", labelbottom=False, labelleft=False)
+    chosen.grid(visible=False)
+    chosen.xaxis.label.set(fontsize=8, visible=True)
+    for words in (*chosen.texts, chosen.get_legend(), *figure.texts, *figure.legends):
+        if words is not None:
+            words.set_visible(False)
+    return _png(figure)

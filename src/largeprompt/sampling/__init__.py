@@ -1,22 +1,32 @@
 """Finite prompts, drawn: what attention does to prompts of i.i.d. tokens, nested over lengths.
 
-``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures.
+``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures;
+``fused`` does so in one kernel on a GPU, with the random numbers of ``counter``.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.display.labels import named
+from largeprompt.display.look import Axes, draw_errors
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, GaussianMixture, Measure
+from largeprompt.sampling.fused import stream_for
 from largeprompt.sampling.reduced import sample_reduced
 from largeprompt.sampling.streams import draw_seed, sample_full
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 __all__ = ["PromptSamples", "sample_prompts"]
 
@@ -71,10 +81,48 @@ class PromptSamples:
             return mean, torch.full_like(mean, math.inf)
         return mean, squared.std(1, correction=1) / math.sqrt(self.replicas)
 
+    def plot(self, limit: Tensor | None = None, axes: Axes | None = None, **line: Any) -> Axes:
+        """Draw the root mean squared distance to a limit against the prompt length, with two standard errors on either side.
+
+        Parameters
+        ----------
+        limit
+            As for :meth:`mse`; when left out, the mean output over the longest prompts, which is nearest to it.
+        axes
+            Where to draw: axes of matplotlib, such as those of a law; new ones when left out.
+        line
+            ``color``, ``label`` and whatever else ``Axes.errorbar`` takes.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes, for more to be drawn on.
+        """
+        mean, error = self.mse(self.outputs[-1].mean(0) if limit is None else limit)
+        root = mean.sqrt()
+        # twice the standard error of the root, by the delta method; one replica has none, and gets no bar
+        spread = torch.where(torch.isfinite(error) & (mean > 0), error / root, 0.0)
+        return draw_errors(axes, self.lengths, root, spread, **{"label": "drawn", "marker": "s", "ls": "none", "capsize": 2} | line)
+
+    def to_xarray(self) -> xr.Dataset:
+        """The outputs as a labelled dataset of dimensions length, replica, batch (or batch_0, batch_1, ...) and output."""
+        import xarray as xr  # brings pandas along, and few need it
+
+        count = self.outputs.dim() - 3
+        batch = ["batch"] if count == 1 else [f"batch_{i}" for i in range(count)]
+        lengths = ("length", list(self.lengths), named("prompt length", "tokens"))
+        outputs = (["length", "replica", *batch, "output"], self.outputs.cpu().numpy(), named("output over a drawn prompt"))
+        places = ("output", range(self.outputs.shape[-1]), named("coordinate of the output"))
+        return xr.Dataset({"outputs": outputs}, coords={"length": lengths, "output": places})
+
     def __repr__(self) -> str:
         shape = validation.shape_text(self.outputs.shape)
         jacobian = ", with readout_jacobian" if self.readout_jacobian is not None else ""
-        return f"PromptSamples(lengths={self.lengths}, replicas={self.replicas}, outputs of shape {shape}{jacobian})"
+        spread = ""
+        if self.outputs.dim() == 3 and self.replicas > 1:  # one query
+            ends = self.outputs[[0, -1]].var(1).sum(-1).sqrt().tolist()
+            spread = f", spread {' to '.join(dict.fromkeys(f'{end:.2g}' for end in ends))}"
+        return f"PromptSamples(lengths={self.lengths}, replicas={self.replicas}, outputs of shape {shape}{jacobian}{spread})"
 
 
 def sample_prompts(
@@ -83,7 +131,7 @@ def sample_prompts(
     z: Tensor,
     lengths: int | Sequence[int],
     replicas: int,
-    generator: torch.Generator,
+    generator: validation.Randomness,
     *,
     reduced: bool = False,
     jacobian: bool = False,
@@ -109,7 +157,7 @@ def sample_prompts(
     replicas
         Number of independent prompts.
     generator
-        Source of randomness, of which one number is drawn.
+        Source of randomness, of which one number is drawn, or a seed.
     reduced
         For Gaussian and GaussianMixture tokens and a single head: draw scores and one residual vector instead of L tokens in R^d.
         For each query the joint law over the lengths is exact, but each query has its own tokens: queries are independent, where
@@ -128,7 +176,7 @@ def sample_prompts(
     >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     >>> samples = sample_prompts(attention, lp.Rademacher(1), [0.5], (10, 1000), 200, torch.Generator().manual_seed(0))
     >>> samples
-    PromptSamples(lengths=(10, 1000), replicas=200, outputs of shape (2, 200, 1))
+    PromptSamples(lengths=(10, 1000), replicas=200, outputs of shape (2, 200, 1), spread 0.26 to 0.025)
     >>> mean, standard_error = samples.mse(attention(lp.Rademacher(1), [0.5]))
     >>> bool(mean[1] < mean[0] / 50)
     True
@@ -144,10 +192,7 @@ def sample_prompts(
     if mu.batch_shape:
         given = f"a batch of laws of shape {validation.shape_text(mu.batch_shape)}"
         raise InvalidArgumentError("mu", given, "a single law", "Call once for each member of the batch.")
-    if (mu.dtype, mu.device) != (attention.U.dtype, attention.U.device):
-        given, allowed = f"{mu.dtype} on {mu.device}", f"{attention.U.dtype} on {attention.U.device}, as U"
-        raise InvalidArgumentError("mu", given, allowed, "Use mu.to(dtype=..., device=...).")
-    validation.generator(generator, mu.device)
+    generator = validation.generator(generator, mu.device)
     with torch.no_grad():
         u = attention._tilts(z)
         if not reduced:
@@ -159,7 +204,8 @@ def sample_prompts(
             raise InvalidArgumentError("attention", given, "a single head, with reduced=True", "Use reduced=False for heads.")
         if not isinstance(mu, Gaussian | GaussianMixture):
             raise InvalidArgumentError("mu", repr(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False.")
-        return PromptSamples(lengths, sample_reduced(u, attention.V, mu, lengths, replicas, draw_seed(generator)))
+        seed, streams = draw_seed(generator), stream_for(mu)
+        return PromptSamples(lengths, sample_reduced(u, attention.V, mu, lengths, replicas, seed, streams))
 
 
 def _lengths(lengths: int | Sequence[int]) -> tuple[int, ...]:

@@ -5,17 +5,19 @@ docs/mathematics/finite_prompt.md, with a root Γ_k = R_k R_k^T. Given labels an
 tokens is one Gaussian vector for each label, with variance Σ_new e^{2 score}: only that vector is drawn.
 
 To make the vectors independent of the lengths that are recorded, they come from a tree of segments: a cell is one segment with a
-standard normal x, and a segment of variance V that is cut into parts of variances V', V'' passes on
+standard normal x, and a segment of variance V that is cut into m parts of variances V_i = V v_i² passes on
 
-    x' = √(V'/V) x + √(V''/V) η,   x'' = √(V''/V) x - √(V'/V) η,   η standard normal of that node,
+    x_i = w_i (w·y)/(1 + v_1) - y_i,   y = (x, η_2, ..., η_m),   w = v + e_1,   η standard normals of that node,
 
-a rotation, which makes x', x'' independent and keeps √V' x' + √V'' x'' = √V x. Cutting further never changes what is above.
+a reflection that takes e_1 to v, which makes the x_i independent and keeps Σ √V_i x_i = √V x. Cutting further never changes what
+is above.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -31,7 +33,7 @@ NO_POWER = -1e30  # stands for log 0 where a segment has no token of a label: fi
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node:
-    """Segment [start, stop) of a cell, with its place in the binary tree (1 for the root, 2n and 2n + 1 below n)."""
+    """Segment [start, stop) of a cell, with its place in the tree (1 for the root, then those of its parts)."""
 
     start: int
     stop: int
@@ -39,14 +41,19 @@ class Node:
     parts: tuple[Node, ...] = ()
 
     @classmethod
-    def tree(cls, start: int, stop: int, cuts: Sequence[int], place: int = 1) -> Node:
-        """Halve [start, stop) until every cut is the end of a segment."""
+    def tree(cls, start: int, stop: int, cuts: Sequence[int], fan_out: int = 2, place: int = 1) -> Node:
+        """Cut [start, stop) until every cut is the end of a segment: into halves, or at the powers of a larger ``fan_out``."""
         inside = [cut for cut in cuts if start < cut < stop]
         if not inside:
             return cls(start, stop, place)
-        middle = (start + stop) // 2
-        parts = cls.tree(start, middle, inside, 2 * place), cls.tree(middle, stop, inside, 2 * place + 1)
-        return cls(start, stop, place, parts)
+        size = -(-(stop - start) // 2)
+        bounds = [start, stop - size, stop]
+        if fan_out > 2:
+            size = fan_out ** math.floor(math.log(stop - start - 1, fan_out)) if stop - start > 2 else 1
+            bounds = [start, *range(start + size, stop, size), stop]
+        places = itertools.count(fan_out * place)
+        parts = (cls.tree(*ends, inside, fan_out, next(places)) for ends in itertools.pairwise(bounds))
+        return cls(start, stop, place, tuple(parts))
 
     def leaves(self) -> list[Node]:
         """Segments that are not cut, in order."""
@@ -160,23 +167,38 @@ class ScalarStream:
         """Generator of the scalars of a cell (place 0), of the x of its root (1), or of the η of a node (its first part's)."""
         return keyed_generator(self.seed, self.reduction.scale.device, self.query, block, cell, place)
 
-    def noise(self, block: int, cell: int, place: int, rows: int) -> Tensor:
-        """Standard normals with a place in the tree, shape (rows, k, d)."""
-        shape = (self.grid.replicas, self.reduction.labels, self.reduction.residual.shape[-1])
+    def noise(self, block: int, cell: int, place: int, rows: int, parts: int = 1) -> Tensor:
+        """Standard normals with a place in the tree, shape (rows, parts, k, d)."""
+        shape = (self.grid.replicas, parts, self.reduction.labels, self.reduction.residual.shape[-1])
         like, generator = self.reduction.residual, self.generator(block, cell, place)
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)[:rows]
+
+    def split(self, node: Node, x: Tensor, log_power: Tensor, block: int, cell: int) -> Tensor:
+        """Normals (rows, m, k, d) of the m parts of a node, given its own x (rows, k, d) and their log V (rows, m, k)."""
+        v = torch.softmax(log_power, 1).sqrt().unsqueeze(-1)
+        fresh = self.noise(block, cell, node.parts[0].place, x.shape[0], len(node.parts) - 1)
+        y = torch.cat([x.unsqueeze(1), fresh], 1)
+        mixed = (x + (v * y).sum(1)) / (1 + v[:, 0])  # w·y/(1 + v_1)
+        children = v * mixed.unsqueeze(1) - y
+        children[:, 0] += mixed
+        return children
+
+    def segments(self, tree: Node, block: int, cell: int, rows: int) -> dict[Node, Segment]:
+        """Sums over each leaf of a cell, in order, for the first ``rows`` replicas of a block."""
+        label, xi = self.reduction.draw((self.grid.replicas, tree.stop), self.generator(block, cell, 0))
+        found = {}
+        for leaf in tree.leaves():
+            part = slice(0, rows), slice(leaf.start, leaf.stop)
+            found[leaf] = self.reduction.segment(None if label is None else label[part], xi[part])
+        return found
 
     def outputs(self, lengths: Sequence[int], block: int, rows: int) -> Iterator[Tensor]:
         """Outputs (rows, o) at each length in turn, for the first ``rows`` replicas of a block."""
         state: Sums | None = None
         for cell in range(self.grid.cells):
             start, stop = self.grid.span(cell)
-            label, xi = self.reduction.draw((self.grid.replicas, stop - start), self.generator(block, cell, 0))
             tree = Node.tree(0, stop - start, [length - start for length in lengths])
-            segments = {}
-            for leaf in tree.leaves():
-                part = slice(0, rows), slice(leaf.start, leaf.stop)
-                segments[leaf] = self.reduction.segment(None if label is None else label[part], xi[part])
+            segments = self.segments(tree, block, cell, rows)
             noise = self._leaf_noise(tree, segments, block, cell, rows)
             for (leaf, segment), x in zip(segments.items(), noise, strict=True):
                 sums = segment.with_residual(x)
@@ -189,24 +211,27 @@ class ScalarStream:
 
         @functools.cache
         def log_power(node: Node) -> Tensor:
-            return torch.logaddexp(*map(log_power, node.parts)) if node.parts else segments[node].log_power
+            return torch.stack([log_power(part) for part in node.parts]).logsumexp(0) if node.parts else segments[node].log_power
 
         def descend(node: Node, x: Tensor) -> Iterator[Tensor]:
             if not node.parts:
                 yield x
                 return
-            first, second = node.parts
-            difference = (log_power(first) - log_power(second)).unsqueeze(-1)
-            cosine, sine = torch.sigmoid(difference).sqrt(), torch.sigmoid(-difference).sqrt()
-            fresh = self.noise(block, cell, first.place, rows)
-            yield from descend(first, cosine * x + sine * fresh)
-            yield from descend(second, sine * x - cosine * fresh)
+            children = self.split(node, x, torch.stack([log_power(part) for part in node.parts], 1), block, cell)
+            for part, child in zip(node.parts, children.unbind(1), strict=True):
+                yield from descend(part, child)
 
-        return descend(tree, self.noise(block, cell, tree.place, rows))
+        return descend(tree, self.noise(block, cell, tree.place, rows)[:, 0])
 
 
 def sample_reduced(
-    u: Tensor, V: Tensor, mu: Gaussian | GaussianMixture, lengths: Sequence[int], replicas: int, seed: int
+    u: Tensor,
+    V: Tensor,
+    mu: Gaussian | GaussianMixture,
+    lengths: Sequence[int],
+    replicas: int,
+    seed: int,
+    streams: type[ScalarStream] = ScalarStream,
 ) -> Tensor:
     """Outputs V T_L for tilts u ``(*queries, d)``, shape ``(n_lengths, replicas, *queries, o)``; each query has its own tokens."""
     if isinstance(mu, Gaussian):
@@ -217,7 +242,7 @@ def sample_reduced(
     tilts = u.reshape(math.prod(u.shape[:-1]), u.shape[-1])
     outputs = u.new_empty((len(lengths), replicas, tilts.shape[0], V.shape[-2]))
     for query, tilt in enumerate(tilts):
-        stream = ScalarStream(Reduction.of(weights, means, roots, tilt, V), lengths[-1], seed, query)
+        stream = streams(Reduction.of(weights, means, roots, tilt, V), lengths[-1], seed, query)
         for block, rows in stream.grid.blocks(replicas):
             for i, output in enumerate(stream.outputs(lengths, block, rows.stop - rows.start)):
                 outputs[i, rows, query] = output

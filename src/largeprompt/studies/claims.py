@@ -1,4 +1,4 @@
-"""The paper's claims and the experiments asked of it, a short sentence each; studies name those that they test."""
+"""The paper's claims and what is asked beyond them, a short sentence each; studies name those that they test."""
 
 from largeprompt.runs.judging import Claim
 
@@ -20,39 +20,57 @@ CLAIMS = (
     Claim(
         "C5",
         "Stability along training",
-        "Over bounded times the gradient flow at length L stays near the infinite-prompt flow, and its final risk is at most ε "
-        "higher once L is large.",
+        "On bounded times the flow at length L stays near the infinite-prompt flow; for large L its risk ends at most ε higher.",
     ),
     Claim(
         "C6",
         "In-context linear regression",
-        "From a small balanced start the infinite-prompt flow ends at b = tr(Σ⁻²)^¼, A = Σ⁻¹/b with the Bayes risk, and long "
-        "prompts end near there.",
+        "From a small balanced start the infinite-prompt flow ends at b = tr(Σ⁻²)^¼, A = Σ⁻¹/b with the Bayes risk; long prompts "
+        "end nearby.",
     ),
     Claim("C7", "Transfer", "Softmax attention over long prompts has the limit and the training dynamics of linear attention."),
     Claim(
         "E1",
         "Convergence",
         "Distance of the finite-prompt output and gradients to the limit, from L = 10 to 10,000, against the bound.",
+        card="C3",
     ),
-    Claim("E2", "Trajectories", "Parameters at length L along training, beside those of the infinite prompt: the tube."),
-    Claim("E3", "Covariance stress", "Which constants of the bounds survive when the eigenvalues of Γ are spread."),
+    Claim("E2", "Trajectories", "Parameters at length L along training, beside those of the infinite prompt: the tube.", card="C5"),
+    Claim("E3", "Covariance stress", "Which constants of the bounds survive when the eigenvalues of Γ are spread.", card="F1"),
     Claim(
         "N1",
         "Non-Gaussian tokens",
         "How tokens that leave the Gaussian by degrees, or depend on each other, approach the limit of their own law.",
+        "Do other tokens converge?",
     ),
-    Claim("N2", "Discrete training", "The gap between gradient flow and gradient descent, SGD and Adam."),
-    Claim("N3", "Heavy tails", "Where concentration breaks under heavy tails, for outputs and for training."),
-    Claim("F1", "Failure signatures", "What short contexts and ill-conditioned covariances do to the theory."),
+    Claim(
+        "N2", "Discrete training", "The gap between gradient flow and gradient descent, SGD and Adam.", "Does SGD follow the flow?"
+    ),
+    Claim(
+        "N3", "Heavy tails", "Where concentration breaks under heavy tails, for outputs and for training.", "Are heavy tails safe?"
+    ),
+    Claim(
+        "F1",
+        "Failure signatures",
+        "What short contexts and ill-conditioned covariances do to the theory.",
+        "Are short prompts enough?",
+    ),
     Claim(
         "Q1",
         "Softmax against linear",
         "At which finite prompts, and for which tasks, softmax attention beats linear attention, and by how much.",
+        "Does softmax beat linear attention?",
     ),
-    Claim("Q2", "Depth", "Whether the infinite-prompt picture survives stacked residual layers."),
-    Claim("Q3", "In-context n-grams", "Whether it holds for Markov chains, whose tokens are dependent and discrete."),
-    Claim("P1", "The authors' experiment", "Softmax and linear attention trained by SGD on in-context regression in d = 5."),
+    Claim("Q2", "Depth", "Whether the infinite-prompt picture survives stacked residual layers.", "Does it survive depth?"),
+    Claim(
+        "Q3",
+        "In-context n-grams",
+        "Whether it holds for Markov chains, whose tokens are dependent and discrete.",
+        "Does it hold for n-grams?",
+    ),
+    Claim(
+        "P1", "The authors' experiment", "Softmax and linear attention trained by SGD on in-context regression in d = 5.", card="C7"
+    ),
 )
 
 

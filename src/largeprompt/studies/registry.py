@@ -12,26 +12,27 @@ if TYPE_CHECKING:
     from largeprompt.runs.study import Study
 
 GROUP = "largeprompt.studies"  # entry points of packages that bring studies: name = "package.module:STUDY"
-OURS = (
-    "limit",
-    "convergence",
-    "exponent",
-    "phase_diagram",
-    "sharpness",
-    "trajectory",
-    "endpoint",
-    "drift",
-    "paper",
-    "anisotropy",
-    "shortcontext",
-    "nongaussian",
-    "discrete",
-    "heavytail",
-    "softmax_vs_linear",
-    "depth",
-    "ngram",
-    "trained",
-)
+SECONDS = {  # of computing on one core, with --quick and in full, as last measured; what a newcomer wants to see comes first
+    "limit": (6, 18),
+    "convergence": (1, 20),
+    "endpoint": (15, 200),
+    "trajectory": (47, 67),
+    "drift": (11, 15),
+    "paper": (19, 129),
+    "softmax_vs_linear": (11, 171),
+    "shortcontext": (6, 17),
+    "nongaussian": (10, 150),
+    "heavytail": (10, 121),
+    "depth": (4, 177),
+    "ngram": (6, 144),
+    "discrete": (73, 500),
+    "trained": (13, 400),
+    "phase_diagram": (1, 3),
+    "exponent": (3, 16),
+    "sharpness": (2, 2),
+    "anisotropy": (3, 3),
+}
+OURS = tuple(SECONDS)
 
 
 def sources() -> dict[str, str]:

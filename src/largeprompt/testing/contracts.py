@@ -243,7 +243,7 @@ class MeasureContract:
             self.close(torch.view_as_real(slope), torch.view_as_real(slopes[0][0] @ a), promise)
             for before, after in itertools.pairwise([*zip(slopes, moved, strict=True)]):
                 slope = 8 * (before[1] / circle.reshape(-1, *(1,) * (before[1].dim() - 1))).mean(0)
-                exact = after[0][0] @ a if after[0].dim() == 3 else after[0][0] * a
+                exact = after[0][0] @ a if after[0].dim() > before[0].dim() else after[0][0] * a
                 self.close(torch.view_as_real(slope), torch.view_as_real(exact), promise)
 
     @staticmethod
@@ -302,6 +302,9 @@ class MeasureContract:
     def test_samples_repeat_with_the_seed(self) -> None:
         first, second = (self.measure.sample(5, torch.Generator().manual_seed(20)) for _ in range(2))
         self.holds(bool((first == second).all()), "sample(n, generator) must draw from the generator alone")
+        if not self.bare:
+            self.holds(bool((self.measure.sample(5, 20) == first).all()), "sample(n, seed) must be that of the seeded generator")
+            self.holds(self.measure.sample(5).shape == first.shape, "sample(n) must draw n tokens")
 
     def test_float32_agrees(self) -> None:
         if self.bare:
@@ -328,7 +331,7 @@ class MeasureContract:
     def test_bad_sampling_is_refused(self) -> None:
         if self.bare:
             return
-        for n, generator in ((0, torch.Generator()), (2.5, torch.Generator()), (3, None), (3, 0)):
+        for n, generator in ((0, torch.Generator()), (2.5, torch.Generator()), (3, -1), (3, 0.0), (3, "seed")):
             call = functools.partial(self.measure.sample, n, generator)  # type: ignore[arg-type]
             self.refuses(call, InvalidArgumentError, [], f"sample must refuse n = {n!r}, generator = {generator!r}")
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2, ncx2
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.numerics.quadratic_form import gaussian_form_rule, quadratic_form_rule
+from largeprompt.measures.numerics.quadratic_form import _logarithm, gaussian_form_rule, quadratic_form_rule
 
 SPECTRA = {
     "one": [3.0],
@@ -111,6 +111,14 @@ def test_no_more_is_left_out_than_was_asked():
         law = ncx2(d, m**2) if m else chi2(d)
         assert law.cdf(rule.nodes[0]) <= 1e-6
         assert 1e-12 < law.sf(rule.nodes[-1]) <= 1e-6
+
+
+def test_logarithms_by_parts_are_those_of_numpy():
+    """Also beyond 1e150, where squares are no numbers, and below the real axis."""
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.uniform(-300, 300, (50, 4)))
+    for z in (sizes * np.exp(1j * rng.uniform(-np.pi, np.pi, sizes.shape)), np.array([1e200 + 1e199j, -1e-3 + 2j])):
+        np.testing.assert_allclose(_logarithm(z), np.log(z), rtol=1e-14, atol=1e-14)
 
 
 def test_several_rules_at_once():

@@ -52,3 +52,20 @@ def test_a_law_beyond_its_domain_raises_and_names_the_tilt(law, call):
     with pytest.raises(lp.TiltDomainError, match="u: got the entry 3 on"):
         call(mu, [3.0])
     call(mu, [0.5])
+
+
+def test_a_measure_in_place_of_a_scalar_law_is_told_what_to_write():
+    with pytest.raises(lp.errors.InvalidArgumentError, match=r"lp\.scalar\.RademacherLaw"):
+        lp.Product([lp.Rademacher(1)])
+    with pytest.raises(TypeError, match=r"^Rademacher\.__init__.*'dim'"):
+        lp.scalar.Rademacher()
+
+
+def test_beyond_its_domain_a_law_names_what_still_works():
+    """Scores can be shrunk to where a Laplace law has a limit, and not for Student's."""
+    layer = lp.SoftmaxAttention([[1.0]], [[1.0]])
+    for mu, shrink in ((lp.Laplace(1), True), (lp.StudentT(1, 3.0), False)):
+        with pytest.raises(lp.TiltDomainError, match=r"lp\.finite_prompt\(") as caught:
+            layer(mu, [1.6])
+        assert ("shrink the scores" in str(caught.value)) == shrink
+        assert bool(torch.isfinite(lp.finite_prompt(layer, mu, [1.6], 10).effective_tokens))

@@ -12,7 +12,12 @@ def test_anisotropy_figures(data):
     left, middle, right = collapse.draw(data).axes
     assert drawn(left, part.exact * data.length)
     assert drawn(middle, np.sqrt(part.exact / part["size"]))
-    assert drawn(right, part.exact * data.length / (part.trace + part["size"]))
+    every = data.sel(score_variance=2.0)
+    share = every.exact * data.length / (every.trace + every["size"])
+    corners = right.collections[1].get_paths()[0].vertices  # the band of both traces, along its edges
+    for edge in (share.min(("spectrum", "direction")), share.max(("spectrum", "direction"))):
+        assert all(np.isclose(corners, (x, y)).all(1).any() for x, y in zip(data.length, edge, strict=True))
+    assert len(left.lines) <= 6  # no thicket
     second, first, exponents = constants.draw(data).axes
     chosen = data.sel(score_variance=2.0, direction="strong")
     for panel, name in ((second, "c2"), (first, "c1")):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from study_checks import answers_to_few_settings, outcome, reacts, speaks_in_numbers, undecided_without_numbers
+from study_checks import answers_to_few_settings, outcome, reacts, speaks_in_numbers, undecided_without_numbers, verdicts
 
 import largeprompt as lp
 from largeprompt.studies.convergence.formulas import paper_form
@@ -63,9 +63,16 @@ def test_a_pair_that_bounds_smaller_score_variances_too_holds(data):
     """Where no score variance breaks the bound, the verdict says so without a NaN."""
     data = data.copy(deep=True)
     data.exact.loc[{"quantity": "output", "length": 1.0}] = data.score_variance  # tr(Γ) = 0
-    found = next(verdict for verdict in STUDY.judge(data) if "upper bound" in verdict.asked)
+    found = verdicts(STUDY, data, "upper bound")[0]
     assert found.outcome == "holds"
     assert "nan" not in found.measured
+
+
+def test_headline_speaks_of_squared_errors_and_of_our_constants(data):
+    """The paper gives no constants: what is too large is its form with the pair that bounds these curves."""
+    found = verdicts(STUDY, data, "upper bound")[0].headline
+    assert found.startswith("Squared errors finally fall")
+    assert f"best constants that bound all cases, is up to {float(f'{bounding_pair(data)[2]:.3g}'):,.0f} times" in found
 
 
 def test_frozen_regime_is_undecided_where_there_is_none(data):

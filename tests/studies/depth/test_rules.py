@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from study_checks import answers_to_few_settings
+from study_checks import answers_to_few_settings, verdicts
 
 from largeprompt.studies.depth.rules import breaking_window
 from largeprompt.studies.depth.study import STUDY
@@ -14,7 +14,7 @@ def named(verdicts, words):
 
 
 def verdict(data, words):
-    return named(STUDY.judge(data), words)
+    return named(verdicts(STUDY, data, words), words)
 
 
 def test_verdicts_of_the_small_setting(judged):

@@ -2,10 +2,20 @@ import dataclasses
 
 import pytest
 
+from largeprompt.studies.discrete import descent
 from largeprompt.studies.discrete.study import STUDY
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session", autouse=True)
+def fewer_steps():
+    """Fewer steps near the edge of stability, and a shorter end to average over: each costs a gradient or a Hessian."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(descent, "TEST_STEPS", 130)  # 1.02^130 = 13: a step one per cent too large still shows tenfold
+        patch.setattr(descent, "LAST", 16)
+        yield
+
+
+@pytest.fixture(scope="session")
 def small():
     """A small setting."""
     return dataclasses.replace(
@@ -19,7 +29,7 @@ def small():
     )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def data(small):
     """The study in the small setting."""
     return STUDY.run(small)

@@ -26,13 +26,13 @@ SMALL = HeavyTailConfig(
 )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def small():
     """A small setting."""
     return SMALL
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def data():
     """The small setting, the risk of training on a coarser table of tilts: good to a few per cent, which is what the rules ask."""
     with pytest.MonkeyPatch.context() as patch:

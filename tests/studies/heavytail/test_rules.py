@@ -5,18 +5,14 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
-from study_checks import answers_to_few_settings, undecided_without_numbers
+from study_checks import answers_to_few_settings, undecided_without_numbers, verdicts
 
 from largeprompt.studies.heavytail.rules import allowed_distance
 from largeprompt.studies.heavytail.study import STUDY
 
 
-def outcomes(data):
-    return {verdict.asked.split("?")[0]: verdict for verdict in STUDY.judge(data)}
-
-
 def find(data, words):
-    return next(verdict for asked, verdict in outcomes(data).items() if words in asked)
+    return verdicts(STUDY, data, words)[0]
 
 
 def test_verdicts_of_the_small_setting(data):
@@ -33,7 +29,7 @@ def test_verdicts_of_the_small_setting(data):
     }
     assert {words: find(data, words).outcome for words in expected} == expected
     assert find(data, "same variance describe").control
-    assert {verdict.claim for verdict in outcomes(data).values()} == {"N3"}
+    assert {verdict.claim for verdict in STUDY.judge(data)} == {"N3"}
 
 
 def doctored(data, **changes):
@@ -55,7 +51,7 @@ def doctored(data, **changes):
         ("Laplace: does", {"curve": lambda v: v**0.9}, "fails"),
         ("Lognormal", {"asymptote": lambda v: 2 * v}, "fails"),
         ("affine read-out", {"error": lambda v: v / v.length**2}, "holds"),
-        ("df = inf: does SGD", {"run_risk": lambda v: v + 1}, "fails"),
+        ("df = ∞: does SGD", {"run_risk": lambda v: v + 1}, "fails"),
         ("learn at every df", {"run_median": lambda v: 0 * v.fillna(0).clip(0, 1)}, "holds"),
     ],
 )

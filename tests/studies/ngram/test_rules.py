@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from study_checks import answers_to_few_settings
+from study_checks import answers_to_few_settings, verdicts
 
 from largeprompt.studies.ngram.study import STUDY
 from largeprompt.studies.registry import study
 
 
 def outcome(data, asked):
-    return next(verdict for verdict in STUDY.judge(data) if asked in verdict.asked)
+    return verdicts(STUDY, data, asked)[0]
 
 
 def test_registered_and_every_verdict_is_about_q3_or_c5(data):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from study_checks import answers_to_few_settings
+from study_checks import answers_to_few_settings, outcome
 
 from largeprompt.studies.nongaussian.study import STUDY
 
@@ -25,12 +25,11 @@ def test_controls_fail_and_the_rest_holds(data, judged):
     exact = data.flow_theta.sel(flow_length=data.drawn_length.values).rename(flow_length="drawn_length")
     exact = exact.assign_coords(drawn_length=data.drawn_length)
     near = many.assign(trained_theta=exact + (data.trained_theta - exact) / 4, trained_error=data.trained_error / 4)
-    assert [find(STUDY.judge(near), words).outcome for words in few] == ["holds"] * 2
+    assert [outcome(STUDY, near, words) for words in few] == ["holds"] * 2
     rest = {verdict.outcome for verdict in found if not verdict.control and not any(words in verdict.asked for words in few)}
     assert rest <= {"holds", "holds in part"}
     assert find(judged, "tilt limit of their law").outcome == "holds in part"  # one pair needs longer prompts
-    without = STUDY.judge(data.drop_sel(family="skew"))
-    assert find(without, "tilt limit of their law").outcome == "holds"
+    assert outcome(STUDY, data.drop_sel(family="skew"), "tilt limit of their law") == "holds"
 
 
 DOCTORED = [
@@ -56,16 +55,16 @@ def test_rules_change_their_mind(data, judged, asked, name, index, change, after
     before = find(judged, asked).outcome
     wrong = data.copy(deep=True)
     wrong[name][index] = change(wrong[name][index])
-    assert find(STUDY.judge(wrong), asked).outcome == after != before
+    assert outcome(STUDY, wrong, asked) == after != before
 
 
 def test_controls_hold_where_the_theory_would(data):
     """The negative controls turn round on data in which the Gaussian theory and independent tokens are right."""
     affine = data.assign(drawn_affine_mse=data.mse)
-    assert find(STUDY.judge(affine), "Is the affine read-out").outcome == "holds"
+    assert outcome(STUDY, affine, "Is the affine read-out") == "holds"
     base = data.dependent_predicted.sel(dependence="AR(1) 0")
     independent = data.assign(dependent_drawn=base + 0 * data.dependent_drawn)
-    assert find(STUDY.judge(independent), "same number of independent").outcome == "holds"
+    assert outcome(STUDY, independent, "same number of independent") == "holds"
 
 
 NANS = [
@@ -83,7 +82,7 @@ NANS = [
 
 @pytest.mark.parametrize(("asked", "name"), NANS)
 def test_rules_are_undecided_where_their_numbers_are_nan(data, asked, name):
-    assert find(STUDY.judge(data.assign({name: data[name] * np.nan})), asked).outcome == "undecided"
+    assert outcome(STUDY, data.assign({name: data[name] * np.nan}), asked) == "undecided"
 
 
 def test_rules_without_their_control_give_no_verdict(data):

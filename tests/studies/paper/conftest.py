@@ -4,7 +4,7 @@ from largeprompt.studies.paper.config import PaperConfig
 from largeprompt.studies.paper.study import STUDY
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def data():
     """The study in a small setting."""
     return STUDY.run(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from study_checks import refuses, stores
+from training_examples import grid_contexts
 
 import largeprompt as lp
 from largeprompt.studies.covariances import KINDS
@@ -35,7 +36,7 @@ def test_regression_risk_is_the_tasks_own(data):
     task = lp.LinearRegression(torch.eye(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64) / 2, 0.1)
     b = 2**0.25
     U, V = torch.diag(torch.tensor([1 / b, 1 / b, 0.0], dtype=torch.float64)), torch.tensor([[0.0, 0.0, b]], dtype=torch.float64)
-    contexts = task.product_contexts(20)
+    contexts = grid_contexts(task, 20)
     for kind, attention in KINDS.items():
         expected = float(context_risk(U[None], V[None], contexts, [10], attention))
         assert float(data.risk.sel(attention=kind, regression_length=10.0)) == pytest.approx(expected, rel=1e-5)

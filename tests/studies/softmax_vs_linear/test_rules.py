@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from study_checks import answers_to_few_settings
 
+from largeprompt.runs.judging import judge
 from largeprompt.studies.softmax_vs_linear.study import STUDY
 
 LIMIT, ONE, PAIR, HEADS, FREE, TRAINED, STARTS, LOCATION, OUTLIERS, SHIFTS, DRAWN, SAME, BLIND = range(13)
 
 
 def judged(data, index):
-    return STUDY.judge(data)[index].outcome
+    return judge([STUDY.rules[index]], data)[0].outcome
 
 
 def test_verdicts_of_the_small_setting(data, outcomes):

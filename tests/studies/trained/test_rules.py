@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from study_checks import answers_to_few_settings
+from study_checks import answers_to_few_settings, verdicts
 
 from largeprompt.studies.trained.study import STUDY
 
@@ -60,7 +60,7 @@ def changed(data, **values):
     ],
 )
 def test_rules_go_either_way(data, question, changes, outcome):
-    found = [each for each in STUDY.judge(changed(data, **changes)) if each.asked.startswith(question)]
+    found = [each for each in verdicts(STUDY, changed(data, **changes), question) if each.asked.startswith(question)]
     assert [each.outcome for each in found] == [outcome]
 
 
@@ -68,7 +68,7 @@ def test_rules_go_either_way(data, question, changes, outcome):
 def test_regime_is_decided_by_enough_trainings(data, alpha, outcome):
     data = changed(data, alpha=lambda d: alpha * d.alpha / d.alpha)
     many = data.isel(run=np.tile([0, 1], 4))
-    found = [each for each in STUDY.judge(many) if each.asked.startswith("Do trained heads")]
+    found = verdicts(STUDY, many, "Do trained heads")
     assert [each.outcome for each in found] == [outcome, outcome]
 
 
@@ -81,10 +81,9 @@ def test_audit_rule_compares_heads_one_by_one(data):
                 d.replaced == "moments heads", kept, xr.where(d.replaced == "other heads", lost, 1.0)
             ),
         )
-        found = [each for each in STUDY.judge(doctored) if "only moments" in each.asked]
-        assert found[0].outcome == outcome
+        assert verdicts(STUDY, doctored, "only moments")[0].outcome == outcome
     alike = changed(data, finding=lambda d: d.finding * 0)
-    assert next(each for each in STUDY.judge(alike) if "only moments" in each.asked).outcome == "undecided"
+    assert verdicts(STUDY, alike, "only moments")[0].outcome == "undecided"
 
 
 def test_rules_without_their_models_give_no_verdict(data):
@@ -111,7 +110,7 @@ NANS = [
 
 @pytest.mark.parametrize(("question", "name"), NANS)
 def test_rules_are_undecided_where_their_numbers_are_nan(data, question, name):
-    found = STUDY.judge(data.assign({name: data[name] * np.nan}))
+    found = verdicts(STUDY, data.assign({name: data[name] * np.nan}), question)
     assert next(each for each in found if each.asked.startswith(question)).outcome == "undecided"
 
 

@@ -4,7 +4,7 @@ from largeprompt.studies.trajectory.parts import TrajectoryConfig
 from largeprompt.studies.trajectory.study import STUDY
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def tubes():
     """The study in a small setting."""
     return STUDY.run(

@@ -6,28 +6,14 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from training_examples import blocks, noiseless, toeplitz
 
 import largeprompt as lp
 from largeprompt.training import SobolAverage
 from largeprompt.training.dynamics.descent import prompt_factors, prompt_gradients
+from largeprompt.training.risk.objective import Objective
 
 F = torch.float64
-
-
-def toeplitz(d):
-    return torch.tensor([[0.5 ** abs(i - j) for j in range(d)] for i in range(d)], dtype=F)
-
-
-def blocks(d, alpha=0.3, kind=lp.SoftmaxAttention):
-    """Balanced start of the paper's Theorem 5.1: ‖A‖_F = b = α, A a multiple of the identity."""
-    U, V = torch.zeros(d + 1, d + 1, dtype=F), torch.zeros(1, d + 1, dtype=F)
-    U[:d, :d], V[0, d] = alpha * torch.eye(d, dtype=F) / math.sqrt(d), alpha
-    return kind(U, V)
-
-
-def noiseless(covariance):
-    d = covariance.shape[0]
-    return lp.LinearRegression(covariance, torch.eye(d, dtype=F), 0.0)
 
 
 EYE = torch.eye(2, dtype=F)
@@ -172,3 +158,17 @@ def test_an_interrupted_descent_keeps_its_last_step():
         assert float(run.times[-1]) == pytest.approx(0.07)
         with pytest.raises(KeyboardInterrupt):
             run.completed()
+
+
+@pytest.mark.parametrize("descent", [lp.gradient_descent, lp.training.adam_descent])
+def test_a_step_takes_one_evaluation_of_the_risk(descent, monkeypatch):
+    """Twenty steps, all recorded: twenty-one gradients give steps, risks and norms."""
+    task, calls = lp.LinearRegression([[1.0]], [[1.0]], 0.1), []
+    attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
+    plain = Objective.gradient
+    monkeypatch.setattr(Objective, "gradient", lambda self, theta: calls.append(theta) or plain(self, theta))
+    run = descent(task, attention, 50, 0.01, 20, parametrisation="block")
+    assert len(calls) == 21
+    risk, gradient = plain(run.objective, run.parameters[7:8])
+    assert_close(run.risk[7], risk[0], rtol=0.0, atol=0.0)
+    assert_close(run.gradient_norm[7], gradient[0].norm(), rtol=1e-14, atol=0.0)

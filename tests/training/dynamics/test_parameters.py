@@ -6,22 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from training_examples import blocks, toeplitz
 
 import largeprompt as lp
 from largeprompt.training import SobolAverage
 
 F = torch.float64
-
-
-def toeplitz(d):
-    return torch.tensor([[0.5 ** abs(i - j) for j in range(d)] for i in range(d)], dtype=F)
-
-
-def blocks(d, alpha=0.3, kind=lp.SoftmaxAttention):
-    """Balanced start of the paper's Theorem 5.1: ‖A‖_F = b = α, A a multiple of the identity."""
-    U, V = torch.zeros(d + 1, d + 1, dtype=F), torch.zeros(1, d + 1, dtype=F)
-    U[:d, :d], V[0, d] = alpha * torch.eye(d, dtype=F) / math.sqrt(d), alpha
-    return kind(U, V)
 
 
 def test_factorised_parameters_follow_the_chain_rule():
@@ -32,7 +22,7 @@ def test_factorised_parameters_follow_the_chain_rule():
     flow = lp.gradient_flow(
         task, lp.SoftmaxAttention(U[0], V[0]), [10, 100], 3.0, parametrisation=model, average=SobolAverage(128), tolerance=1e-7
     )
-    assert flow.dataset.sizes == {"length": 2, "time": 201, "parameter": 30}
+    assert flow.to_xarray().sizes == {"length": 2, "time": 201, "parameter": 30}
     assert float((flow.conserved - flow.conserved[:, :1]).abs().max()) < 1e-6  # ‖K‖² - ‖Q‖², at every length
     assert bool((flow.risk[:, -1] < flow.risk[:, 0]).all())
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.integrate import solve_ivp
 from torch.testing import assert_close
 
@@ -35,10 +36,16 @@ def test_distance_stays_inside_the_envelope_and_the_tube_closes(kind, way):
     assert bool((found.supremum.diff() < 0).all())
     assert float(found.envelope[-1, -1]) < 60 * float(found.distance[-1, -1])  # a bound that says something
     assert float(found.distance[:, 0].max()) == 0
-    data = found.dataset
+    data = found.to_xarray()
     assert set(data.dims) == {"length", "time"}
     assert_close(torch.from_numpy(data.distance.values), found.distance)
+    assert all(value.attrs["long_name"] and value.attrs["units"] for value in data.variables.values())
     assert "Tube(until=4" in repr(found)
+    assert found._repr_html_().count("<tr>") == 4
+    axes = found.plot(Figure().subplots())
+    assert_close(torch.tensor(axes.lines[0].get_ydata()), found.envelope[0, 1:])
+    assert_close(torch.tensor(axes.lines[-1].get_ydata()), found.distance[-1, 1:])
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["$L=30$", "$L=10^{3}$", "$L=30000$"]
     assert float((found.flow.theta(2.0)[0] - found.limit.theta(2.0)[0]).norm()) == pytest.approx(
         float(found.distance[0, 16]), rel=1e-6
     )
@@ -74,7 +81,7 @@ def test_bad_input_is_refused():
         lp.training.tube(TASK, start(), [10], -1.0)
     with pytest.raises(lp.InvalidArgumentError, match="times"):
         lp.training.tube(TASK, start(), [10], 1.0, times=[2.0], average=SobolAverage(64))
-    with pytest.raises(lp.LargePromptError, match="run away"):
+    with pytest.raises(lp.LargePromptError, match=r"a score variance of 5\.51e\+03; risks are computed up to 2048"):
         lp.training.tube(TASK, start(size=80.0), [10], 1.0, parametrisation="block", average=SobolAverage(64))
 
 

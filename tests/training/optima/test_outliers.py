@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 from scipy.stats import binom
+from training_examples import draw, general_outliers, isotropic_outliers
 
 import largeprompt as lp
 from largeprompt.training import SobolAverage
@@ -14,24 +15,8 @@ F = torch.float64
 KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
 
 
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
-
-
-def isotropic(d=6, noise=0.2, p=0.25, variance=4.0, sigma=1.0):
-    eye = torch.eye(d, dtype=F)
-    return lp.training.MarkedOutliers(lp.LinearRegression(sigma * eye, eye / d, noise), p, variance)
-
-
-def general():
-    covariance = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
-    return lp.training.MarkedOutliers(
-        lp.LinearRegression(covariance, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)), 0.3, 5.0
-    )
-
-
 def test_isotropic_form_is_the_general_one():
-    task = isotropic(2, sigma=1.3)
+    task = isotropic_outliers(2, sigma=1.3)
     for mark, length in ((0.0, 1), (1.5, 4), (0.7, 300), (1.5, math.inf)):
         estimate = task.risk_estimate(task.layer(lp.SoftmaxAttention, 0.6, mark, 1.1), length, average=SobolAverage(256))
         exact = float(task.isotropic_risk(0.6, mark, 1.1, length))
@@ -39,7 +24,7 @@ def test_isotropic_form_is_the_general_one():
 
 
 def test_isotropic_form_without_outliers():
-    task = isotropic(6, p=0.0)
+    task = isotropic_outliers(6, p=0.0)
     for length in (2, 50, 10**6):
         for mark in (0.0, 3.0, math.inf):
             expected = task.regression.isotropic_risk(torch.tensor([0.5], dtype=F), torch.tensor([1.4], dtype=F), length)
@@ -47,7 +32,7 @@ def test_isotropic_form_without_outliers():
 
 
 def test_silence_is_regression_on_a_binomial_number_of_tokens():
-    task, a, b, length = isotropic(6, p=0.4), 0.5, 1.2, 5
+    task, a, b, length = isotropic_outliers(6, p=0.4), 0.5, 1.2, 5
     clean = dataclasses.replace(task, probability=0.0)
     # a prompt of outliers alone: s² + E t² + b² τ² E Y, the weights those of L tokens
     signal = 1.0
@@ -69,7 +54,7 @@ def _only_noise(task):
 
 
 def test_isotropic_risk_is_differentiable():
-    task = isotropic(2)
+    task = isotropic_outliers(2)
     point = torch.tensor([0.4, 0.9], dtype=F, requires_grad=True)
     (slope,) = torch.autograd.grad(task.isotropic_risk(point[0], 1.0, point[1], 6), point)
     for i, way in enumerate(torch.eye(2, dtype=F)):
@@ -80,7 +65,7 @@ def test_isotropic_risk_is_differentiable():
 
 def test_best_linear_attention_ignores_the_mark():
     """The closed form is the risk at its layer; the gradient vanishes in every entry of U and V; 40 layers around it are worse."""
-    task = isotropic(2, p=0.3)
+    task = isotropic_outliers(2, p=0.3)
     for length in (3, 100):
         best = task.isotropic_optimum(length, lp.LinearAttention)
         layer = task.layer(lp.LinearAttention, best.a, best.mark, best.read_out)
@@ -94,7 +79,7 @@ def test_best_linear_attention_ignores_the_mark():
 
 @pytest.mark.parametrize(("length", "mark"), [(6, math.inf), (100, 0.0), (10**8, 1.0)])
 def test_best_softmax_is_a_minimum(length, mark):
-    task = isotropic(6, p=0.2, variance=9.0)
+    task = isotropic_outliers(6, p=0.2, variance=9.0)
     best = task.isotropic_optimum(length, mark=mark)
     a, b = torch.tensor(best.a, dtype=F, requires_grad=True), torch.tensor(best.read_out, dtype=F, requires_grad=True)
     value = task.isotropic_risk(a, mark, b, length)
@@ -107,7 +92,7 @@ def test_best_softmax_is_a_minimum(length, mark):
 
 
 def test_best_without_outliers_is_that_of_regression():
-    task = isotropic(6, p=0.0)
+    task = isotropic_outliers(6, p=0.0)
     for length in (40, 10**5):
         found, expected = (task.isotropic_optimum(length, mark=None), lp.training.isotropic_optimum(task.regression, length))
         assert found.risk == pytest.approx(expected.risk, rel=1e-7)
@@ -120,10 +105,10 @@ def test_best_without_outliers_is_that_of_regression():
 
 def test_searching_the_mark_finds_better_than_silence():
     """A handful of tokens may keep a little of the outliers, which serve as a sink for the weights; long prompts silence them."""
-    long = isotropic(6, p=0.2, variance=4.0)
+    long = isotropic_outliers(6, p=0.2, variance=4.0)
     risks = [long.isotropic_optimum(400, mark=mark).risk for mark in (math.inf, 6.0)]
     assert risks[0] < risks[1]
-    short = isotropic(8, noise=0.0, p=0.6, variance=0.5)
+    short = isotropic_outliers(8, noise=0.0, p=0.6, variance=0.5)
     free, silent = (short.isotropic_optimum(4, mark=mark) for mark in (None, math.inf))
     assert free.risk < silent.risk
     assert math.isfinite(free.mark)
@@ -131,7 +116,7 @@ def test_searching_the_mark_finds_better_than_silence():
 
 @pytest.mark.parametrize("mark", [math.inf, 1.0, 0.0, -0.5])
 def test_long_prompts_have_the_first_order_constant(mark):
-    task = isotropic(4, noise=0.3, p=0.3, variance=6.0, sigma=1.5)
+    task = isotropic_outliers(4, noise=0.3, p=0.3, variance=6.0, sigma=1.5)
     length = 10**9
     excess = 2 * task.isotropic_optimum(length, mark=mark).risk - 0.3  # E(w·x_q)² = 1.5
     assert length * excess / 1.5 == pytest.approx(task.softmax_constant(mark=mark), rel=1e-5)
@@ -141,17 +126,17 @@ def test_long_prompts_have_the_first_order_constant(mark):
 
 def test_known_constants():
     """3.19 times linear attention at d = 5 without outliers (formulas risk.11 and sel.7), and silence leaves L(1 - p) tokens."""
-    task = isotropic(5, noise=0.0, p=0.0)
+    task = isotropic_outliers(5, noise=0.0, p=0.0)
     assert task.linear_constant() == pytest.approx(6.0)
     assert task.softmax_constant() / task.linear_constant() == pytest.approx(3.19, abs=0.005)
-    assert isotropic(5, noise=0.0, p=0.4).softmax_constant() == pytest.approx(task.softmax_constant() / 0.6, rel=1e-12)
-    constants = [isotropic(6).softmax_constant(mark=mark) for mark in (math.inf, 6.0, 2.0, 0.0, -1.0)]
+    assert isotropic_outliers(5, noise=0.0, p=0.4).softmax_constant() == pytest.approx(task.softmax_constant() / 0.6, rel=1e-12)
+    constants = [isotropic_outliers(6).softmax_constant(mark=mark) for mark in (math.inf, 6.0, 2.0, 0.0, -1.0)]
     assert constants == sorted(constants)
 
 
 def test_the_crossing_line():
-    task = isotropic(6, noise=0.1, p=0.2)
-    wide = isotropic(10, noise=0.1, p=0.5)  # few good tokens, many dimensions: prompts of outliers alone count
+    task = isotropic_outliers(6, noise=0.1, p=0.2)
+    wide = isotropic_outliers(10, noise=0.1, p=0.5)  # few good tokens, many dimensions: prompts of outliers alone count
     predicted = task.crossing_variance()
     found = [task.crossing_variance(length) for length in (50, 10**4, 10**8)]
     gaps = [abs(one / predicted - 1) for one in found]
@@ -165,8 +150,8 @@ def test_the_crossing_line():
         at = dataclasses.replace(task if length == 50 else wide, variance=variance)
         risks = [at.isotropic_optimum(length, kind).risk for kind in KINDS]
         assert risks[0] == pytest.approx(risks[1], rel=1e-7)
-    assert isotropic(6, p=0.0).crossing_variance() == math.inf
-    assert isotropic(6, p=0.0).crossing_variance(100) == math.inf
+    assert isotropic_outliers(6, p=0.0).crossing_variance() == math.inf
+    assert isotropic_outliers(6, p=0.0).crossing_variance(100) == math.inf
 
 
 def test_without_the_mark_there_is_no_crossing():
@@ -174,11 +159,11 @@ def test_without_the_mark_there_is_no_crossing():
     for d in (1, 5):
         for p in (0.1, 0.7):
             for variance in (0.0, 1.0, 100.0, 1e8):
-                task = isotropic(d, p=p, variance=variance)
+                task = isotropic_outliers(d, p=p, variance=variance)
                 assert task.softmax_constant(mark=0.0) > task.linear_constant()
         assert task.softmax_constant(mark=0.0) / task.linear_constant() == pytest.approx(((d + 2) / d) ** (d / 2 + 1), rel=1e-4)
     for variance in (0.0, 50.0):
-        task = isotropic(6, p=0.3, variance=variance)
+        task = isotropic_outliers(6, p=0.3, variance=variance)
         for length in (40, 1000):
             assert task.isotropic_optimum(length, mark=0.0).risk > task.isotropic_optimum(length, lp.LinearAttention).risk
 
@@ -186,12 +171,12 @@ def test_without_the_mark_there_is_no_crossing():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: general().isotropic_optimum(10), "multiples of the identity"),
-        (lambda: isotropic().isotropic_optimum(math.inf), "length"),
-        (lambda: isotropic().isotropic_optimum(10, mark=math.nan), "mark: got nan"),
-        (lambda: isotropic().isotropic_risk(0.5, -math.inf, 1.0, 10), "mark: got -inf"),
-        (lambda: isotropic().softmax_constant(mark=math.nan), "mark: got nan"),
-        (lambda: isotropic().crossing_variance(0), "length: got 0"),
+        (lambda: general_outliers().isotropic_optimum(10), "multiples of the identity"),
+        (lambda: isotropic_outliers().isotropic_optimum(math.inf), "length"),
+        (lambda: isotropic_outliers().isotropic_optimum(10, mark=math.nan), "mark: got nan"),
+        (lambda: isotropic_outliers().isotropic_risk(0.5, -math.inf, 1.0, 10), "mark: got -inf"),
+        (lambda: isotropic_outliers().softmax_constant(mark=math.nan), "mark: got nan"),
+        (lambda: isotropic_outliers().crossing_variance(0), "length: got 0"),
     ],
 )
 def test_bad_input(call, words):

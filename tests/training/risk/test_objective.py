@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -23,7 +24,10 @@ class Weighted(lp.training.GaussianTask):
     target_dim = 1
 
     def contexts(self, average):
-        return lp.LinearRegression([[1.0]], [[1.0]], 0.1).product_contexts(12)
+        points, mass = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(12))
+        w, x = torch.cartesian_prod(points, points).T.unsqueeze(-1)
+        weight = torch.outer(mass, mass).reshape(-1) / mass.sum() ** 2
+        return lp.LinearRegression([[1.0]], [[1.0]], 0.1)._contexts(w, x, weight)
 
     def draw_contexts(self, batch, generator):
         raise NotImplementedError
@@ -113,3 +117,16 @@ def test_a_risk_below_the_noise_is_refused():
     shrunk = dataclasses.replace(objective, floor=float(objective.risks(theta)[0]) + 1.0)
     with pytest.raises(RiskError, match=r"below the noise .* Use more points"):
         shrunk.gradient(theta)
+
+
+@pytest.mark.parametrize("length", [10, 10**4, 10**6, 10**12])
+def test_runs_of_general_layers_report_exact_risks_and_descend_good_ones(length):
+    """With a step of 0.3 in ρ the reported ones were 7e-6 off at 10 tokens and 4e-4 at 10^12."""
+    chosen, layer = lp.LinearRegression([[1.0]], [[1.0]], 0.0), lp.SoftmaxAttention([[2.0, 0.0], [0.02, 0.0]], [[0.1, 0.5]])
+    exact = float(chosen.risk(layer, length))
+    flow = lp.gradient_flow(chosen, layer, length, 0.05, times=[0.0, 0.05], tolerance=1e-4)
+    descent = lp.gradient_descent(chosen, layer, length, 0.01, 2)
+    for run in (flow, descent):
+        assert float(run.risk[0]) == pytest.approx(exact, rel=1e-14)
+        assert float(run.risk[-1]) == pytest.approx(float(chosen.risk(run.at(float(run.times[-1])), length)), rel=1e-13)
+    assert float(flow.objective.risks(flow.parameters[:1])) == pytest.approx(exact, rel=1e-7)

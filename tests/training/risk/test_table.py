@@ -63,3 +63,23 @@ def test_beyond_the_table_one_token_is_read():
     f, h = WeightTables.reaching([2.0], 1e6)(q)
     assert_close((1 - f) * q.sqrt(), torch.full_like(q, 1 / math.sqrt(math.pi)), rtol=2e-4, atol=0)
     assert_close(q * (1 - f - 6 * h) + f, torch.ones_like(q), rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("length", [2, 30, 10**15])
+def test_beyond_the_table_is_the_exact_law(length):
+    """One power of q alone is 1e-8 of 1 - f and more off."""
+    q = torch.tensor([[1.63e5, 2e5, 2.49e5]], dtype=F)
+    f, h = WeightTables.reaching([float(length)], 3e5)(q)
+    y, w3, y2 = weight_moments(length, q[0].sqrt(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
+    assert_close(f[0], y, rtol=0, atol=1e-10)
+    assert_close(h[0], w3 - y2, rtol=0, atol=1e-11)
+
+
+def test_beyond_the_table_derivatives_are_its_own():
+    q = torch.tensor([[1.7e5, 1e6]], dtype=F)
+    tables, step = WeightTables.reaching([50.0], 1e6), 1e-3 * q
+    ahead, here, behind = (tables.derivatives(at, 2) for at in (q + step, q, q - step))
+    for k in (0, 1):
+        for order in (0, 1):
+            slope = (ahead[k][order] - behind[k][order]) / (2 * step)
+            assert_close(here[k][order + 1], slope, rtol=1e-4, atol=0)

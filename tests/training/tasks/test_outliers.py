@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.stats import binom
 from torch.testing import assert_close
+from training_examples import draw, general_outliers, isotropic_outliers
 
 import largeprompt as lp
 from largeprompt.law.token_kinds import softmax_error
@@ -18,26 +19,10 @@ F = torch.float64
 KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
 
 
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
-
-
-def isotropic(d=6, noise=0.2, p=0.25, variance=4.0, sigma=1.0):
-    eye = torch.eye(d, dtype=F)
-    return lp.training.MarkedOutliers(lp.LinearRegression(sigma * eye, eye / d, noise), p, variance)
-
-
-def general():
-    covariance = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
-    return lp.training.MarkedOutliers(
-        lp.LinearRegression(covariance, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)), 0.3, 5.0
-    )
-
-
 @pytest.mark.parametrize("length", [1, 2, 15])
 def test_general_layers_against_drawn_prompts(length):
     """Any U and V in R^4, two of them: 12 comparisons within 6.5 standard errors (false alarms 1e-9 in all)."""
-    task, n = general(), max(6000, 30_000 // length)
+    task, n = general_outliers(), max(6000, 30_000 // length)
     tokens, query, answer = task.sample(n, length, torch.Generator().manual_seed(length))
     for seed in range(2):
         U, V = draw(4, 4, seed=seed) / 2, draw(1, 4, seed=seed + 10)
@@ -49,7 +34,7 @@ def test_general_layers_against_drawn_prompts(length):
 
 
 def test_drawn_tokens_are_those_of_the_task():
-    task = general()
+    task = general_outliers()
     tokens, query, _ = task.sample(50, 2000, torch.Generator().manual_seed(0))
     mark = tokens[..., 3]
     assert set(mark.unique().tolist()) == {0.0, 1.0}
@@ -61,7 +46,7 @@ def test_drawn_tokens_are_those_of_the_task():
 
 def test_without_outliers_it_is_linear_regression():
     """Context by context to 1e-12, in the formula of the Gaussian law; and any mark leaves the risk as it is."""
-    task = dataclasses.replace(general(), probability=0.0)
+    task = dataclasses.replace(general_outliers(), probability=0.0)
     U, V = torch.zeros(4, 4, dtype=F), torch.zeros(1, 4, dtype=F)
     U[:3, :2], V[0, :3] = draw(3, 2, seed=1), draw(3, seed=2)
     w, x = draw(8, 2, seed=3), draw(8, 2, seed=4)
@@ -86,7 +71,7 @@ def test_without_outliers_it_is_linear_regression():
 
 
 def test_bayes_risk_is_below_all():
-    task = isotropic(2, p=0.3)
+    task = isotropic_outliers(2, p=0.3)
     for length in (1, 50, 500):
         bayes = task.bayes_risk(length, average=SobolAverage(256))
         assert 0.1 <= bayes < min(task.isotropic_optimum(length, kind).risk for kind in KINDS) + 1e-12
@@ -108,16 +93,16 @@ def test_numbers_of_good_tokens():
     ("call", "words"),
     [
         (lambda: lp.training.MarkedOutliers("task", 0.1, 1.0), "regression: got str"),
-        (lambda: isotropic(p=1.0), "probability: got 1.0"),
-        (lambda: isotropic(p=-0.1), "probability: got -0.1"),
-        (lambda: isotropic(variance=-1.0), "variance: got -1.0"),
-        (lambda: isotropic(variance=math.inf), "variance"),
-        (lambda: isotropic().layer("mean", 1.0, 0.0, 1.0), "kind: got 'mean'"),
-        (lambda: isotropic().layer(lp.SoftmaxAttention, [1.0, 2.0, 3.0, 4.0], 0.0, 1.0), r"A: got shape \(4,\)"),
-        (lambda: isotropic().layer(lp.SoftmaxAttention, 1.0, "x", 1.0), "mark: got str"),
-        (lambda: isotropic().layer(lp.SoftmaxAttention, 1.0, 1.0, [1.0, 2.0]), r"read_out: got shape \(2,\)"),
-        (lambda: isotropic(p=[0.1, 0.2]), r"probability: got shape \(2,\)"),
-        (lambda: isotropic().bayes_risk(0), "length: got 0"),
+        (lambda: isotropic_outliers(p=1.0), "probability: got 1.0"),
+        (lambda: isotropic_outliers(p=-0.1), "probability: got -0.1"),
+        (lambda: isotropic_outliers(variance=-1.0), "variance: got -1.0"),
+        (lambda: isotropic_outliers(variance=math.inf), "variance"),
+        (lambda: isotropic_outliers().layer("mean", 1.0, 0.0, 1.0), "kind: got 'mean'"),
+        (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, [1.0, 2.0, 3.0, 4.0], 0.0, 1.0), r"A: got shape \(4,\)"),
+        (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, 1.0, "x", 1.0), "mark: got str"),
+        (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, 1.0, 1.0, [1.0, 2.0]), r"read_out: got shape \(2,\)"),
+        (lambda: isotropic_outliers(p=[0.1, 0.2]), r"probability: got shape \(2,\)"),
+        (lambda: isotropic_outliers().bayes_risk(0), "length: got 0"),
     ],
 )
 def test_bad_input(call, words):

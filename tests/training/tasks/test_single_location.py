@@ -9,15 +9,12 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import norm
 from torch.testing import assert_close
+from training_examples import draw
 
 import largeprompt as lp
 from largeprompt.law import planted_moments
 
 F = torch.float64
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
 
 
 @pytest.mark.parametrize("length", [1, 2, 6, 50])

@@ -5,16 +5,13 @@ import math
 import pytest
 import torch
 from torch.testing import assert_close
+from training_examples import draw
 
 import largeprompt as lp
 from largeprompt.training import SobolAverage
 
 F = torch.float64
 KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
 
 
 def spd(d, seed):
@@ -83,3 +80,12 @@ def test_float32_layers_have_a_risk():
     U, V = 0.3 * torch.eye(3), torch.ones(1, 3)
     double = task.risk(lp.SoftmaxAttention(U.double(), V.double()), 10, average=SobolAverage(256))
     assert float(task.risk(lp.SoftmaxAttention(U, V), 10, average=SobolAverage(256))) == pytest.approx(float(double), rel=1e-6)
+
+
+def test_estimates_by_points_are_of_one_layer_and_say_how_many_points_were_taken():
+    task, layer = Classes(), lp.SoftmaxAttention(draw(2, 3, 3, seed=1) / 3, draw(2, 2, 3, seed=2))
+    with pytest.raises(lp.InvalidArgumentError, match="allowed: one layer"):
+        task.risk_estimate(layer, 15)
+    few = SobolAverage(2**16)
+    with pytest.raises(lp.training.RiskError, match="at best with 131072 points; a tolerance of 1e-14 is out of reach"):
+        task.risk(layer, 15, average=few, tolerance=1e-14)

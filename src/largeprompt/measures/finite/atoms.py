@@ -13,9 +13,11 @@ from torch.utils.checkpoint import checkpoint
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import Measure, TensorMeasure, random_index
+from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum
+from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import RunningTilt, log_masses
+from largeprompt.validation import Randomness
 
 CHUNK_ELEMENTS = 2**20  # largest intermediate array while streaming: 8 MiB in float64
 FUSED_DTYPES = (torch.float32, torch.float64)
@@ -143,8 +145,8 @@ class AtomicMeasure(TensorMeasure):
         matrix, offset = self._affine(matrix, offset)
         return self._trusted(self.points @ matrix.mT + offset, self.weights)
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        n = self._size(n, generator)
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        n, generator = self._drawing(n, generator)
         shape = (*self.batch_shape, n)
         if self.weights is None:
             index = torch.randint(self.count, shape, generator=generator, device=self.device)

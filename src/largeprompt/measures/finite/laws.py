@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.finite.atoms import AtomicMeasure
 
@@ -47,6 +48,12 @@ class Discrete(AtomicMeasure):
     @property
     def points(self) -> Tensor:
         return self.atoms
+
+    def _formula(self) -> str:
+        if self.batch_shape or self.count > notation.MOST or self.dim > notation.MOST:
+            return f"Σ_{{k≤{self.count}}} ω_{{k}} δ_{{a_k}}"
+        pairs = zip(self.weights, self.atoms, strict=True)
+        return " + ".join(f"{notation.number(w)} δ_{{{notation.vector(atom, 'a')}}}" for w, atom in pairs)
 
     def _details(self) -> str:
         return f", atoms={self.count}"
@@ -111,6 +118,10 @@ class Empirical(AtomicMeasure):
             for part in parts
         ]
         return self._trusted(tokens, torch.cat(masses, dim=-1) / tokens.shape[-2])
+
+    def _formula(self) -> str:
+        weights = f"1/{self.count} " if self.weights is None else ""
+        return f"{weights}Σ_{{l≤{self.count}}} {'' if weights else 'ω_{l} '}δ_{{z_l}}"
 
     def _details(self) -> str:
         return f", length={self.count}"

@@ -1,5 +1,6 @@
 """Cumulants as derivatives of a cumulant generating function, by automatic differentiation."""
 
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -32,6 +33,29 @@ def four_derivatives(function: Callable[[Tensor], Tensor], point: Tensor, keep_g
             found.append(value if keep_graph else value.detach())
     first, second, third, fourth = found
     return first, second, third, fourth
+
+
+def higher_derivatives(function: Callable[[Tensor], Tensor], points: Tensor) -> list[Tensor]:
+    """Third and fourth derivatives of an analytic function at points of shape (n, d): shapes (n, d, d, d) and (n, d, d, d, d).
+
+    From those along enough directions a: Σ T_{ijk} a_i a_j a_k determines a symmetric tensor T, the least solution.
+    """
+    dim = points.shape[-1]
+    chosen = [[mix.count(i) for i in range(dim)] for mix in itertools.combinations_with_replacement(range(dim), 4)]
+    directions = torch.nn.functional.normalize(torch.tensor(chosen, dtype=points.real.dtype, device=points.device), dim=-1)
+    with torch.enable_grad():
+        t = torch.zeros((len(chosen), len(points)), dtype=points.dtype, device=points.device, requires_grad=True)
+        found = [function(points + t.unsqueeze(-1) * directions.unsqueeze(1))]
+        for _ in range(4):
+            found.append(complex_derivative(found[-1] if found[-1].requires_grad else found[-1] + 0 * t, t))
+    tensors = []
+    for order in (3, 4):
+        products = directions
+        for _ in range(order - 1):
+            products = (products.unsqueeze(-1) * directions.unsqueeze(1)).flatten(1)
+        solved = torch.linalg.pinv(products).to(points.dtype) @ found[order].detach()
+        tensors.append(solved.mT.reshape(len(points), *[dim] * order))
+    return tensors
 
 
 def no_complex_tilts(law: object, error: Exception) -> InvalidArgumentError:

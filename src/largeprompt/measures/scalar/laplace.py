@@ -35,7 +35,11 @@ class LaplaceLaw(ScalarLaw):
         side, size = uniform(u, generator), -torch.log1p(-uniform(u, generator))
         return torch.where(side < (EDGE + u) / (2 * EDGE), size / (EDGE - u), -size / (EDGE + u))
 
+    def _formula(self) -> str:
+        return "Laplace(0, 1/√2)"
 
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Laplace(IidProduct):
     """Independent Laplace coordinates of unit variance; a tilt with an entry of size √2 or more raises :class:`TiltDomainError`.
 

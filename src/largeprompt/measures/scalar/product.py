@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
-from largeprompt.measures.base import PlacedMeasure
 from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, no_complex_tilts
+from largeprompt.measures.placed import PlacedMeasure
+from largeprompt.validation import Randomness
 
 
 def uniform(u: Tensor, generator: torch.Generator) -> Tensor:
@@ -28,9 +30,10 @@ def normal(u: Tensor, generator: torch.Generator) -> Tensor:
 
 def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
     """What a tilt outside the domain of a law raises."""
+    shrink = "" if "u = 0 only" in allowed else "shrink the scores, or "
     remedy = (
         "The cumulant generating function is infinite there and attention has no infinite-prompt limit: "
-        "shrink the scores, or ask about a finite prompt, Empirical(mu.sample(...))."
+        f"{shrink}ask about finite prompts, lp.finite_prompt(attention, mu, z, length)."
     )
     return TiltDomainError("u", f"the entry {float(entry):.6g} on {law}", allowed, remedy)
 
@@ -74,6 +77,13 @@ class ScalarLaw(abc.ABC):
     @abc.abstractmethod
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         """One draw for each entry of u, from the law tilted by that entry (by 0: the law itself)."""
+
+    def _formula(self) -> str:
+        """The law as mathematicians write it; its name and its parameters where nothing better is known."""
+        fields: tuple[Any, ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
+        values = (getattr(self, field.name) for field in fields)
+        numbers = ", ".join(notation.number(value) for value in values if isinstance(value, int | float))
+        return type(self).__name__.removesuffix("Law") + (f"({numbers})" if numbers else "")
 
     def cumulants(self, u: Tensor) -> Cumulants:
         """First four cumulants of the tilt by u: derivatives of the cgf, elementwise."""
@@ -192,11 +202,11 @@ class ProductMeasure(PlacedMeasure):
         k1, k2, k3, k4 = ((a**order * cumulant).sum(-1) for order, cumulant in enumerate(self._cumulants(u), 1))
         return k1, k2, k3, k4
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
         return self.sample_tilted(self._origin(), n, generator)
 
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        n = self._size(n, generator)
+    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
+        n, generator = self._drawing(n, generator)
         u = self._tilts(u).detach().unsqueeze(-2)
         u = u.expand(*u.shape[:-2], n, self.dim)
         return self._coordinatewise(u, lambda law, v: law.sample(v, generator))
@@ -226,6 +236,9 @@ class IidProduct(ProductMeasure):
     def law(self) -> ScalarLaw:
         """Law of one coordinate."""
         return self.kind(**self._parameters)
+
+    def _formula(self) -> str:
+        return self.law._formula() + (f"^{{⊗{self.dim}}}" if self.dim > 1 else "")
 
     def _details(self) -> str:
         return "".join(f", {name}={value:.{16 if isinstance(value, int) else 6}g}" for name, value in self._parameters.items())
@@ -257,7 +270,8 @@ class Product(ProductMeasure):
         super().__post_init__()
         laws = tuple(self.laws) if isinstance(self.laws, Sequence) else ()
         if not laws or not all(isinstance(law, ScalarLaw) for law in laws):
-            raise InvalidArgumentError("laws", repr(self.laws), "a sequence of at least one ScalarLaw")
+            remedy = "Scalar laws end in Law: lp.Product([lp.scalar.RademacherLaw()])."
+            raise InvalidArgumentError("laws", repr(self.laws), "a sequence of at least one ScalarLaw", remedy)
         validation.store(self, laws=laws)
 
     @property
@@ -270,6 +284,9 @@ class Product(ProductMeasure):
         for i, law in enumerate(self.laws):
             found.setdefault(id(law), (law, []))[1].append(i)
         return tuple((law, tuple(indices)) for law, indices in found.values())
+
+    def _formula(self) -> str:
+        return " ⊗ ".join(law._formula() for law in self.laws) if self.dim <= notation.MOST else f"⊗_{{i≤{self.dim}}} μ_{{i}}"
 
     def _details(self) -> str:
         names = [type(law).__name__ for law, _ in self.groups]

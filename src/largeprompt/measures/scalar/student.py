@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.display import notation
 from largeprompt.errors import NoMomentError
 from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
@@ -68,6 +69,10 @@ class StudentTLaw(ScalarLaw):
         # Bailey's polar method: two uniforms give one exact draw for any df, Box-Muller at df = inf
         square = -2 * log_radius if math.isinf(self.df) else self.df * torch.expm1(-2 * log_radius / self.df)
         return self.scale * torch.sqrt(square) * torch.cos(2 * math.pi * angle) + self.scale**2 * u
+
+    def _formula(self) -> str:
+        law = f"t_{{{notation.number(self.df)}}}"
+        return law if self.scale == 1 else f"({notation.number(self.scale)} {law})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

@@ -36,7 +36,11 @@ class UniformLaw(ScalarLaw):
         distance = -torch.log1p(place * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
         return torch.where(u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance))
 
+    def _formula(self) -> str:
+        return "Unif[-√3, √3]"
 
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Uniform(IidProduct):
     """Uniform on the cube [-√3, √3]^d, unit variance in each coordinate.
 

@@ -6,46 +6,42 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, study_figure, ticks
-from largeprompt.studies.anisotropy.formulas import DIRECTIONS
 from largeprompt.studies.exponent.formulas import sharp_exponent
 
-DASHES = dict(zip(DIRECTIONS, ("-", "--", ":"), strict=True))
+DASHES = {"weak": "-", "strong": "--"}
 
 
 @study_figure(
     "collapse",
-    "Seven spectra of equal trace read along weak, strong and mixed directions, all with the same score variance: error "
-    "times L, error relative to the output, and error over tr Γ + ‖Γu‖², which brings long prompts together.",
-    size=(7.6, 3.3),
+    "Three of the spectra, of equal trace, read along their weakest and strongest direction with the same score variance: error "
+    "times L, and error relative to the output. Right: the range of all spectra and directions, over tr Γ alone and over "
+    "tr Γ + ‖Γu‖², which brings long prompts together.",
+    size=(9.0, 3.3),
     panels=(1, 3),
 )
 def collapse(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
-    """Error, relative error, and the error less its two traces' predictions, for every spectrum and direction at one σ²."""
+    """Error and relative error of three spectra in two directions at one σ²; the range of all, less their predictions."""
     variance = data.score_variance.values[len(data.score_variance) // 2]
-    part = data.sel(score_variance=variance)
-    for i, spectrum in enumerate(data.spectrum.values):
-        style: dict[str, Any] = {"color": COLOURS[i], "lw": 1.0, "ms": 3, "mfc": "none"}
-        marks: dict[str, Any] = {"marker": MARKERS[i], "markevery": (4 + 2 * i, 24)}  # seen in grey too
-        for direction, dash in DASHES.items():
+    part, length = data.sel(score_variance=variance), data.length
+    order = np.argsort(part.condition.values, kind="stable")
+    for i, spectrum in enumerate(part.spectrum.values[sorted({order[0], order[len(order) // 2], order[-1]})]):
+        for direction in sorted(set(DASHES) & set(part.direction.values), reverse=True):
             one = part.sel(spectrum=spectrum, direction=direction)
-            label = str(spectrum) if direction == "weak" else None
-            left.plot(part.length, one.exact * part.length, ls=dash, label=label, **style, **marks)
-            middle.plot(part.length, np.sqrt(one.exact / one["size"]), ls=dash, **style, **marks)
-            right.plot(part.length, one.exact * part.length / (one.trace + one["size"]), ls=dash, **style, **marks)
-    for direction, dash in DASHES.items():
-        middle.plot([], [], color="0.3", ls=dash, lw=1.0, label=f"{direction} direction")
-    level = np.exp(variance)
-    right.axhline(level, color="0.6", lw=0.8)
-    right.text(float(part.length[-1]), level * 0.985, r"$e^{\sigma^2}$", ha="right", va="top", fontsize=9, color="0.35")
-    error, length = r"L\,\mathbf{E}\,\|T_L-T\|^2", "prompt length $L$"
-    describe(left, length, f"${error}$", rf"$\sigma^2={variance:g}$, tr $\Gamma=d$", log="xy")
-    words = (r"relative error $(\mathbf{E}\,\|T_L-T\|^2)^{1/2}/\|T\|$", "relative to the output")
-    describe(middle, length, *words, log="xy")
-    describe(right, length, rf"${error}/(\mathrm{{tr}}\,\Gamma+\|\Gamma u\|^2)$", "over the two traces", log="x")
-    ticks(left, "y", (20, 50, 100, 200))
-    left.legend(fontsize=6.5, loc="lower right")
+            style: dict[str, Any] = {"color": COLOURS[i], "ls": DASHES[direction]}
+            left.plot(length, one.exact * length, label=f"{spectrum}, {direction}", **style)
+            middle.plot(length, np.sqrt(one.exact / one["size"]), **style)
+    error, over = part.exact * length, r"L\,\mathbf{E}\,\|T_L-T\|^2"
+    scales = ((part.trace, r"$\mathrm{tr}\,\Gamma$"), (part.trace + part["size"], r"$\mathrm{tr}\,\Gamma+\|\Gamma u\|^2$"))
+    for i, (scale, label) in enumerate(scales):
+        share = error / scale
+        low, high = share.min(("spectrum", "direction")), share.max(("spectrum", "direction"))
+        right.fill_between(length, low, high, color=COLOURS[1 - i], alpha=0.5, lw=0.8, label=f"over {label}")
+    right.axhline(np.exp(variance), color="0.3", lw=0.8, ls=":", label=r"$e^{\sigma^2}$")
     middle.axhline(0.1, color="0.6", lw=0.8)
-    middle.legend(fontsize=7, loc="lower left")
+    describe(left, "prompt length $L$", f"${over}$", rf"$\sigma^2={variance:g}$, tr $\Gamma=d$", log="xy", legend=7, below=2)
+    words = (r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}/\|T\|$", "relative to the output")
+    describe(middle, "prompt length $L$", *words, log="xy")
+    describe(right, "prompt length $L$", f"${over}$ over traces", "range of all spectra", log="xy", legend=7, below=2)
 
 
 @study_figure(

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, listed, rule, span
+from largeprompt.runs.judging import Answer, Outcome, judged, listed, rule, span
 from largeprompt.studies.anisotropy.formulas import TOLERANCE
 from largeprompt.studies.convergence.formulas import FITS, z_scores
 
@@ -52,7 +52,11 @@ def score_variance_alone(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
-@rule("E3", "Does one pair (c1, c2) hold for all spectra and score variances?")
+@rule(
+    "E3",
+    "Does one pair (c1, c2) hold for all spectra and score variances?",
+    fails="The paper's form, as a description: its constants change with the score variance and the spectrum.",
+)
 def one_pair(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails where c2, or c1 at one score variance, changes by more than FITS."""
     c1, c2 = float(spread(data.c1).max()), float(spread(data.c2).max())
@@ -64,8 +68,12 @@ def one_pair(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
-@rule("E3", f"Does the score variance set the length needed for a relative error of {TOLERANCE:.0%}?")
-def needed_length(data: xr.Dataset) -> tuple[Outcome, str]:
+@rule(
+    "E3",
+    f"Does the score variance set the length needed for a relative error of {TOLERANCE:.0%}?",
+    fails="Our conjecture: the direction of the query counts as well, by the share of the output that it leaves.",
+)
+def needed_length(data: xr.Dataset) -> Answer:
     """Fails where the lengths needed differ by more than FITS; undecided where some are longer than the longest of the run."""
     needed = data.needed_length.sel(score_variance=data.score_variance[len(data.score_variance) // 2])
     unmet = bool(needed.isnull().any())
@@ -74,7 +82,8 @@ def needed_length(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(not differ, rests_on=[shortest]) if differ or not unmet else "undecided",
         f"At σ² = {float(needed.score_variance):g} it is {shortest:.2g} to {more}{longest:.2g} tokens, like "
-        "e^σ² (1 + tr Γ/‖Γu‖²): along weak directions the output is small and the noise of all others is not.",
+        "e^(σ²) (1 + tr Γ/‖Γu‖²): along weak directions the output is small and the noise of all others is not.",
+        f"At one score variance {TOLERANCE:.0%} error takes {shortest:.2e} to {more}{longest:.2e} tokens.",
     )
 
 

@@ -5,6 +5,7 @@ from largeprompt.studies.anisotropy.figures import FIGURES
 from largeprompt.studies.anisotropy.parts import AnisotropyConfig, random_queries, spectrum_errors
 from largeprompt.studies.anisotropy.rules import RULES
 from largeprompt.studies.claims import claims
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "anisotropy",
@@ -22,4 +23,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("E3"),
+    variables=variables("anisotropy"),
 )

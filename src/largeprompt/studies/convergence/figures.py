@@ -34,6 +34,7 @@ def draw_errors(data: xr.Dataset, quantity: str, axes: Axes) -> None:
     "lengths drawn. The grey line is L = e^(2σ²), from which on the prompt is in the linear regime.",
     size=lambda data: (2.5 * data.sizes["score_variance"] + 0.3, 5.0),
     panels=lambda data: (len(ERRORS), data.sizes["score_variance"]),
+    cards={"C3": 0, "C4": -3},
     sharex=True,
 )
 def convergence(data: xr.Dataset, *panels: Axes) -> None:

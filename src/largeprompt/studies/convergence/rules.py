@@ -6,9 +6,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from largeprompt.runs.judging import FALSE_ALARM, NotInRunError, Outcome, Rule, at, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, Answer, NotInRunError, Outcome, Rule, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.convergence.formulas import FITS, LOGS, SLOPES, Array, paper_form, z_scores
 
+# of 150 quick runs with other seeds 89 to 96 % of these intervals held the exact value
+DRAWN = "Drawn: 95 % intervals of the same fit to resampled drawn prompts; about one in ten misses the exact value."
 NAMES = {"output": "the output", "jacobian_u": "the derivative in U", "jacobian_v": "the derivative in V"}
 CLAIM = {"output": "C3", "jacobian_u": "C4", "jacobian_v": "C4"}
 
@@ -81,24 +83,35 @@ def certified(quantity: str) -> Rule:
 
 def _interval(row: xr.DataArray) -> str:
     exact, low, high = (float(row.sel(interval=each)) for each in ("exact", "lower", "upper"))
-    return f"{exact:.3f} [{low:.2f}, {high:.2f}]"
+    return f"{exact:.3f} (drawn: {low:.2f} to {high:.2f})"
+
+
+def end_slopes(data: xr.Dataset, quantity: str) -> list[float]:
+    """Slopes of the exact error at the longest lengths, one for each score variance."""
+    far = data.exact.sel(quantity=quantity)[..., -5:]
+    return [log_slope(far.length, far.sel(score_variance=q)) for q in data.score_variance]
 
 
 def slope(quantity: str) -> Rule:
     """Holds for the score variances whose exact slope and whole interval of drawn ones lie in the audit's range."""
     between = f"fall with a slope in L between {SLOPES[0]} and {SLOPES[1]} (public audit)?"
+    means = "A range that others found at other settings: with larger score variances the error falls more slowly at these lengths."
 
-    @rule(CLAIM[quantity], f"Does the squared error of {NAMES[quantity]} {between}")
-    def within(data: xr.Dataset) -> tuple[Outcome, str]:
+    @rule(CLAIM[quantity], f"Does the squared error of {NAMES[quantity]} {between}", fails=means)
+    def within(data: xr.Dataset) -> Answer:
         slopes = data.slope.sel(quantity=quantity)
         inside = ((slopes >= SLOPES[0]) & (slopes <= SLOPES[1])).all("interval")
-        far = data.exact.sel(quantity=quantity)[..., -5:]
-        ends = [log_slope(far.length, far.sel(score_variance=q)) for q in data.score_variance]
+        ends, fitted = end_slopes(data, quantity), slopes.sel(interval="exact")
+        headline = (
+            f"Squared errors of derivatives fall with exponent {span(fitted, '.3g')} up to L = {int(data.fitted_to)}, "
+            f"{max(ends):.3g} in the end."
+        )
         text = ", ".join(f"{_interval(row)} at σ² = {float(row.score_variance):g}" for row in slopes)
         return (
             judged(bool(inside.all()), in_part=bool(inside.any()), rests_on=[slopes]),
-            f"L = {int(data.fitted_from)} to {int(data.fitted_to)}, by the exact law [95 % of drawn prompts]: {text}. "
-            f"At L = {float(data.length[-1]):.0e} it is {span(ends, '.2f')} by the exact law.",
+            f"L = {int(data.fitted_from)} to {int(data.fitted_to)}, by the exact law: {text}. "
+            f"At L = {float(data.length[-1]):.0e} it is {span(ends, '.2f')} by the exact law. {DRAWN}",
+            headline if quantity == "jacobian_u" else "",
         )
 
     return within
@@ -107,23 +120,24 @@ def slope(quantity: str) -> Rule:
 def form(quantity: str) -> Rule:
     """Holds where the best common pair is nowhere wrong by more than FITS."""
     words = f"c1 σ⁶ ln{'²' if LOGS[quantity] == 2 else ''}(L)/L^(c2/σ²), σ² the score variance, describe {NAMES[quantity]}"
+    means = "The paper's form: its constants depend on the score variance, so that no one pair describes the error at all of them."
 
-    @rule(CLAIM[quantity], f"Does {words} with one pair (c1, c2)?")
+    @rule(CLAIM[quantity], f"Does {words} with one pair (c1, c2)?", fails=means)
     def describes(data: xr.Dataset) -> tuple[Outcome, str]:
         c1, c2, factor = common_pair(data, quantity)
         rows = data.c2.sel(quantity=quantity)
         return (
             judged(factor <= FITS, rests_on=[factor]),
-            f"Fitted to the exact law [95 % of drawn prompts] one by one, c2 = {', '.join(_interval(row) for row in rows)} at σ² = "
+            f"Fitted to the exact law one by one, c2 = {', '.join(_interval(row) for row in rows)} at σ² = "
             f"{listed(data.score_variance)}; the best common pair (c1 = {c1:.2g}, c2 = {c2:.2g}) is wrong by up to {factor:.3g} "
-            "times.",
+            f"times. {DRAWN}",
         )
 
     return describes
 
 
 @rule("C3", "Is the paper's form an upper bound from L = 2 on, with one pair (c1, c2)?")
-def bound(data: xr.Dataset) -> tuple[Outcome, str]:
+def bound(data: xr.Dataset) -> Answer:
     """Holds where the pair that bounds these curves bounds those of smaller score variances too."""
     c1, c2, slack = bounding_pair(data)
     small = breaks_below(data, c1, c2)
@@ -134,13 +148,16 @@ def bound(data: xr.Dataset) -> tuple[Outcome, str]:
         f"For these σ² it is with c2 = {c2:g} (more will not do: the error ends like 1/L) and c1 = {c1:.3g}, "
         f"up to {slack:.3g} times too large for L = {int(data.fitted_from)} to {int(data.fitted_to)}."
         + ("" if everywhere else breaks),
+        f"Squared errors finally fall with exponent {max(end_slopes(data, 'output')):.3g}; the paper's form, with the best "
+        f"constants that bound all cases, is up to {float(f'{slack:.3g}'):,.0f} times too large.",
     )
 
 
 def at_one(quantity: str) -> Rule:
     """Fails where every error exceeds the form, which is 0 there."""
+    means = "The paper's form: it needs L >= 2. A certificate takes its place at L = 1."
 
-    @rule(CLAIM[quantity], f"Does the paper's form hold at L = 1 for {NAMES[quantity]}?")
+    @rule(CLAIM[quantity], f"Does the paper's form hold at L = 1 for {NAMES[quantity]}?", fails=means)
     def holds(data: xr.Dataset) -> tuple[Outcome, str]:
         found = at(data.exact.sel(quantity=quantity), length=1.0)
         largest = max(float(paper_form(1.0, float(q), 1.0, 1.0)) for q in data.score_variance)

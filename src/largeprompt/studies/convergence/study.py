@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.convergence.figures import FIGURES
 from largeprompt.studies.convergence.parts import ConvergenceConfig, errors
 from largeprompt.studies.convergence.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "convergence",
@@ -19,5 +20,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C3", "C4", "E1"),
+    variables=variables("convergence"),
     combine=lambda config, parts: parts["errors"].assign(fitted_from=config.fitted[0], fitted_to=config.fitted[1]),
 )

@@ -30,8 +30,8 @@ class DepthConfig:
     degree: Count = 4
     lengths: Increasing[Length] = (32, 128, 512, 2048)
     longest: Length = 8192
-    scores: Count = 15_000_000
-    replicas: tuple[Replicas, Replicas] = (8, 400)
+    scores: Count = 10_000_000
+    replicas: tuple[Replicas, Replicas] = (6, 400)
     fitted_from: Length = 128
     normalised_dims: Distinct[Count] = (4, 8, 16)
     normalised_scales: Distinct[Scale] = ("1",)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, describe, length_label, look, marks, study_figure, ticks
+from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, describe, entry, length_label, look, marks, study_figure, ticks
 from largeprompt.studies.depth.rules import breaking_window
 
 NAMES = {"token": "token outputs", "covariance": "empirical covariance"}
@@ -19,18 +19,6 @@ def shown_cases(data: xr.Dataset) -> list[str]:
     for case, scale in zip(data.case.values, data.value_scale.values, strict=True):
         first.setdefault(str(scale), str(case))
     return list(first.values())
-
-
-def _legend_line(**look: Any) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], **look)
-
-
-def _few_ticks(axes: Axes, values: Any) -> None:
-    """These values on a logarithmic x-axis, and no numbers between the powers of ten on the other."""
-    ticks(axes, "x", values)
-    axes.yaxis.set_minor_formatter("")
 
 
 def draw_band(data: xr.Dataset, quantity: str, axes: Axes) -> None:
@@ -57,6 +45,7 @@ def draw_band(data: xr.Dataset, quantity: str, axes: Axes) -> None:
     panels=lambda data: (2, len(shown_cases(data))),
     sharex=True,
     sharey="row",
+    cards={"Q2": 0},
 )
 def band(data: xr.Dataset, *panels: Axes) -> None:
     """Token outputs and covariance against depth, one column for each size of V."""
@@ -73,10 +62,10 @@ def band(data: xr.Dataset, *panels: Axes) -> None:
         above.set_title(f"{SCALE_LABELS.get(str(one.value_scale.values), str(one.value_scale.values))}, {one.weights.values}")
         below.set_xlabel("layer")
         below.set_xticks(np.unique(np.linspace(0, int(data.layer.max()), 5).astype(int)))
-    handles, labels = max((axes.get_legend_handles_labels() for axes in tokens), key=lambda found: len(found[0]))
-    handles = [*handles, _legend_line(color="0.3", lw=1.3), _legend_line(color="0.45", lw=1.0, ls="--")]
-    labels = [*labels, "predicted", "layers independent (longest)"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=7.5)
+    most = max(tokens, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
+    entry(most, "predicted", lw=1.3)
+    entry(most, "layers independent (longest)", color="0.45", ls="--")
+    figure.legend(*most.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=7.5)
 
 
 @study_figure(
@@ -116,8 +105,9 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
     right.set_xticks(ticks, names)
     right.set_yticks(ticks, names)
     describe(right, "layer at which closure should break", "layer at which it does", legend=7.5, loc="lower right")
-    handles = [_legend_line(color="0.3", ls=dash) for dash in dashes.values()]
-    left.legend(handles, list(dashes), fontsize=7.5, loc=(0.45, 0.75), title="weights", title_fontsize=7.5)
+    for name, dash in dashes.items():
+        entry(left, name, ls=dash)
+    left.legend(fontsize=7.5, loc=(0.45, 0.75), title="weights", title_fontsize=7.5)
 
 
 @study_figure(
@@ -148,7 +138,7 @@ def normalised(data: xr.Dataset, *panels: Axes) -> None:
             bends.append(float(abs(one.normalised_kurtosis).isel(layer=slice(1, -1)).mean()))
         title = KINDS.get(kind, kind)
         describe(axes, "prompt length $L$", "", title, log="xy")
-        _few_ticks(axes, data.normalised_length.values)
+        ticks(axes, "x", data.normalised_length.values)
         handles += panels[-1].plot(dims, levels, ls="-", label=f"level, {title}", **look(j, lw=1.0))
         handles += panels[-1].plot(dims, bends, ls=":", label=f"kurtosis, {title}", **look(j, lw=1.0, mfc="white"))
     panels[0].set_ylabel("relative error of tokens")
@@ -156,7 +146,7 @@ def normalised(data: xr.Dataset, *panels: Axes) -> None:
     figure: Any = panels[0].figure
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=7)
     describe(panels[-1], "dimension $d$", "", "closure at $L=\\infty$", log="xy")
-    _few_ticks(panels[-1], dims)
+    ticks(panels[-1], "x", dims)
 
 
 FIGURES = (band, breaking, normalised)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, allowed_score, compared, judged, rule, span
+from largeprompt.runs.judging import Answer, Outcome, allowed_score, compared, judged, rule, span
 from largeprompt.studies.depth.config import THRESHOLD
 from largeprompt.studies.exponent.formulas import sharp_exponent
 
@@ -73,7 +73,7 @@ def band_ratio(data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 @rule("Q2", "Is the error of mean, covariance and tokens after every layer the propagated finite-length noise?")
-def band(data: xr.Dataset) -> tuple[Outcome, str]:
+def band(data: xr.Dataset) -> Answer:
     """Holds to 10 % and chance; undecided where chance alone allows a half."""
     ratio, error = band_ratio(data)
     limit = allowed_score(ratio.size)
@@ -86,6 +86,7 @@ def band(data: xr.Dataset) -> tuple[Outcome, str]:
         f"Measured over predicted squared error differs from 1 by {', '.join(texts)} in the median over {ratio.sizes['case']} "
         f"stacks, {ratio.sizes['layer']} layers and three quantities; standard error {float(error.median()):.1%} (largest "
         f"{float(error.max()):.1%}).",
+        f"Errors after each layer are the predicted ones to {float(off.median()):.1%} (median).",
     )
 
 
@@ -114,7 +115,7 @@ def realised(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(worst < 0.05, in_part=float(last.median()) < 0.05, rests_on=[worst]),
         f"It explains all but {float(last.median()):.2%} of the squared error at L = {lengths[-1]:g} (worst case and layer "
-        f"{worst:.1%}); what is left over the whole falls like L^{float(slope.median()):.2f} (-1 expected, down to the share of "
+        f"{worst:.1%}); the rest falls with exponent {float(slope.median()):.2f} (-1 expected, down to the share of "
         f"the modes left out, {float(part['tail'].max()):.2%} at most).",
     )
 
@@ -137,7 +138,7 @@ def slower(data: xr.Dataset) -> tuple[Outcome, str]:
     ]
     return (
         "holds" if holds else "fails" if fails else "undecided",
-        f"Slope of the squared token error after the last layer: {'; '.join(texts) or 'nan, no such case'}.",
+        f"Slope of the squared token error after the last layer: {'; '.join(texts) or 'no such case, 0 stacks'}.",
     )
 
 
@@ -148,7 +149,7 @@ def breaking_window(data: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
 
 
 @rule("Q2", "Does the recursion alone say at which layer the closure breaks?")
-def breaking(data: xr.Dataset) -> tuple[Outcome, str]:
+def breaking(data: xr.Dataset) -> Answer:
     """Holds where nine in ten break within one layer of the predicted ones, in part where half do."""
     early, late = breaking_window(data)
     measured, none = data.measured_breaking, int(data.layer.max()) + 1
@@ -166,6 +167,7 @@ def breaking(data: xr.Dataset) -> tuple[Outcome, str]:
         f"a band above {float(data.threshold):g}) and the one that is 'frozen', {near} within one layer of that; the other {calm} "
         f"neither should nor do; the furthest off is by {float(off.max()):g} layers. At L = {longest:g} these are "
         f"{int(last.sum())}, off by at most {float(away.where(last, 0).max()):g}.",
+        f"Of {count} stacks that break, {near} do so where predicted.",
     )
 
 

@@ -6,6 +6,7 @@ from largeprompt.studies.depth.config import THRESHOLD, DepthConfig, normalised_
 from largeprompt.studies.depth.figures import FIGURES
 from largeprompt.studies.depth.parts import normalised_errors, one_layer, stack_errors
 from largeprompt.studies.depth.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "depth",
@@ -39,5 +40,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C7", "Q2"),
+    variables=variables("depth"),
     combine=lambda config, parts: side_by_side(config, parts).assign(threshold=THRESHOLD, fitted_from=config.fitted_from),
 )

@@ -24,6 +24,7 @@ from largeprompt.training import (
     modified_flow,
 )
 from largeprompt.training.dynamics.adam import adam_displacement, adam_flow
+from largeprompt.training.dynamics.trajectory import hessians_along, slopes_along
 from largeprompt.training.risk.objective import Objective, make_objective
 
 NEAR = 1e-6  # how far from the end point a test of stability starts
@@ -120,10 +121,16 @@ def bowl(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
 
 
 def descend_together(objective: Objective, theta: Tensor, step_sizes: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Gradient descent with one step size for each run: θ after each of the last steps, (step, run, p), and which are gone."""
+    """Gradient descent with one step size for each run of a length: θ after the last steps, (step, run, p), and which are gone."""
     start, gone, path = theta, torch.zeros(len(theta), dtype=torch.bool), deque[Tensor](maxlen=LAST)
     for _ in range(steps):
-        theta = theta - step_sizes.unsqueeze(-1) * objective.gradient(theta)[1]
+        left = ~gone  # those that are gone wait at their start
+        if not bool(left.any()):
+            break
+        if len(objective.lengths) != int(left.sum()):
+            objective = objective.with_lengths(objective.lengths[:1] * int(left.sum()))
+        theta = theta.clone()
+        theta[left] -= step_sizes[left].unsqueeze(-1) * objective.gradient(theta[left])[1]
         gone = gone | ~(theta.abs().amax(-1) < GONE)
         theta = torch.where(gone.unsqueeze(-1), start, theta)
         path.append(theta)
@@ -135,12 +142,12 @@ def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.D
     task, start = problem(config)
     times = np.append(0.0, np.geomspace(config.settled / 1e4, config.settled, config.times - 1))
     flow = gradient_flow(task, start, length, config.settled, times=times, tolerance=1e-8, parametrisation="block").completed()
-    one, *_ = make_objective(task, start, length, parametrisation="block")
-    sharpness = torch.linalg.eigvalsh(one.with_lengths([length] * len(times)).hessian(flow.parameters))[:, -1]
+    one = flow.objective
+    sharpness = torch.linalg.eigvalsh(hessians_along(one, flow.parameters.unsqueeze(1)))[:, 0, -1]
     end = flow.parameters[-1]
     values, vectors = torch.linalg.eigh(one.hessian(end.unsqueeze(0))[0])
     predicted = 2 / float(values[-1])
-    many, *_ = make_objective(task, start, [length] * config.sections, parametrisation="block")
+    many = one.with_lengths([length] * config.sections)
     low, high = (share * predicted for share in BRACKET)
     draw = torch.randn(len(end), generator=torch.Generator().manual_seed(config.seed), dtype=F)
     near = (end + NEAR * draw / draw.norm()).expand(config.sections, -1)
@@ -225,8 +232,7 @@ def sign_gaps(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     sign = adam_flow(
         task, start, length, config.sign_until, times=times, tolerance=1e-8, epsilon=EPSILON, parametrisation="block"
     ).completed()
-    objective, *_ = make_objective(task, start, length, parametrisation="block")
-    gradients = torch.cat([objective.gradient(theta.unsqueeze(0))[1] for theta in sign.parameters])
+    gradients = slopes_along(sign.objective, sign.parameters.unsqueeze(1))[1].squeeze(1)
     predicted, measured = [], []
     for step_size in config.sign_step_sizes:
         progress(f"step size {step_size:g}")

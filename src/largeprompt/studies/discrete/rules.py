@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, at, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import Answer, Outcome, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.discrete import sgd_rules
 from largeprompt.studies.discrete.formulas import COEFFICIENT, SLOPE, at_zero, lengths_text, usual
 
@@ -14,7 +14,7 @@ FAR = 0.1  # relative distance of two end points that are not the same
 
 
 @rule("N2", "Is gradient descent's largest distance to the flow the predicted coefficient times the step size?")
-def first_order(data: xr.Dataset) -> tuple[Outcome, str]:
+def first_order(data: xr.Dataset) -> Answer:
     """As the step size tends to 0, in coefficient and slope."""
     ratio = data.gap / (data.predicted_gap * data.step_size)
     limit = at_zero(data.step_size, ratio)
@@ -27,6 +27,7 @@ def first_order(data: xr.Dataset) -> tuple[Outcome, str]:
         f"{lengths_text(data.length)}); measured over predicted, both attentions, tends to 1 within {wrong:.1e} as η → 0, with "
         f"slope {span(slopes, '.3f')} over the smallest four η; at η = {last:g} the law is low by a factor up to "
         f"{float(ratio.sel(step_size=last).max()):.2f}.",
+        f"Descent leaves the flow by the predicted multiple of its step size, to {wrong:.2%}.",
     )
 
 
@@ -80,7 +81,11 @@ def beyond_stable(data: xr.Dataset) -> tuple[Outcome, str]:
     return judged(not least > 10, rests_on=[least]), f"A deviation of 1e-6 grows {least:.3g} times or more in 200 steps."
 
 
-@rule("N2", "From the start, do steps above 2/λ_max of the end point stop where the sharpness is 2/η?")
+@rule(
+    "N2",
+    "From the start, do steps above 2/λ_max of the end point stop where the sharpness is 2/η?",
+    fails="Our conjecture, at some of the lengths: large steps end near that sharpness, not at it.",
+)
 def edge(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds at every length, in part at the longest finite one alone."""
     end, limit = 2 / data.stable_step, 2 / data.large_step

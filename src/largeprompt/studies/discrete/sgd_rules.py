@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Outcome, allowed_score, compared, judged, rule
+from largeprompt.runs.judging import FALSE_ALARM, Answer, Outcome, allowed_score, compared, judged, rule
 from largeprompt.studies.discrete.formulas import SLOPE, most_common
 
 SMALL_NOISE = 5e-4  # step size over batch size up to which the law's first order must hold
@@ -40,7 +40,7 @@ def intercept(data: xr.Dataset) -> tuple[float, float, float, float]:
 
 
 @rule("N2", "Do runs of SGD spread around the flow as P' = -HP - PH + (η/B)C predicts?")
-def spread(data: xr.Dataset) -> tuple[Outcome, str]:
+def spread(data: xr.Dataset) -> Answer:
     """Where η/B is small, and with enough runs to rule out a law that is twice as large."""
     score, allowed = spread_scores(data)
     worst = float(score.max())
@@ -50,6 +50,7 @@ def spread(data: xr.Dataset) -> tuple[Outcome, str]:
         f"For η/B <= {SMALL_NOISE:g} tr Cov lies within {worst:.1f} standard errors of the law ({score.size} "
         f"settings, {allowed:.1f} allowed, false alarms in {FALSE_ALARM:g} of runs). Over all settings measured over predicted is "
         f"{a:.3f} ± {a_error:.3f} + ({c:.0f} ± {c_error:.0f}) η/B.",
+        f"SGD's variance is {a:.3g} times the predicted.",
     )
 
 

@@ -9,6 +9,7 @@ from largeprompt.studies.discrete import descent, noise
 from largeprompt.studies.discrete.config import DiscreteConfig
 from largeprompt.studies.discrete.figures import FIGURES
 from largeprompt.studies.discrete.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "discrete",
@@ -65,4 +66,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("N2"),
+    variables=variables("discrete"),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, describe, length_label, study_figure
+from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, describe, entry, length_label, study_figure
 
 
 @study_figure(
@@ -20,7 +20,7 @@ def drift(data: xr.Dataset, left: Axes, right: Axes) -> None:
         if np.isfinite(length):
             left.plot(shown.time[-1:], [float(data.optimal_b[i])], MARKERS[i], color=colour, ms=5, mfc="none", clip_on=False)
         right.plot(shown.time, np.maximum(shown.risk.isel(length=i), 1e-12), color=colour, ls=dash)
-    left.plot([], [], "o", color="0.3", mfc="none", label="optimum at $L$")
+    entry(left, "optimum at $L$", marker="o", ls="none", mfc="none")
     left.axhline(float(data.predicted_b), color="0.6", lw=0.8, ls=":")
     left.text(0.12, float(data.predicted_b) + 0.03, r"$\mathrm{tr}(\Sigma^{-2})^{1/4}$", fontsize=8, color="0.35")
     describe(left, "time $t$", "read-out $b(t)$", "the parameters drift for a time of order $L$", log="x", legend=9)

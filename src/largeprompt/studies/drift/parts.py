@@ -39,6 +39,6 @@ def flows(config: DriftConfig, progress: Progress) -> xr.Dataset:
         times=np.logspace(-1, math.log10(config.until), config.times),
         progress=lambda time: progress(f"time {time:.3g}"),
     ).completed()
-    data = flow.dataset[["risk", "conserved"]].drop_attrs()
-    data["b"] = flow.dataset.theta.sel(parameter="b").drop_vars("parameter")
+    data = flow.to_xarray()[["risk", "conserved"]].drop_attrs()
+    data["b"] = flow.to_xarray().theta.sel(parameter="b").drop_vars("parameter")
     return data.assign(predicted_b=d**0.25, optimal_b=("length", optimal))

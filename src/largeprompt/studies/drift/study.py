@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.drift.figures import FIGURES
 from largeprompt.studies.drift.parts import DriftConfig, flows
 from largeprompt.studies.drift.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "drift",
@@ -19,4 +20,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C5", "C6"),
+    variables=variables("drift"),
 )

@@ -7,6 +7,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.endpoint.figures import FIGURES
 from largeprompt.studies.endpoint.parts import EndpointConfig, flows
 from largeprompt.studies.endpoint.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "endpoint",
@@ -21,4 +22,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C6"),
+    variables=variables("endpoint"),
 )

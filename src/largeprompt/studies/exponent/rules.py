@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, Rule, judged, rule
+from largeprompt.runs.judging import Answer, Outcome, Rule, judged, rule
 from largeprompt.studies.exponent.formulas import without_logarithm
 
 
@@ -35,7 +35,7 @@ def whose(several: bool) -> Rule:
         return f"Averaged over Gaussian queries, is the exponent g(H) rather than the 1/(1+H²) of 2512.10656? (d = {dims})"
 
     @rule("C3", question)
-    def answer(data: xr.Dataset) -> tuple[Outcome, str] | None:
+    def answer(data: xr.Dataset) -> Answer | None:
         data = chosen(data)
         if not data.sizes["dim"]:
             return None
@@ -49,12 +49,20 @@ def whose(several: bool) -> Rule:
             + (" (less the logarithm of the query's radius)" if several else "")
             + f" are within {to_sharp:.3f} of g(H) and {to_other:.3f} of 1/(1+H²). "
             f"For g: H² = {_listed(ours)}; for 1/(1+H²): {_listed(theirs)}; not decided: {_listed(neither)}.",
+            ""
+            if several
+            else f"Averaged over queries, the decay exponent is within {to_sharp:.3g} of our g(H), and {to_other:.3g} "
+            "of the 1/(1+H²) of earlier work.",
         )
 
     return answer
 
 
-@rule("C3", "Is the exponent of the paper's form, c2/H² with one c2?")
+@rule(
+    "C3",
+    "Is the exponent of the paper's form, c2/H² with one c2?",
+    fails="The paper's form, as a description: the true exponent is bounded by 1 and has another shape in H.",
+)
 def one_constant(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails where the c2 that each H² needs differ by more than a quarter."""
     needed = data.exponent.isel(dim=0, decade_end=-1) * data.square

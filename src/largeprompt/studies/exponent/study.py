@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.exponent.figures import FIGURES
 from largeprompt.studies.exponent.parts import ExponentConfig, errors, with_predictions
 from largeprompt.studies.exponent.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "exponent",
@@ -19,5 +20,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C3"),
+    variables=variables("exponent"),
     combine=with_predictions,
 )

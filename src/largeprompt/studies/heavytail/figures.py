@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, DASHES, Axes, curves, describe, marks, study_figure, ticks
+from largeprompt.runs.style import COLOURS, DASHES, Axes, curves, describe, entry, marks, study_figure, ticks
 from largeprompt.studies.heavytail.formulas import FEWEST, middle_tilt
 
 SHOWN = (math.inf, 20.0, 10.0, 5.0, 3.0, 1.0)  # df drawn where there are many
@@ -42,8 +42,9 @@ def _draw_collision(axes: Axes, case: xr.Dataset, i: int, label: str, inverse: b
     "Lines: exact, by quadrature; marks: drawn prompts, ± 2 s.e.; dotted: what is predicted as L grows. Left: effective "
     "number of tokens of Student-t prompts, which for every finite df rises and then falls to one. Middle: Σ w² of "
     "Laplace prompts on either side of the edge of their cgf. Right: how the weights of Student-t prompts become argmax.",
-    size=(9.6, 3.1),
+    size=(9.6, 3.7),
     panels=(1, 3),
+    cards={"N3": 0},
 )
 def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     """Effective tokens of Student-t prompts; Σ w² of Laplace prompts; distance of Student-t weights from argmax."""
@@ -51,6 +52,10 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     students = _students(data, tilt)
     for i, case in enumerate(students):
         _draw_collision(left, case, i, _label(float(case.df)), inverse=True)
+    for axes in (left, middle, right):
+        entry(axes, "drawn ± 2 s.e.", marker="o", ls="none", ms=3.5)
+        if axes is not left:
+            entry(axes, "as $L$ grows", lw=0.7, ls=":")
     left.set(ylabel=r"effective tokens $1/\mathbf{E}\,\Sigma w^2$", title=f"Student-t, $u={tilt:g}$", ylim=(0.8, 3e5))
     for i, index in enumerate(np.flatnonzero((data.law == "Laplace").values)):
         case = data.isel(case=index)
@@ -67,10 +72,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
         marks(right, i, case.length[seen], value[seen], error[seen], **MARK)
     right.set(ylabel=r"$1-\mathbf{E}\,\Sigma w^2$", title=f"towards argmax, $u={tilt:g}$", ylim=(1e-9, 3))
     for axes in (left, middle, right):
-        describe(axes, "prompt length $L$", log="xy")
-    left.legend(fontsize=7, loc="upper right")
-    middle.legend(fontsize=7, ncols=2, loc="lower left")
-    right.legend(fontsize=7, loc="lower left")
+        describe(axes, "prompt length $L$", log="xy", legend=7, below=3)
 
 
 @study_figure(
@@ -78,6 +80,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     "Left: df below which Σ w² is twice that of Gaussian tokens of the same variance, exact (lines), drawn (marks, "
     "± 2 s.e.; hollow: too few prompts to be judged) and by a rule of thumb (dotted). Right: tail index of the largest "
     "weights of one prompt, of the law's quantiles (lines) and drawn (median and quartiles); grey: 0.7.",
+    size=(7.4, 3.7),
 )
 def breakdown(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """df below which a prompt breaks, against length; tail index of the weights, against length."""
@@ -90,15 +93,18 @@ def breakdown(data: xr.Dataset, left: Axes, right: Axes) -> None:
         looks: tuple[dict[str, Any], ...] = ({"mec": "0.2", "mew": 0.3}, {"mfc": "white"})  # hollow: not judged
         for seen, look in zip((known & enough, known & ~enough), looks, strict=True):
             marks(left, i, here.length[seen], here[seen], error[seen], **look)
-    describe(left, "prompt length $L$", "df of the breakdown", log="xy", legend=7.5, loc="upper left", ylim=(2, 300))
+    entry(left, "rule of thumb", lw=0.8, ls=":")
+    entry(left, "drawn", marker="o", ls="none", ms=4)
+    entry(left, "drawn, too few", marker="o", ls="none", ms=4, mfc="white")
+    describe(left, "prompt length $L$", "df of the breakdown", log="xy", legend=7, below=3, ylim=(2, 300))
     ticks(left, "y", (2, 5, 10, 20, 50, 100, 200))
     for i, case in enumerate(_students(data, middle_tilt(data))):
         right.plot(case.length, case.predicted_tail_index, color=COLOURS[i], ls=DASHES[i], label=_label(float(case.df)))
         low, middle, high = (case.tail_index.sel(level=level) for level in (0.25, 0.5, 0.75))
         marks(right, i, case.length, middle, _spread(low, middle, high), **MARK)
-    right.axhline(0.7, color="0.6", lw=0.8, zorder=0)
-    describe(right, "prompt length $L$", r"tail index $\hat k$ of the weights", log="xy", ylim=(0.15, 3e3))
-    right.legend(fontsize=7, ncols=3, loc="upper left")
+    right.axhline(0.7, color="0.6", lw=0.8, zorder=0, label="0.7")
+    entry(right, "drawn", marker="o", ls="none", ms=3.5)
+    describe(right, "prompt length $L$", r"tail index $\hat k$ of the weights", log="xy", legend=7, below=4)
 
 
 @study_figure(

@@ -9,6 +9,7 @@ from largeprompt.studies.heavytail.figures import FIGURES
 from largeprompt.studies.heavytail.parts import breakdown, law_with_tilts, laws, with_measured_breakdowns
 from largeprompt.studies.heavytail.rules import RULES
 from largeprompt.studies.heavytail.training import train
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "heavytail",
@@ -43,5 +44,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("N3"),
+    variables=variables("heavytail"),
     combine=with_measured_breakdowns,
 )

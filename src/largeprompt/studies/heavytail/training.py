@@ -57,7 +57,9 @@ def descend(config: HeavyTailConfig, law: ScalarLaw, generator: torch.Generator)
         theta = torch.where(alive.unsqueeze(-1), moved, theta)
         if step in wanted:
             path.append(theta.clone())
-    return torch.stack(path), kept, ~alive
+        if not bool(alive.any()):
+            break
+    return torch.stack(path + [theta] * (len(kept) - len(path))), kept, ~alive
 
 
 def median_error(config: HeavyTailConfig, law: ScalarLaw, theta: Tensor, seed: int) -> Tensor:

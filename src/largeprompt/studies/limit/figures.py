@@ -10,6 +10,7 @@ from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, curves, descr
     "limit",
     "Root mean squared distance of attention over L tokens to the limit of their own law (left) and to the affine map with the "
     "same moments (right, dotted: the gap): only Gaussian tokens reach the latter. Lines: exact law; marks: drawn prompts.",
+    cards={"C1": 0, "C2": 1},
     sharey=True,
 )
 def limit(data: xr.Dataset, left: Axes, right: Axes) -> None:

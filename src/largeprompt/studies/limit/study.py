@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.limit.figures import FIGURES
 from largeprompt.studies.limit.parts import LAWS, LimitConfig, errors, gap, identity, operator
 from largeprompt.studies.limit.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "limit",
@@ -25,4 +26,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C1", "C2"),
+    variables=variables("limit"),
 )

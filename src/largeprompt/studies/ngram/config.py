@@ -16,7 +16,7 @@ class NgramConfig:
     concentration: Positive = 1.0
     betas: Increasing[NonNegative] = (0.5, 2.0, 4.0)
     lengths: Increasing[Length] = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
-    replicas: TwoOrMore = 4000
+    replicas: TwoOrMore = 2000
     exact_contexts: Annotated[int, Field(ge=0)] = 30  # chains with at most so many contexts get the exact law for two queries
     exact_queries: Annotated[int, Field(ge=0)] = 10  # and with at most so many for the final context too
     mixing_alphabet: TwoOrMore = 5

@@ -7,6 +7,7 @@ from largeprompt.studies.ngram.figures import FIGURES
 from largeprompt.studies.ngram.learning import risks, training
 from largeprompt.studies.ngram.paths import controls, convergence, mixing, operator
 from largeprompt.studies.ngram.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "ngram",
@@ -52,5 +53,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C5", "Q3"),
+    variables=variables("ngram"),
     combine=lambda config, parts: side_by_side(config, parts).assign(tube_until=config.tube_until, batches=config.batches),
 )

@@ -45,6 +45,7 @@ def draw_family(data: xr.Dataset, family: str, kind: str, axes: Axes) -> None:
     "its law (above) and to the affine read-out (below). Lines: exact law; marks: drawn prompts; dotted: the predicted gap.",
     size=lambda data: (2.15 * len(_families(data)) + 0.5, 4.6),
     panels=lambda data: (2, len(_families(data))),
+    cards={"N1": -1},
     sharex=True,
     sharey=True,
 )

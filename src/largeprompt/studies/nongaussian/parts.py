@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
-from largeprompt.law.atomic import discrete_error_moments
 from largeprompt.law.dependent import effective_length
+from largeprompt.law.engine import error_moments
 from largeprompt.measures import (
     Discrete,
     Empirical,
@@ -114,7 +114,7 @@ def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dat
     mse, bias = law.mse.numpy(), law.bias.squeeze(-1).numpy()
     first = finite_prompt(ATTENTION, mu, z, config.lengths, expansion=True).mse.numpy()
     gap, spread = limit - affine, torch.exp(mu.cgf(2 * z) - 2 * mu.cgf(z)).numpy()
-    d1, d2, d3, d4 = np.moveaxis(discrete_error_moments(rule, z, config.lengths).numpy(), -1, 0)
+    d1, d2, d3, d4 = np.moveaxis(error_moments(rule, z, config.lengths).numpy(), -1, 0)
     fourth = d4 + 4 * gap * d3 + 6 * gap**2 * d2 + 4 * gap**3 * d1 + gap**4  # E (T_L - affine)⁴
     grid = ("length", "tilt")
     return xr.Dataset(

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Outcome, at, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, Answer, Outcome, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.nongaussian.comparisons import (
     counted,
     known_exactly,
@@ -65,14 +65,14 @@ def falls(data: xr.Dataset) -> tuple[Outcome, str]:
         f"Of {int(rest.drawn_mse.notnull().sum())} mean squared distances from L = {int(rest.length[0])} to "
         f"{int(rest.length[-1])} the one least likely by the exact law has probability {chance:.2g}, {allowed:.0e} allowed. In "
         f"{int(exact.notnull().sum())} pairs of law and tilt the first order is within {LONG:.0%} of the exact error at the end: "
-        f"there errors fall like L^{float(exact.min()):.2f} to L^{float(exact.max()):.2f} by the exact law, and drawn ones within "
-        f"{score:.1f} standard errors of that; {left} pairs need longer prompts. The exact errors are alike to {routes:.0e} by the "
-        "library's law and by the atoms of a rule.",
+        f"there errors fall with exponent {float(exact.min()):.2f} to {float(exact.max()):.2f} by the exact law, and drawn ones "
+        f"within {score:.1f} standard errors of that; {left} pairs need longer prompts. The exact errors are alike to {routes:.0e} "
+        "by the library's law and by the atoms of a rule.",
     )
 
 
 @rule("N1", "Does the distance to the affine read-out level off at the predicted gap, in every family?")
-def levels(data: xr.Dataset) -> tuple[Outcome, str]:
+def levels(data: xr.Dataset) -> Answer:
     """Holds where drawn distances are likely, and those whose gap exceeds the noise stand within 5 % of it, in every family."""
     rest = _others(data)
     chance, allowed = least_likely(rest, "affine_"), FALSE_ALARM / counted(data)
@@ -88,6 +88,7 @@ def levels(data: xr.Dataset) -> tuple[Outcome, str]:
         f"The least likely of {int(rest.drawn_affine_mse.notnull().sum())} has probability {chance:.2g}, {allowed:.0e} allowed. "
         f"At L = {int(rest.length[-1])} the {int(flat.sum())} pairs whose gap is {LEVEL:g} times the noise (families: "
         f"{', '.join(map(str, names))}) stand at {span(level.where(flat), '.3f')} times the predicted gap.",
+        f"Others have limits of their own, {span(level.where(flat), '.3g')} times as far from affine as predicted.",
     )
 
 

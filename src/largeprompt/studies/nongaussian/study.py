@@ -11,6 +11,7 @@ from largeprompt.studies.nongaussian.figures import FIGURES
 from largeprompt.studies.nongaussian.parts import dependent, family, members
 from largeprompt.studies.nongaussian.rules import RULES
 from largeprompt.studies.nongaussian.training import trained
+from largeprompt.studies.variables import variables
 
 
 def combine(config: NonGaussianConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
@@ -59,5 +60,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C5", "N1"),
+    variables=variables("nongaussian"),
     combine=combine,
 )

@@ -31,8 +31,8 @@ def tube(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(falls and max(slopes) < -0.7, rests_on=[*slopes, sup]),
         f"sup ‖θ_L - θ_∞‖ up to t = {float(part.time[-1]):g} on the exact risks falls from {span(sup.isel(flow_length=0))} at L = "
-        f"{float(sup.flow_length[0]):g} to {text} at L = {float(sup.flow_length[-1]):g}, like L^{min(slopes):.2f} to "
-        f"L^{max(slopes):.2f} at the end.",
+        f"{float(sup.flow_length[0]):g} to {text} at L = {float(sup.flow_length[-1]):g}, with exponent "
+        f"{span(slopes, '.2f')} at the end.",
     )
 
 

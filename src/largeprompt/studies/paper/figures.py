@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, length_label, study_figure
+from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, entry, length_label, study_figure
 
 SIZE = (7.6, 3.2)
 TIME = "time $t$ (steps times learning rate)"
@@ -26,7 +26,7 @@ def trained(data: xr.Dataset, *panels: Axes) -> None:
             axes.axhline(float(last.risk.sel(setting=setting, attention=kind)[-1]), color=COLOURS[i], lw=0.8, ls=":")
         axes.plot(part.length, part.bayes_risk.isel(attention=0), color="black", ls="--", label="Bayes")
         describe(axes, "prompt length $L$", "", f"{setting} setting, $t={float(data.time[-1]):g}$", log="xy")
-    panels[0].plot([], [], color="0.4", lw=0.8, ls=":", label=r"the same, $L=\infty$")
+    entry(panels[0], r"the same, $L=\infty$", lw=0.8, ls=":")
     describe(panels[0], "", "population risk", legend=7.5)
 
 
@@ -40,8 +40,8 @@ def training(data: xr.Dataset, left: Axes, right: Axes) -> None:
             row = part.sel(attention=kind, length=length)
             left.plot(part.time, row.risk, dash, color=COLOURS[i])
             right.plot(part.time, row.distance, dash, color=COLOURS[i], label=length_label(length) if dash == "-" else None)
-    right.plot([], [], color="0.3", label="softmax")
-    right.plot([], [], color="0.3", ls="--", label="linear")
+    entry(right, "softmax")
+    entry(right, "linear", ls="--")
     describe(left, TIME, "population risk", log="y")
     describe(right, TIME, r"r.m.s. of infinite-prompt read-out $-\,w\cdot x$", log="y", legend=7.5, loc="lower left")
 
@@ -64,7 +64,7 @@ def sgd(data: xr.Dataset, *panels: Axes) -> None:
             for seed in data.sgd_seed.values:
                 run = data.sgd_risk.sel(attention=kind, sgd_length=length, sgd_seed=seed)
                 axes.plot(data.sgd_time, run, MARKERS[i], color=COLOURS[i], ms=3, mfc="none")
-        axes.plot([], [], "o", color="0.3", ms=3, mfc="none", label="SGD on drawn prompts")
+        entry(axes, "SGD on drawn prompts", marker="o", ls="none", ms=3, mfc="none")
         axes.set(xlabel=TIME, title=f"{kind} attention")
     describe(panels[0], "", "population risk", legend=7.5)
 

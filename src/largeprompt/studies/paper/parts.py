@@ -45,7 +45,7 @@ def flows(config: PaperConfig, setting: str, kind: str, progress: Progress) -> x
     limit_risk = torch.stack([chosen.limit_risk(*factors.layer(theta)) for theta in flow.parameters])
     distance = (2 * limit_risk - chosen.noise_variance).clamp_min(0.0).sqrt().numpy()
     return (
-        flow.dataset[["risk", "gradient_norm"]]
+        flow.to_xarray()[["risk", "gradient_norm"]]
         .assign(distance=(("length", "time"), distance, {"long_name": "infinite-prompt read-out less w.x, rms"}))
         .assign(bayes_risk=("length", [chosen.bayes_risk(length) for length in lengths]))
         .drop_attrs()

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, Rule, at, judged, listed, rule, span
+from largeprompt.runs.judging import Answer, Outcome, Rule, at, judged, listed, rule, span
 from largeprompt.studies.paper.config import SETTINGS, TRAINED
 
 
@@ -13,7 +13,7 @@ def trained_rule(setting: str) -> Rule:
     """The rule for the end of training in one setting."""
 
     @rule("P1", f"Does the authors' training bring both attentions to the Bayes risk as L grows? ({setting} setting)")
-    def trained(data: xr.Dataset) -> tuple[Outcome, str]:
+    def trained(data: xr.Dataset) -> Answer:
         end = data.sel(setting=setting).isel(time=-1)
         finite, limit = end.sel(length=slice(0, 1e9)), end.isel(length=-1)
         soft, line = (finite.risk.sel(attention=kind) for kind in ("softmax", "linear"))
@@ -25,9 +25,13 @@ def trained_rule(setting: str) -> Rule:
         return (
             "undecided" if float(data.time[-1]) < TRAINED else outcome,
             f"At t = {float(data.time[-1]):g} and L = {float(finite.length[-1]):g}: softmax {float(soft[-1]):.4f}, linear "
-            f"{float(line[-1]):.4f}, Bayes {float(finite.bayes_risk.sel(attention='softmax')[-1]):.4f}; the infinite prompt is "
-            f"within {close - 1:.1%} of Bayes with either. Softmax/linear from {span(over, '.2f')}: linear attention is "
-            + ("better at every length." if bool((soft > line).all()) else "not better at every length."),
+            f"{float(line[-1]):.4f}, Bayes {float(finite.bayes_risk.sel(attention='softmax')[-1]):.4f}; the infinite "
+            f"prompt is within {close - 1:.0e} of Bayes, relatively, with either. Softmax/linear from {span(over, '.2f')}: "
+            "linear attention is " + ("better at every length." if bool((soft > line).all()) else "not better at every length."),
+            f"After the authors' training at L = {float(finite.length[-1]):g} the risk is {float(soft[-1]):.3g} (softmax), "
+            f"{float(line[-1]):.3g} (linear), {float(finite.bayes_risk.sel(attention='softmax')[-1]):.3g} (Bayes)."
+            if setting == SETTINGS[0]
+            else "",
         )
 
     return trained

@@ -9,6 +9,7 @@ from largeprompt.studies.paper.config import SETTINGS, PaperConfig
 from largeprompt.studies.paper.figures import FIGURES
 from largeprompt.studies.paper.parts import flows, sgd
 from largeprompt.studies.paper.rules import RULES
+from largeprompt.studies.variables import variables
 
 SGD_RUNS = ("attention", "sgd_length", "sgd_seed")
 
@@ -28,4 +29,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("P1"),
+    variables=variables("paper"),
 )

@@ -26,8 +26,9 @@ def phase_diagram(data: xr.Dataset, axes: Axes) -> None:
     axes.set(yscale="log", xlim=(x[0], x[-1]), xlabel=r"score variance $\sigma^2$")
     axes.set(ylim=(max(2, y[0]), y[-1]), ylabel="prompt length $L$")
     for share, height, text in ((0.02, 1.5e7, "linear"), (0.42, 1e9, "heavy"), (0.72, 30.0, "frozen")):
-        axes.text(share * x[-1], height, text, color="white", fontsize=11, fontweight="bold")
-    box = {"labelcolor": "white", "facecolor": "0.25", "frameon": True, "framealpha": 0.6, "edgecolor": "none"}
+        plate = {"facecolor": "0.2", "edgecolor": "none", "boxstyle": "round,pad=0.25"}  # contours end at the words
+        axes.text(share * x[-1], height, text, color="white", fontsize=11, fontweight="bold", bbox=plate)
+    box = {"labelcolor": "white", "facecolor": "0.2", "frameon": True, "framealpha": 1.0, "edgecolor": "none"}
     axes.legend(loc="upper right", fontsize=8, **box)
     axes.grid(False)
     axes.figure.colorbar(mesh, ax=axes, label=r"effective tokens $1/\mathbf{E}\,\sum_l w_l^2$")

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, rule, span
+from largeprompt.runs.judging import Answer, Outcome, judged, rule, span
 
 
 def named_by_tokens(data: xr.Dataset) -> xr.DataArray:
@@ -26,7 +26,7 @@ def long_prompts(data: xr.Dataset) -> xr.Dataset:
 
 
 @rule("C3", "Do the regimes read off the effective number of tokens agree with those named by σ/√(2 ln L)?")
-def two_namings(data: xr.Dataset) -> tuple[Outcome, str]:
+def two_namings(data: xr.Dataset) -> Answer:
     """Holds where nearly all agree, and all but those near a border."""
     part = long_prompts(data)
     agree = named_by_tokens(part) == part.regime.astype(str)
@@ -37,6 +37,7 @@ def two_namings(data: xr.Dataset) -> tuple[Outcome, str]:
         judged(share >= 0.95 and farthest <= 0.15, rests_on=[share, part.effective_tokens]),
         f"On {share:.1%} of the grid from L = 100 to {float(part.length[-1]):.0e}; where they differ, σ/√(2 ln L) is within "
         f"{farthest:.2f} of a border.",
+        f"Attention is linear, heavy or frozen: two ways to tell which agree on {share:.1%} of the diagram.",
     )
 
 
@@ -53,7 +54,7 @@ def linear_regime(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
-@rule("C3", "Is it so in the frozen regime?", control=True)
+@rule("C3", "Is the effective number of tokens L e^-σ² in the frozen regime too, σ/√(2 ln L) > 1?", control=True)
 def frozen_regime(data: xr.Dataset) -> tuple[Outcome, str]:
     """Fails where it is nowhere within a factor of 1.5."""
     part = long_prompts(data)

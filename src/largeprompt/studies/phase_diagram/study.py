@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.phase_diagram.figures import FIGURES
 from largeprompt.studies.phase_diagram.parts import PhaseDiagramConfig, grid
 from largeprompt.studies.phase_diagram.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "phase_diagram",
@@ -18,4 +19,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C3"),
+    variables=variables("phase_diagram"),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, judged, rule, span
+from largeprompt.runs.judging import Answer, Outcome, judged, rule, span
 from largeprompt.studies.shortcontext.formulas import long_enough
 
 SHARP = 1.1  # bound over exact error that counts as sharp
@@ -15,14 +15,15 @@ def laws(data: xr.Dataset) -> list[str]:
 
 
 @rule("C3", "Is the certificate never below the exact error?")
-def never_below(data: xr.Dataset) -> tuple[Outcome, str]:
+def never_below(data: xr.Dataset) -> Answer:
     """Holds to rounding."""
     low = min(float(data.ratio.min()), float(data.sign_bound_ratio.min()))
+    cases, high = data.ratio.size + data.sign_bound_ratio.size, float(data.ratio.max())
     worst = [f"at most {float(data.ratio[(data.law == law).values].max()):.3g} ({law})" for law in laws(data)]
     return (
         judged(low >= 1 - 1e-10, rests_on=[data.ratio, data.sign_bound_ratio]),
-        f"Bound over exact error is at least 1{low - 1:+.1e} in {data.ratio.size + data.sign_bound_ratio.size} cases, "
-        f"{', '.join(worst)}.",
+        f"Bound over exact error exceeds 1 by {low - 1:.1e} or more in {cases} cases, and is {', '.join(worst)}.",
+        f"Over {cases} laws and lengths the certificate is {low:.3g} to {high:.3g} times the exact error.",
     )
 
 
@@ -46,7 +47,8 @@ def leading_term(data: xr.Dataset) -> tuple[Outcome, str]:
     leading, bound = data.sign_leading_ratio, data.sign_bound_ratio
     return (
         judged(not bool((leading < 1).any()), rests_on=[leading]),
-        f"For signs at L = 1 it is {span(leading)} of the exact error; the certificate is {span(bound, '.3g')} times it.",
+        f"For signs at L = 1 it is {span(leading)} of the exact error; the certificate is at "
+        f"most {float(bound.max()) - 1:.0e} above it, relatively.",
     )
 
 

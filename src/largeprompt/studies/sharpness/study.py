@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.sharpness.figures import FIGURES
 from largeprompt.studies.sharpness.parts import LAWS, SharpnessConfig, ratios, signs
 from largeprompt.studies.sharpness.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "sharpness",
@@ -18,4 +19,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C3"),
+    variables=variables("sharpness"),
 )

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, curves, describe, study_figure, ticks
+from largeprompt.runs.style import COLOURS, DASHES, MARKERS, Axes, curves, describe, entry, study_figure, ticks
 from largeprompt.studies.shortcontext.formulas import SHORT, cases, ill_conditioned, isotropic
 
 
@@ -13,6 +13,7 @@ from largeprompt.studies.shortcontext.formulas import SHORT, cases, ill_conditio
     "error for ill-conditioned tokens along weak and strong directions.",
     size=(7.6, 3.2),
     panels=(1, 3),
+    cards={"F1": 0},
 )
 def short(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     """Relative error of the limit, first order over exact error, and the same limit for ill-conditioned tokens, L up to 30."""
@@ -32,8 +33,8 @@ def short(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
             one = cases(tilted, condition=condition, direction=direction, score_variance=variance).isel(case=0)
             name = f"condition {condition:g}" if direction == "weak" else None
             right.plot(near.length, one.relative, dash, color=COLOURS[i], label=name)
-    right.plot([], [], "-", color="0.3", label="weak direction")
-    right.plot([], [], "--", color="0.3", label="strong direction")
+    entry(right, "weak direction")
+    entry(right, "strong direction", ls="--")
     for axes in (left, middle, right):
         describe(axes, "prompt length $L$", log="y", xlim=(0, SHORT + 1))
     left.set(ylabel=r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}/\|T\|$", title=f"the limit, $d={dim}$", ylim=(0.4, 10))

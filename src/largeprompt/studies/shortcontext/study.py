@@ -5,6 +5,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.shortcontext.figures import FIGURES
 from largeprompt.studies.shortcontext.parts import ShortContextConfig, output_errors, regression, with_long_enough
 from largeprompt.studies.shortcontext.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "shortcontext",
@@ -24,5 +25,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("F1"),
+    variables=variables("shortcontext"),
     combine=with_long_enough,
 )

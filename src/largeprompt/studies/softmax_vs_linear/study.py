@@ -12,6 +12,7 @@ from largeprompt.studies.softmax_vs_linear.heads import free_heads, pairs, skewe
 from largeprompt.studies.softmax_vs_linear.parts import one_head_map, other_spectra, random_starts, trained
 from largeprompt.studies.softmax_vs_linear.rules import RULES
 from largeprompt.studies.softmax_vs_linear.tasks import drawn, location, outliers, shifts
+from largeprompt.studies.variables import variables
 
 
 def short_first(config: SoftmaxVsLinearConfig, results: Mapping[int, xr.Dataset]) -> xr.Dataset:
@@ -83,5 +84,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C7", "Q1"),
+    variables=variables("softmax_vs_linear"),
     combine=combine,
 )

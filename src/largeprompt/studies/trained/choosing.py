@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from largeprompt.runs.judging import Outcome, Rule
+from largeprompt.runs.judging import Answer, Rule
 
 Choice = Callable[[xr.Dataset], xr.Dataset | None]
 
@@ -40,17 +40,17 @@ several_heads = choice(lambda data: _one_bare_layer(data) & (data.heads.values >
 
 
 def about(
-    choose: Choice, claim: str, question: str | Callable[[xr.Dataset], str], *, control: bool = False
-) -> Callable[[Callable[[xr.Dataset], tuple[Outcome, str] | None]], Rule]:
+    choose: Choice, claim: str, question: str | Callable[[xr.Dataset], str], *, control: bool = False, fails: str = ""
+) -> Callable[[Callable[[xr.Dataset], Answer | None]], Rule]:
     """Make a function of some models the rule for a question about them; no verdict where the settings have none of them."""
 
-    def made(answer: Callable[[xr.Dataset], tuple[Outcome, str] | None]) -> Rule:
+    def made(answer: Callable[[xr.Dataset], Answer | None]) -> Rule:
         @functools.wraps(answer)  # its module too, which decides when a run is judged again
-        def of_chosen(data: xr.Dataset) -> tuple[Outcome, str] | None:
+        def of_chosen(data: xr.Dataset) -> Answer | None:
             chosen = choose(data)
             return None if chosen is None else answer(chosen)
 
-        return Rule(claim, question, of_chosen, control)
+        return Rule(claim, question, of_chosen, control, fails)
 
     return made
 

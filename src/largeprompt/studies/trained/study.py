@@ -6,6 +6,7 @@ from largeprompt.studies.trained.config import TrainedConfig
 from largeprompt.studies.trained.figures import FIGURES
 from largeprompt.studies.trained.parts import by_model, theory, trial
 from largeprompt.studies.trained.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "trained",
@@ -33,4 +34,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C2", "C5", "C6", "C7", "Q1", "Q2"),
+    variables=variables("trained"),
 )

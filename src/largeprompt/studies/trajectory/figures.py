@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, curves, describe, length_label, look, study_figure
+from largeprompt.runs.style import COLOURS, MARKERS, Axes, curves, describe, entry, length_label, look, study_figure
 
 ATTENTIONS = ("softmax", "linear")
 
@@ -13,6 +13,7 @@ ATTENTIONS = ("softmax", "linear")
     "Distance of the flow at length L to the infinite-prompt flow: in time with its Grönwall envelope (dotted), and its "
     "supremum against L for both attentions.",
     size=(7.6, 3.2),
+    cards={"C5": 0},
 )
 def tube(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Distance to the infinite-prompt flow: in time, with its envelope, for softmax; its supremum against L for both attentions."""
@@ -20,7 +21,7 @@ def tube(data: xr.Dataset, left: Axes, right: Axes) -> None:
     for i, length in enumerate(data.length.values):
         left.plot(shown.time, shown.softmax_distance.isel(length=i), color=COLOURS[i], label=length_label(length))
         left.plot(shown.time, shown.softmax_envelope.isel(length=i), color=COLOURS[i], ls=":")
-    left.plot([], [], color="0.3", ls=":", label="Grönwall envelope")
+    entry(left, "Grönwall envelope", ls=":")
     words = ("time $t$", r"$\|\theta_L(t)-\theta_\infty(t)\|$", "softmax attention")
     describe(left, *words, log="xy", legend=7, ncols=2, ylim=(1e-5, None))
     for i, kind in enumerate(ATTENTIONS):
@@ -64,6 +65,7 @@ def parameters(data: xr.Dataset, *panels: Axes) -> None:
     "Excess risk against L for identity covariance: at the optimum of each length, softmax above linear by a constant "
     "factor; and for softmax at the infinite-prompt endpoint, where it falls more slowly than 1/L in low dimension.",
     size=(7.6, 3.2),
+    cards={"C7": 0},
     sharey=True,
 )
 def excess(data: xr.Dataset, left: Axes, right: Axes) -> None:
@@ -73,8 +75,8 @@ def excess(data: xr.Dataset, left: Axes, right: Axes) -> None:
         left.plot(row.excess_length, row.softmax_best, color=COLOURS[i], label=label)
         left.plot(row.excess_length, row.linear_best, color=COLOURS[i], ls="--")
         right.plot(row.excess_length, row.softmax_at_limit_endpoint, label=label, **look(i, ms=3))
-    left.plot([], [], color="0.3", label="softmax")
-    left.plot([], [], color="0.3", ls="--", label="linear")
+    entry(left, "softmax")
+    entry(left, "linear", ls="--")
     x = data.excess_length.values.astype(float)
     right.plot(x, 30 / x, color="0.6", lw=0.9, ls="--", label="slope $-1$")
     left.set(title="trained to the optimum of its length", ylabel="excess risk")

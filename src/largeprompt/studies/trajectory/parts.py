@@ -39,7 +39,7 @@ def tube(config: TrajectoryConfig, kind: str, progress: Progress) -> xr.Dataset:
     watch = lambda time: progress(f"time {time:.3g}")  # noqa: E731
     found = tube_around(task, balanced, list(config.lengths), until, progress=watch, **options)
     astray = gradient_flow(task, other, config.lengths[-1], until, **options).completed()
-    data = found.dataset[["distance", "envelope", "risk", "limit_risk"]]
+    data = found.to_xarray()[["distance", "envelope", "risk", "limit_risk"]]
     data["astray"] = ("time", (astray.parameters - found.limit.parameters[0]).norm(dim=-1).numpy())
     data["theta"] = (("length", "time", "parameter"), found.flow.parameters.numpy())
     data["limit_theta"] = (("time", "parameter"), found.limit.parameters[0].numpy())

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, Rule, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import Answer, Outcome, Rule, judged, listed, log_slope, rule, span
 from largeprompt.studies.exponent.formulas import sharp_exponent
 
 
@@ -17,7 +17,7 @@ def tube_rule(claim: str, kind: str) -> Rule:
     """The rule for the flow of one attention."""
 
     @rule(claim, f"Does the flow of {kind} attention stay in a tube around the infinite-prompt flow that closes as L grows?")
-    def tube(data: xr.Dataset) -> tuple[Outcome, str]:
+    def tube(data: xr.Dataset) -> Answer:
         distance, envelope = data[f"{kind}_distance"], data[f"{kind}_envelope"]
         sup = distance.max("time")
         inside = bool((distance <= envelope * (1 + 1e-9) + 1e-9).all())
@@ -27,8 +27,12 @@ def tube_rule(claim: str, kind: str) -> Rule:
         return (
             judged(inside and falls, rests_on=[sup, slope, ratio]),
             f"sup ‖θ_L - θ_∞‖ falls from {float(sup[0]):.2g} (L = {float(sup.length[0]):g}) to {float(sup[-1]):.2g} "
-            f"(L = {float(sup.length[-1]):.0e}), like L^-{slope:.2f} at the end; the Grönwall envelope is "
+            f"(L = {float(sup.length[-1]):.0e}), with exponent {-slope:.2f} at the end; the Grönwall envelope is "
             f"{'never crossed' if inside else 'crossed'} and {ratio:.1f} times as large at the last time.",
+            f"At L = {float(sup.length[-1]):.0e} training stays within {float(sup[-1]):.2e} of the infinite-prompt parameters; at "
+            f"L = {float(sup.length[0]):g} within {float(sup[0]):.3g}."
+            if claim == "C5"
+            else "",
         )
 
     return tube
@@ -51,7 +55,8 @@ def needed_length(data: xr.Dataset) -> tuple[Outcome, str]:
     known = bool(np.isfinite(data.needed_length_softmax).all())
     return (
         "holds" if known else "undecided",
-        f"L({eps:g}) = {listed(data.needed_length_softmax.sel(epsilon=eps), '.3g', 'd = {}')} for identity covariance and W = I/d"
+        f"For identity covariance and W = I/d, interpolated to about 1 %, L({eps:g}) = "
+        f"{listed(data.needed_length_softmax.sel(epsilon=eps), '.2g', 'd = {}')}"
         + (f"; found for every eps down to {float(data.epsilon.min()):g}." if known else "; not found for every eps asked."),
     )
 
@@ -69,7 +74,7 @@ def excess(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C7", "Does trained softmax attention reach the risk of trained linear attention as L grows?")
-def beside_linear(data: xr.Dataset) -> tuple[Outcome, str]:
+def beside_linear(data: xr.Dataset) -> Answer:
     """Holds within 5 % at the longest prompt; in part where both tend to the Bayes risk at different constants."""
     ratio = (data.softmax_best / data.linear_best).isel(excess_length=-1)
     falls = [exponents(data, f"{kind}_best") for kind in ("softmax", "linear")]
@@ -80,6 +85,8 @@ def beside_linear(data: xr.Dataset) -> tuple[Outcome, str]:
         ("Both tend to the Bayes risk" if both else "They do not both tend to the Bayes risk")
         + f"; the excess of softmax is larger by a factor {listed(ratio, '.2f', 'd = {}')} at L = "
         f"{float(data.excess_length[-1]):.0e}. (Linear attention against its closed form: {formula:.0e}.)",
+        f"Both attentions {'tend' if both else 'do not tend'} to the Bayes risk, and trained softmax has {span(ratio, '.3g')} "
+        "times the excess of linear.",
     )
 
 

@@ -6,6 +6,7 @@ from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.trajectory.figures import FIGURES
 from largeprompt.studies.trajectory.parts import TrajectoryConfig, excess, tube, with_needed_lengths
 from largeprompt.studies.trajectory.rules import RULES
+from largeprompt.studies.variables import variables
 
 STUDY = Study(
     "trajectory",
@@ -25,5 +26,6 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C5", "C7", "E2"),
+    variables=variables("trajectory"),
     combine=with_needed_lengths,
 )

@@ -57,9 +57,8 @@ def adam_descent(
     _check_betas(betas)
     step_size, epsilon = validation.positive("step_size", step_size), validation.positive("epsilon", epsilon)
 
-    def start_from(objective: Objective, start: Tensor) -> Advance:
-        options = {"lr": step_size, "betas": betas, "eps": epsilon}
-        return stepping(torch.optim.Adam, start, lambda theta: objective.gradient(theta)[1], **options)
+    def start_from(_: Objective, start: Tensor) -> Advance:
+        return stepping(torch.optim.Adam, start, lr=step_size, betas=betas, eps=epsilon)
 
     return descend("Adam", task, attention, length, step_size, steps, start_from, {}, **options)
 

@@ -1,5 +1,6 @@
 """Discrete training: gradient descent on the exact risk, and stochastic gradient descent on drawn prompts."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from largeprompt.training.risk.objective import Form, Objective, make_objective
 from largeprompt.training.tasks.task import Task
 
 CHUNK_NUMBERS = 2**22  # drawn at a time while a long prompt streams by
-Advance = Callable[[Tensor], Tensor]  # from θ to the next one
+Advance = Callable[[Tensor, Tensor], Tensor]  # from θ and the gradient of the exact risk there to the next θ
 
 
 class DescentOptions(TypedDict, total=False):
@@ -63,10 +64,10 @@ def gradient_descent(
     Trajectory(softmax, length=100.0, until=10, risk=..., finished)
     """
 
-    def start_from(objective: Objective, _: Tensor) -> Advance:
-        return lambda theta: theta - step_size * objective.gradient(theta)[1]
+    def start_from(*_: Any) -> Advance:
+        return lambda theta, gradient: theta - step_size * gradient
 
-    return descend("gradient descent", task, attention, length, step_size, steps, start_from, {}, watch=True, **options)
+    return descend("gradient descent", task, attention, length, step_size, steps, start_from, {}, **options)
 
 
 def descend(
@@ -79,33 +80,37 @@ def descend(
     start_from: Callable[[Objective, Tensor], Advance],
     config: dict[str, Any],
     *,
-    watch: bool = False,
+    drawn: bool = False,
     parametrisation: Form = "full",
     record: int = 201,
     average: SobolAverage = AVERAGE,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectory:
-    """Take steps, each from θ to what ``start_from`` (objective, first θ) makes of it.
+    """Take steps, each from θ and its gradient to what ``start_from`` (objective, first θ) makes of them.
 
-    Parameters that are not finite, or an absurd risk, end the run as 'diverged'. The risk is looked at where a step is recorded,
-    and at every step with ``watch``.
+    Parameters that are not finite, or an absurd risk, end the run as 'diverged'. Risk and gradient are evaluated once at every
+    step; with ``drawn``, where steps need no exact gradient, at those that are recorded alone.
     """
     step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
     objective, start, several = make_objective(task, attention, length, parametrisation, average)
     advance = start_from(objective, start)
-    wanted, kept, path = recorded_steps(steps, validation.integer("record", record)), [0], [start]
-    largest = BLOW_UP * max(1.0, float(objective.gradient(start)[0].max()))
+    wanted, found = recorded_steps(steps, validation.integer("record", record)), objective.gradient(start)
+    kept, path, known = [0], [start], [found]
+    largest = BLOW_UP * max(1.0, float(found[0].max()))
     ending: Ending = ("finished", f"{steps} steps of {step_size:g}")
     step, taken, latest = 0, 0, start
     try:
         for step in range(1, steps + 1):
-            theta = advance(latest)
-            if not bool(torch.isfinite(theta).all()) or ((watch or step in wanted) and not _sane(objective, theta, largest)):
+            theta = advance(latest, found[1])
+            if not drawn or step in wanted:
+                found = _sane(objective, theta, largest)
+            elif not bool(torch.isfinite(theta).all()):
                 raise RiskError
             taken, latest = step, theta
             if step in wanted:
                 kept.append(step)
                 path.append(theta)
+                known.append(found)
             if progress is not None:
                 progress(step)
     except RiskError:
@@ -113,22 +118,25 @@ def descend(
         ending = "diverged", f"diverged at step {step}: {words}"
     except KeyboardInterrupt:
         ending = "interrupted", f"interrupted after step {taken}"
-        if taken > kept[-1] and _sane(objective, latest, largest):
-            kept.append(taken)
-            path.append(latest)
+        with contextlib.suppress(RiskError):
+            if taken > kept[-1]:
+                known.append(_sane(objective, latest, largest))
+                kept.append(taken)
+                path.append(latest)
     settings = {"dynamics": dynamics, "task": repr(task), "step_size": step_size, "steps": steps}
     settings |= {**config, **dataclasses.asdict(average)}
     times = step_size * torch.tensor(kept, dtype=torch.float64)
-    return Trajectory.of(objective, times, torch.stack(path), several, ending, settings)
+    risks, gradients = (torch.stack(each) for each in zip(*known, strict=True))
+    return Trajectory.of(objective, times, torch.stack(path), risks, gradients, several, ending, settings)
 
 
-def stepping(optimizer: Any, start: Tensor, gradient: Callable[[Tensor], Tensor], **options: Any) -> Advance:
-    """Steps of a class of torch.optim, from the gradient at θ; it keeps θ and its own state."""
+def stepping(optimizer: Any, start: Tensor, **options: Any) -> Advance:
+    """Steps of a class of torch.optim, which keeps θ and its own state."""
     theta = start.clone().requires_grad_()
     stepper = optimizer([theta], **options)
 
-    def advance(_: Tensor) -> Tensor:
-        theta.grad = gradient(theta)
+    def advance(_: Tensor, gradient: Tensor) -> Tensor:
+        theta.grad = gradient
         stepper.step()
         return theta.detach().clone()
 
@@ -140,12 +148,13 @@ def recorded_steps(steps: int, count: int) -> set[int]:
     return {round(i * steps / max(1, count - 1)) for i in range(count)} | {0, steps}
 
 
-def _sane(objective: Objective, theta: Tensor, largest: float) -> bool:
-    """Whether the exact risk is a number that is not absurd."""
-    try:
-        return bool((objective.risks(theta) <= largest).all())
-    except RiskError:
-        return False
+def _sane(objective: Objective, theta: Tensor, largest: float) -> tuple[Tensor, Tensor]:
+    """Exact risks and gradients at θ; RiskError where a number is not finite or a risk absurd."""
+    if bool(torch.isfinite(theta).all()):
+        risks, gradients = objective.gradient(theta)
+        if bool((risks <= largest).all()):
+            return risks, gradients
+    raise RiskError
 
 
 @torch.no_grad()
@@ -206,7 +215,7 @@ def stochastic_gradient_descent(
     step_size: float,
     steps: int,
     batch_size: int,
-    generator: torch.Generator,
+    generator: validation.Randomness,
     *,
     optimizer: Literal["SGD", "Adam"] = "SGD",
     **options: Unpack[DescentOptions],
@@ -241,19 +250,22 @@ def stochastic_gradient_descent(
     """
     step_size, batch_size = validation.positive("step_size", step_size), validation.integer("batch_size", batch_size)
     tokens = int(validation.length("length", length))
-    validation.generator(generator, torch.device("cpu"))
+    generator = validation.generator(generator, torch.device("cpu"))
     if optimizer not in ("SGD", "Adam"):
         raise InvalidArgumentError("optimizer", repr(optimizer), "'SGD' or 'Adam'")
 
     def start_from(objective: Objective, start: Tensor) -> Advance:
-        def drawn(theta: Tensor) -> Tensor:
-            U, V = objective.parametrisation.layer(theta)
+        step = stepping(getattr(torch.optim, optimizer), start, lr=step_size)
+
+        def advance(theta: Tensor, _: Tensor) -> Tensor:
+            point = theta.clone().requires_grad_()
+            U, V = objective.parametrisation.layer(point)
             layer = type(attention)(U[0].detach(), V[0].detach())
             _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
-            return torch.autograd.grad([U[0], V[0]], theta, [in_u, in_v])[0]
+            return step(theta, torch.autograd.grad([U[0], V[0]], point, [in_u, in_v])[0])
 
-        return stepping(getattr(torch.optim, optimizer), start, drawn, lr=step_size)
+        return advance
 
     config = {"batch_size": batch_size}
     options.setdefault("record", 101)
-    return descend(optimizer, task, attention, tokens, step_size, steps, start_from, config, **options)
+    return descend(optimizer, task, attention, tokens, step_size, steps, start_from, config, drawn=True, **options)

@@ -67,7 +67,7 @@ def gradient_flow(
     tolerance
         Relative error of a step; the absolute one is a thousandth of it.
     average
-        Sobol points over contexts, common to all times and lengths, calibrated where there are enough of them.
+        Sobol points over contexts, common to all times and lengths, for tasks that need them.
     progress
         Called with the time reached after every step.
 
@@ -105,7 +105,7 @@ def gradient_flow(
         return -latest[1].reshape(-1).numpy()
 
     def jacobian(_: float, flat: Array) -> Any:  # block diagonal because runs do not interact
-        blocks = -objective.hessian(torch.from_numpy(flat).reshape(start.shape)).numpy()
+        blocks = -objective.stiffness(torch.from_numpy(flat).reshape(start.shape)).numpy()
         return blocks[0] if len(blocks) == 1 else block_diag(list(blocks), format="csc")
 
     def ending(time: float) -> Ending | None:
@@ -122,7 +122,7 @@ def gradient_flow(
     options |= {"method": method, "ending": ending, "progress": progress}
     found = integrate(slope, start.reshape(-1).numpy(), until, report_times(times, until), **options)
     config = {"dynamics": "gradient flow", "task": repr(task), "method": method, "tolerance": tolerance}
-    config |= {**dataclasses.asdict(average), "calibrated": objective.calibrated, "until": until}
+    config |= {**dataclasses.asdict(average), "until": until}
     return Trajectory.of_flow(objective, found, several, config)
 
 

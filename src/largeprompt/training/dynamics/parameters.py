@@ -113,9 +113,10 @@ class Factorised(Parametrisation):
             object.__setattr__(self, name, value.detach().to(torch.float64))
 
     @classmethod
-    def default(cls, dim: int, generator: torch.Generator) -> Factorised:
+    def default(cls, dim: int, generator: validation.Randomness) -> Factorised:
         """PyTorch's default initialisation of linear layers, uniform on ±1/√D, for K, Q, V (D, D) and a read-out (1, D)."""
-        bound = 1 / math.sqrt(dim)
+        bound = 1 / math.sqrt(validation.integer("dim", dim))
+        generator = validation.generator(generator, torch.device("cpu"))
 
         def draw(rows: int) -> Tensor:
             return bound * (2 * torch.rand(rows, dim, generator=generator, dtype=torch.float64) - 1)

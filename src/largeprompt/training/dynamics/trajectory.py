@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.display.labels import named
+from largeprompt.display.look import Axes, draw_paths
+from largeprompt.display.tables import Columns, html_table, text_table
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.integrate import Array, Outcome, Solution, Status
 from largeprompt.training.dynamics.parameters import Parametrisation
@@ -21,6 +23,8 @@ from largeprompt.training.risk.objective import Objective
 
 if TYPE_CHECKING:
     import xarray as xr
+
+AT_ONCE = 16  # layers whose derivatives are taken together
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -67,24 +71,25 @@ class Trajectory(Outcome):
         objective: Objective,
         times: Tensor,
         path: Tensor,
+        risks: Tensor,
+        gradients: Tensor,
         several: bool,
         ending: tuple[Status, str],
         config: dict[str, Any],
         interpolate: Callable[[float], Array] | None = None,
     ) -> Trajectory:
-        """The trajectory with θ at the reported times, path (time, run, p)."""
-        found = [objective.gradient(theta) for theta in path]
-        risk = torch.stack([risks for risks, _ in found], dim=1)
-        norm = torch.stack([gradient.norm(dim=-1) for _, gradient in found], dim=1)
-        conserved = torch.stack([objective.parametrisation.conserved(theta) for theta in path], dim=1)
+        """The trajectory with θ (time, run, p), risks (time, run) and their gradients (time, run, p) at the reported times."""
+        conserved = objective.parametrisation.conserved(path.reshape(-1, path.shape[-1])).reshape(risks.shape)
+        if objective.exact is not None:
+            risks = torch.cat([many.reported(theta) for many, theta in _along(objective, path)]).reshape(risks.shape)
         pick = slice(None) if several else 0
         names = [str(x) if math.isinf(x) else x for x in objective.lengths]
         return cls(
             times,
             path.transpose(0, 1)[pick],
-            risk[pick],
-            norm[pick],
-            conserved[pick],
+            risks.mT[pick],
+            gradients.norm(dim=-1).mT[pick],
+            conserved.mT[pick],
             objective.lengths if several else objective.lengths[0],
             objective,
             *ending,
@@ -96,7 +101,8 @@ class Trajectory(Outcome):
     def of_flow(cls, objective: Objective, found: Solution, several: bool, config: dict[str, Any]) -> Trajectory:
         """The same of the solution of a differential equation in θ, all runs one after the other."""
         path = torch.from_numpy(found.states).reshape(len(found.times), len(objective.lengths), -1)
-        return cls.of(objective, torch.from_numpy(found.times), path, several, (found.status, found.message), config, found.at)
+        slopes, ending = slopes_along(objective, path), (found.status, found.message)
+        return cls.of(objective, torch.from_numpy(found.times), path, *slopes, several, ending, config, found.at)
 
     @property
     def parametrisation(self) -> Parametrisation:
@@ -122,30 +128,92 @@ class Trajectory(Outcome):
         shape = theta.shape[:-1]
         return self.objective.kind(U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:]))
 
-    @property
-    def dataset(self) -> xr.Dataset:
+    def to_xarray(self) -> xr.Dataset:
         """Everything as a labelled dataset with dimensions (length,) time and parameter."""
         import xarray as xr  # brings pandas along, and few need it
 
         lead = ("length",) if self.risk.dim() == 2 else ()
-        coords: dict[str, Any] = {"time": self.times.numpy(), "parameter": self.parametrisation.names()}
-        if lead:
-            coords["length"] = np.asarray(self.length, dtype=np.float64)
+        path = (*lead, "time")
         return xr.Dataset(
             {
-                "theta": ((*lead, "time", "parameter"), self.parameters.numpy()),
-                "risk": ((*lead, "time"), self.risk.numpy(), {"long_name": "population risk, 1/2 E(error)^2, noise included"}),
-                "gradient_norm": ((*lead, "time"), self.gradient_norm.numpy()),
-                "conserved": ((*lead, "time"), self.conserved.numpy(), {"long_name": "conserved by the infinite-prompt flow"}),
+                "theta": ((*path, "parameter"), self.parameters.numpy(), named("parameter of the layer")),
+                "risk": (path, self.risk.numpy(), named("population risk, 1/2 E(error)^2, noise included")),
+                "gradient_norm": (path, self.gradient_norm.numpy(), named("norm of the gradient of the risk")),
+                "conserved": (path, self.conserved.numpy(), named("conserved by the infinite-prompt flow")),
             },
-            coords=coords,
+            coords={
+                "time": ("time", self.times.numpy(), named("time")),
+                "parameter": ("parameter", self.parametrisation.names(), named("entry of the parameter", "label")),
+                "length": (lead, np.asarray(self.length, dtype=np.float64), named("prompt length", "tokens")),
+            },
             attrs={"status": self.status, "message": self.message, "config": json.dumps(self.config)},
         )
 
+    def plot(self, axes: Axes | None = None, *, show: Literal["risk", "parameters"] = "risk", **line: Any) -> Axes:
+        """Draw the run against time, one colour for each length and black for the infinite prompt.
+
+        Parameters
+        ----------
+        axes
+            Where to draw: axes of matplotlib, new ones when left out.
+        show
+            'risk', on a logarithmic axis, or 'parameters', every entry of θ.
+        line
+            ``color``, ``ls`` and whatever else ``Axes.plot`` takes.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes, for more to be drawn on.
+        """
+        if show not in ("risk", "parameters"):
+            raise InvalidArgumentError("show", repr(show), "'risk' or 'parameters'")
+        values = self.risk if show == "risk" else self.parameters
+        axes = draw_paths(axes, self.times, values if self.risk.dim() > 1 else values[None], self.length, **line)
+        if show == "risk":
+            axes.set(yscale="log", ylabel="population risk")
+        else:
+            axes.set_ylabel(r"parameters $\theta$")
+        return axes
+
+    def _words(self, *more: str) -> str:
+        return f"Trajectory({', '.join([_word(self.objective), *more, self.status])})"
+
+    def _ends(self) -> Columns:
+        """Length, and where each run ended."""
+        several = self.risk.dim() > 1
+        ends = {name: getattr(self, name)[..., -1].reshape(-1).tolist() for name in ("risk", "gradient_norm")}
+        return {"length": list(self.length) if several else [self.length]} | ends
+
+    def _repr_html_(self) -> str:
+        return html_table(self._words(f"until={float(self.times[-1]):g}"), self._ends())
+
     def __repr__(self) -> str:
-        size = f"length={self.length}" if self.risk.dim() == 1 else f"{self.risk.shape[0]} lengths"
-        end = validation.shape_text(self.risk.shape[:-1]) if self.risk.dim() > 1 else f"{float(self.risk[-1]):.6g}"
-        return f"Trajectory({_word(self.objective)}, {size}, until={float(self.times[-1]):g}, risk={end}, {self.status})"
+        until = f"until={float(self.times[-1]):g}"
+        if self.risk.dim() > 1:
+            return text_table(self._words(f"{self.risk.shape[0]} lengths", until), self._ends())
+        return self._words(f"length={self.length}", until, f"risk={float(self.risk[-1]):.6g}")
+
+
+def _along(objective: Objective, path: Tensor) -> Iterator[tuple[Objective, Tensor]]:
+    """Pieces of a path (time, run, p), each as θ (n, p) with the risk of all its points at once."""
+    runs, many = len(objective.lengths), objective
+    for part in path.split(max(1, AT_ONCE // runs)):
+        if len(many.lengths) != len(part) * runs:
+            many = objective.with_lengths(objective.lengths * len(part))
+        yield many, part.reshape(-1, path.shape[-1])
+
+
+def slopes_along(objective: Objective, path: Tensor) -> tuple[Tensor, Tensor]:
+    """Risks (time, run) and their gradients (time, run, p) at every point of a path (time, run, p), several points at once."""
+    risks, gradients = zip(*(many.gradient(theta) for many, theta in _along(objective, path)), strict=True)
+    return torch.cat(risks).reshape(path.shape[:-1]), torch.cat(gradients).reshape(path.shape)
+
+
+def hessians_along(objective: Objective, path: Tensor) -> Tensor:
+    """Hessians of the risks at every point of a path (time, run, p), shape (time, run, p, p)."""
+    found = torch.cat([many.hessian(theta) for many, theta in _along(objective, path)])
+    return found.reshape(*path.shape, path.shape[-1])
 
 
 def between(times: Tensor, values: Tensor, wanted: Tensor, axis: int = 0) -> Tensor:

@@ -75,7 +75,7 @@ def stochastic_ensemble(
     steps: int,
     batch_size: int,
     replicas: int,
-    generator: torch.Generator,
+    generator: validation.Randomness,
     *,
     parametrisation: Form = "full",
     record: int = 41,
@@ -106,7 +106,7 @@ def stochastic_ensemble(
     step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
     batch_size, replicas = validation.integer("batch_size", batch_size), validation.integer("replicas", replicas, minimum=2)
     length, record = int(validation.length("length", length)), validation.integer("record", record, minimum=2)
-    validation.generator(generator, torch.device("cpu"))
+    generator = validation.generator(generator, torch.device("cpu"))
     task.check(attention)
     chosen = chosen_parametrisation(task, parametrisation)
     theta = chosen.start(attention).detach().expand(replicas, -1).clone()

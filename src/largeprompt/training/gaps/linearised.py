@@ -2,17 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.risk.objective import Objective
+from largeprompt.training.dynamics.trajectory import Trajectory, hessians_along, slopes_along
 
 GAUSS = (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6)  # the two points of an interval at which Hessians are taken
-AT_ONCE = 16  # points at which derivatives are taken together
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,17 +61,10 @@ class LinearisedFlow:
         return torch.stack(states, -3)
 
 
-def _along(flow: Trajectory, path: Tensor, function: Callable[[Objective, Tensor], Tensor]) -> Tensor:
-    """A derivative of the risk at many points of a flow of one length, several at once."""
-    length = flow.objective.lengths[0]
-    parts = [function(flow.objective.with_lengths([length] * len(part)), part) for part in path.split(AT_ONCE)]
-    return torch.cat(parts)
-
-
 def linearise(flow: Trajectory, resolution: float) -> LinearisedFlow:
     """Take Hessians along a flow of one length, so closely that an interval times an eigenvalue is below ``resolution``."""
     resolution = validation.positive("resolution", resolution)
-    sharp = _along(flow, flow.parameters, lambda objective, thetas: objective.hessian(thetas))
+    sharp = hessians_along(flow.objective, flow.parameters.unsqueeze(1)).squeeze(1)
     largest = torch.linalg.eigvalsh(sharp).abs().amax(-1)
     pieces, reported = [flow.times[:1]], [0]
     for k, step in enumerate(flow.times.diff()):
@@ -83,10 +73,8 @@ def linearise(flow: Trajectory, resolution: float) -> LinearisedFlow:
         reported.append(reported[-1] + count)
     grid = torch.cat(pieces)
     nodes = grid[:-1, None] + grid.diff()[:, None] * torch.tensor(GAUSS, dtype=torch.float64)
-    path = torch.stack([flow.theta(float(time)) for time in nodes.reshape(-1)])
-    gradient = _along(flow, path, lambda objective, thetas: objective.gradient(thetas)[1])
-    hessian = _along(flow, path, lambda objective, thetas: objective.hessian(thetas))
-    p = path.shape[-1]
+    path = torch.stack([flow.theta(float(time)) for time in nodes.reshape(-1)]).unsqueeze(1)
+    gradient, hessian, p = slopes_along(flow.objective, path)[1], hessians_along(flow.objective, path), path.shape[-1]
     return LinearisedFlow(
         flow, grid, torch.tensor(reported), nodes, gradient.reshape(-1, 2, p), hessian.reshape(-1, 2, p, p), sharp
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
-from largeprompt.training.dynamics.trajectory import between
+from largeprompt.training.dynamics.trajectory import between, slopes_along
 from largeprompt.training.gaps.descent import DescentGap, gap_of
 from largeprompt.training.gaps.ensemble import gradient_noise
 from largeprompt.training.gaps.linearised import linearise
@@ -91,7 +91,7 @@ def stochastic_gap(
     attention: Attention,
     length: int,
     until: float,
-    generator: torch.Generator,
+    generator: validation.Randomness,
     *,
     noise_times: int = 25,
     prompts: int = 2**15,
@@ -130,7 +130,7 @@ def stochastic_gap(
     >>> bool((gap.root_mean_square(0.01, 32)[1:] > 0).all())
     True
     """
-    validation.generator(generator, torch.device("cpu"))
+    generator = validation.generator(generator, torch.device("cpu"))
     length = int(validation.length("length", length))
     prompts, groups = validation.integer("prompts", prompts, minimum=4), validation.integer("groups", groups, minimum=2)
     noise_times = validation.integer("noise_times", noise_times, minimum=2)
@@ -157,7 +157,7 @@ def stochastic_gap(
         covariance,
         line.response(forcing)[line.reported],
         between(at, drawn.mean(0), flow.times),
-        torch.cat([objective.gradient(theta.unsqueeze(0))[1] for theta in path]),
+        slopes_along(objective, path.unsqueeze(1))[1].squeeze(1),
         error,
     )
 

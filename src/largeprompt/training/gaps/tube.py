@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
@@ -13,9 +13,12 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.display.labels import named
+from largeprompt.display.look import Axes, draw_paths
+from largeprompt.display.tables import html_table
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
-from largeprompt.training.dynamics.trajectory import Trajectory
+from largeprompt.training.dynamics.trajectory import Trajectory, hessians_along, slopes_along
 from largeprompt.training.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -58,24 +61,51 @@ class Tube:
         """sup over t of ‖δ(t)‖, shape (length,)."""
         return self.distance.amax(-1)
 
-    @property
-    def dataset(self) -> xr.Dataset:
+    def to_xarray(self) -> xr.Dataset:
         """Everything as a labelled dataset with dimensions length and time."""
         import xarray as xr
 
-        grid = ("length", "time")
-        return xr.Dataset(
-            {
-                "distance": (grid, self.distance.numpy(), {"long_name": "distance between the flows"}),
-                "forcing": (grid, self.forcing.numpy(), {"long_name": "difference of the gradients on the limit flow"}),
-                "growth": (grid, self.growth.numpy(), {"long_name": "minus the smallest Hessian eigenvalue between the flows"}),
-                "envelope": (grid, self.envelope.numpy(), {"long_name": "Gronwall envelope"}),
-                "risk": (grid, self.flow.risk.numpy(), {"long_name": "population risk at this length"}),
-                "limit_risk": ("time", self.limit.risk[0].numpy(), {"long_name": "population risk of the infinite prompt"}),
-            },
-            coords={"length": np.asarray(self.flow.length, dtype=np.float64), "time": self.times.numpy()},
-            attrs={"config": json.dumps(self.flow.config)},
-        )
+        values = {
+            "distance": (self.distance, "distance between the flows"),
+            "forcing": (self.forcing, "difference of the gradients on the limit flow"),
+            "growth": (self.growth, "minus the smallest Hessian eigenvalue between the flows"),
+            "envelope": (self.envelope, "Gronwall envelope"),
+            "risk": (self.flow.risk, "population risk at this length"),
+            "limit_risk": (self.limit.risk[0], "population risk of the infinite prompt"),
+        }
+        data = {name: (("length", "time")[-value.dim() :], value.numpy(), named(words)) for name, (value, words) in values.items()}
+        lengths = ("length", np.asarray(self.flow.length, dtype=np.float64), named("prompt length", "tokens"))
+        coords = {"length": lengths, "time": ("time", self.times.numpy(), named("time"))}
+        return xr.Dataset(data, coords, {"config": json.dumps(self.flow.config)})
+
+    def plot(self, axes: Axes | None = None, **line: Any) -> Axes:
+        """Draw the distance between the flows against time, and its envelope dashed, one colour for each length.
+
+        Parameters
+        ----------
+        axes
+            Where to draw: axes of matplotlib, new ones when left out.
+        line
+            ``color``, ``lw`` and whatever else ``Axes.plot`` takes.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes, for more to be drawn on.
+        """
+        times, later = self.times[1:], slice(1, None)  # at time 0 both are 0, which a logarithmic axis does not show
+        axes = draw_paths(axes, times, self.envelope[:, later], self.flow.length, named=False, **{"ls": "--", "lw": 0.9} | line)
+        axes = draw_paths(axes, times, self.distance[:, later], self.flow.length, **line)
+        axes.set(yscale="log", ylabel=r"$\|\theta_L(t)-\theta_\infty(t)\|$ (dashed: envelope)")
+        return axes
+
+    def _repr_html_(self) -> str:
+        columns = {
+            "length": self.flow.length,
+            "supremum": self.supremum.tolist(),
+            "envelope at the end": self.envelope[:, -1].tolist(),
+        }
+        return html_table(f"Tube(until={float(self.times[-1]):g})", columns)
 
     def __repr__(self) -> str:
         pairs = ", ".join(f"{length:g}: {float(sup):.3g}" for length, sup in zip(self.flow.length, self.supremum, strict=True))
@@ -118,16 +148,13 @@ def tube(task: Task, attention: Attention, lengths: validation.Lengths, until: f
     objective, endless = both.objective.with_lengths(chosen), both.objective.with_lengths(math.inf)
     flow, limit = _part(both, slice(0, len(chosen))), _part(both, slice(len(chosen), None))
     nodes, weights = (torch.from_numpy(value) for value in np.polynomial.legendre.leggauss(NODES))
-    forcing, growth = [], []
-    for moment in range(len(both.times)):
-        start, end = limit.parameters[0, moment].expand(len(chosen), -1), flow.parameters[:, moment]
-        forcing.append((objective.gradient(start)[1] - endless.gradient(start[:1])[1]).norm(dim=-1))
-        mean = sum(
-            weight / 2 * objective.hessian(start + (1 + node) / 2 * (end - start))
-            for node, weight in zip(nodes, weights, strict=True)
-        )
-        growth.append(-torch.linalg.eigvalsh(mean)[:, 0])
-    push, mu = torch.stack(forcing, -1), torch.stack(growth, -1)
+    start, end = limit.parameters.transpose(0, 1), flow.parameters.transpose(0, 1)  # (time, run, p)
+    push = (slopes_along(objective, start.expand_as(end))[1] - slopes_along(endless, start)[1]).norm(dim=-1).mT
+    mean = sum(
+        weight / 2 * hessians_along(objective, start + (1 + node) / 2 * (end - start))
+        for node, weight in zip(nodes, weights, strict=True)
+    )
+    mu = -torch.linalg.eigvalsh(mean)[..., 0].mT
     distance = (flow.parameters - limit.parameters).norm(dim=-1)
     return Tube(both.times, distance, push, mu, gronwall(both.times, push, mu), flow, limit)
 

@@ -13,13 +13,10 @@ CHUNK_NUMBERS = 2**23  # of the largest intermediate of a Hessian
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives, each (run, n)
 
 
-def coefficients(
-    q: Tensor, lengths: Sequence[float], kind: type[Attention], *, limit: bool, order: int
-) -> tuple[Orders, Orders, Orders]:
-    """α, β, γ of α‖a‖² + β a·t + γ V2, twice what a finite length adds to the conditional risk, with derivatives in q.
+def coefficients(q: Tensor, lengths: Sequence[float], kind: type[Attention], *, order: int) -> tuple[Orders, Orders, Orders]:
+    """α, β, γ of α‖a‖² + β a·t + γ V2, twice the conditional risk less that of reading nothing, with derivatives in q.
 
-    Softmax: α = -f - 6h, β = 2f, γ = f. Linear attention: α = 1/L, β = 0, γ = q/L. With ``limit`` the infinite prompt's own
-    α = 1 and β = -2 are added.
+    Softmax: α = 1 - f - 6h, β = -2 + 2f, γ = f. Linear attention: α = 1 + 1/L, β = -2, γ = q/L.
     """
     zero = torch.zeros_like(q)
     if not is_softmax(kind):
@@ -38,15 +35,13 @@ def coefficients(
                 rows = torch.tensor(finite)
                 f, h = (tuple(zero.index_copy(0, rows, one) for one in value) for value in (f, h))
         alpha, beta, gamma = tuple(-a - 6 * b for a, b in zip(f, h, strict=True)), tuple(2 * a for a in f), f
-    if limit:
-        alpha, beta = (1 + alpha[0], *alpha[1:]), (beta[0] - 2, *beta[1:])
-    return alpha, beta, gamma
+    return (1 + alpha[0], *alpha[1:]), (beta[0] - 2, *beta[1:]), gamma
 
 
 def layer_derivatives(
-    U: Tensor, V: Tensor, hessian: bool, *, contexts: Contexts, lengths: Sequence[float], kind: type[Attention], limit: bool
+    U: Tensor, V: Tensor, hessian: bool, *, contexts: Contexts, lengths: Sequence[float], kind: type[Attention]
 ) -> LayerDerivatives:
-    """Average over contexts of ½(α‖a‖² + β a·t + γ V2), u = Uz, a = VΓu, V2 = tr VΓV^T, with its derivatives in (U, V).
+    """Average of ½(α‖a‖² + β a·t + γ V2 + ‖t‖² + noise) over contexts, u = Uz, a = VΓu, V2 = tr VΓV^T, and its derivatives.
 
     The gradient is formula (risk.4) of docs/mathematics/regression.md; with its g, P, m and κ, p = P^T(2α'a + β't) and κ' as κ with
     second derivatives, the second derivatives in u and V are
@@ -62,11 +57,9 @@ def layer_derivatives(
     size, agreement = a.square().sum(-1), (a * t).sum(-1)
     spread = (gamma.reshape(len(gamma), -1) @ (V.mT @ V).reshape(runs, -1).mT).mT.expand_as(q)
     (alpha, alpha1, *alpha2), (beta, beta1, *beta2), (gain, gain1, *gain2) = coefficients(
-        q, lengths, kind, limit=limit, order=2 if hessian else 1
+        q, lengths, kind, order=2 if hessian else 1
     )
-    value = (alpha * size + beta * agreement + gain * spread) @ weight
-    if limit:
-        value = value + (t.square().sum(-1) + contexts.noise) @ weight
+    value = (alpha * size + beta * agreement + gain * spread + t.square().sum(-1) + contexts.noise) @ weight
     m = (2 * alpha).unsqueeze(-1) * a + beta.unsqueeze(-1) * t
     kappa = alpha1 * size + beta1 * agreement + gain1 * spread
     in_u = move(gamma, (2 * kappa).unsqueeze(-1) * u + m @ V)
@@ -117,14 +110,13 @@ def layer_derivatives(
     return LayerDerivatives(value, grad_u, grad_v, second)
 
 
-def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor | None], U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
-    """The same of a risk that is a closed form in U (run, D, D) and V (run, o, D), by autograd."""
+def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor], U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
+    """The same of a risk that is differentiable in U (run, D, D) and V (run, o, D), by autograd."""
     runs, sizes = U.shape[0], [U[0].numel(), V[0].numel()]
     with torch.enable_grad():
         flat = torch.cat([U.reshape(runs, -1), V.reshape(runs, -1)], -1).detach().requires_grad_()
         in_u, in_v = flat.split(sizes, -1)
         value = risk(in_u.reshape(U.shape), in_v.reshape(V.shape))
-        assert value is not None  # a task has its closed form at every U and V
         (gradient,) = torch.autograd.grad(value.sum(), flat, create_graph=hessian)
         second = rows(gradient, flat).detach() if hessian else None
     in_u, in_v = gradient.detach().split(sizes, -1)
@@ -132,7 +124,13 @@ def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor | None], U: Tenso
 
 
 def rows(values: Tensor, point: Tensor) -> Tensor:
-    """Jacobians of values (run, m) in point (run, p), shape (run, m, p): runs do not interact."""
+    """Jacobians of values (run, m) in point (run, p), shape (run, m, p): runs do not interact. Row by row, in little memory."""
+    each = [torch.autograd.grad(value.sum(), point, retain_graph=True)[0] for value in values.mT]
+    return torch.stack(each, 1)
+
+
+def rows_at_once(values: Tensor, point: Tensor) -> Tensor:
+    """The same of a map that costs little: all rows in one pass, tens of times as fast."""
     eye = torch.eye(values.shape[-1], dtype=values.dtype).unsqueeze(1).expand(-1, len(values), -1)
     (found,) = torch.autograd.grad(values, point, eye, retain_graph=True, is_grads_batched=True)
     return found.transpose(0, 1)

@@ -17,7 +17,16 @@ LARGEST_SCORE_VARIANCE = 2048.0  # softmax over 10^15 tokens is frozen from 70 o
 
 
 class RiskError(LargePromptError):
-    """The risk is not a finite number: the parameters have run away."""
+    """The risk is not a finite number, or not to be had at such parameters or to such an accuracy."""
+
+
+def check_scores(largest: float, most: float = LARGEST_SCORE_VARIANCE) -> None:
+    """Refuse score variances that are not finite, or larger than any that a trained layer has."""
+    if not largest <= most:
+        given = f"a score variance of {largest:.3g}" if math.isfinite(largest) else "parameters that are not finite"
+        raise RiskError(
+            f"risk: {given}; risks are computed up to {most:.4g}. Use a smaller U; in training, a smaller step or start."
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -100,8 +109,7 @@ def read_out(U: Tensor, V: Tensor, contexts: Contexts) -> ReadOut:
 def covered_tables(lengths: Sequence[float], q: Tensor, most: float = LARGEST_SCORE_VARIANCE) -> WeightTables:
     """Tables of the weight moments that reach every score variance in q, shape (length, n), none above ``most``."""
     largest = float(q.detach().max())
-    if not largest <= most:
-        raise RiskError(f"risk: a score variance of {largest:.3g}; the parameters have run away. Use a smaller step or start.")
+    check_scores(largest, most)
     return WeightTables.reaching(lengths, largest)
 
 

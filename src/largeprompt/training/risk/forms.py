@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from largeprompt.measures.numerics.quadratic_form import QuadraticFormRule, quadratic_form_rule
-from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, LayerDerivatives, RiskError
+from largeprompt.training.risk.exact import LayerDerivatives, check_scores
 from largeprompt.training.risk.table import WeightTables
 
 TAIL = (
@@ -48,12 +48,9 @@ def form_derivatives(forms: Tensor, scale: Tensor, hessian: bool, *, lengths: Se
 
 def _finite(forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float]) -> LayerDerivatives:
     if not bool(torch.isfinite(forms).all()):
-        raise RiskError("risk: parameters that are not finite. Use a smaller step or start.")
+        check_scores(math.nan)
     lam, basis = torch.linalg.eigh((forms[:, 0] + forms[:, 0].mT) / 2)
-    if not float(lam.max()) <= LARGEST_SCORE_VARIANCE:
-        raise RiskError(
-            f"risk: a score variance of {float(lam.max()):.3g}; the parameters have run away. Use a smaller step or start."
-        )
+    check_scores(float(lam.max()))
     rule = quadratic_form_rule(lam.clamp_min(0.0).numpy(), tail=TAIL / max(lengths), below=TAIL, accuracy=ACCURACY)
     q = torch.from_numpy(rule.nodes)
     orders = WeightTables.reaching(lengths, float(q.max())).derivatives(q, 2 if hessian else 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,15 +15,17 @@ from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.parameters import Block, Factorised, Full, Parametrisation
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
-from largeprompt.training.risk.derivatives import closed_derivatives, layer_derivatives, rows
+from largeprompt.training.risk.derivatives import closed_derivatives, layer_derivatives, rows_at_once
 from largeprompt.training.risk.exact import LayerDerivatives, RiskError, is_softmax
 from largeprompt.training.risk.forms import form_derivatives
 from largeprompt.training.tasks.measure_regression import MeasureRegression
 from largeprompt.training.tasks.regression import LinearRegression
-from largeprompt.training.tasks.task import GaussianTask, Task, calibrated_contexts
+from largeprompt.training.tasks.task import GaussianTask, Task
 
 Form = Literal["full", "block"] | Parametrisation
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
+RUN = {"accuracy": 2e-7, "step": 0.2}  # of general layers along a run: 1e-7 of the risk
+ROUGH = {"accuracy": 1e-2, "step": 0.42}  # 1e-2
 Derivatives = Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
 
 
@@ -36,9 +38,10 @@ class Objective:
     parametrisation: Parametrisation
     layer: Layer
     derivatives: Derivatives
+    rough: Derivatives  # the same to 1e-2 where that is quicker
+    exact: Callable[[Tensor, Tensor], Tensor] | None  # risks at (U, V) to all digits, where ``derivatives`` takes fewer
     floor: float  # no layer has a risk below this, the noise of the answer, less rounding
     transpose: Tensor | None  # of the Jacobian of (U, V) in θ, sparse (p, m), where the map is linear
-    calibrated: bool  # whether the average is exact for the infinite prompt
     _remake: Callable[[validation.Lengths], Objective]
 
     def with_lengths(self, lengths: validation.Lengths) -> Objective:
@@ -59,29 +62,47 @@ class Objective:
         """Risks (run,), without derivatives."""
         return self._evaluate(*self.layer(theta.detach()), False).value
 
+    def reported(self, theta: Tensor) -> Tensor:
+        """Risks (run,), to the digits of ``task.risk``."""
+        if self.exact is None:
+            return self.risks(theta)
+        with torch.no_grad():
+            return self.exact(*self.layer(theta.detach()))
+
     def gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Risks (run,) and their gradients (run, p)."""
-        with torch.enable_grad():
-            point = theta.detach().requires_grad_()
-            U, V = self.layer(point)
-            found = self._evaluate(U, V, False)
-            (gradient,) = torch.autograd.grad(_flat(U, V), point, _flat(found.in_u, found.in_v))
-        return found.value, gradient
+        value, gradient, _ = _pulled(self.layer, self._evaluate, theta, False)
+        return value, gradient
 
     def hessian(self, theta: Tensor) -> Tensor:
-        """Hessians of the risks, shape (run, p, p): J^T H J with J the Jacobian of (U, V), and the curvature of the map itself."""
-        with torch.enable_grad():
-            point = theta.detach().requires_grad_()
-            U, V = self.layer(point)
-            found = self._evaluate(U, V, True)
-            assert found.second is not None  # asked for
-            if self.transpose is not None:
-                return torch.stack([self.transpose @ (self.transpose @ second).mT for second in found.second])
-            flat, slopes = _flat(U, V), _flat(found.in_u, found.in_v)
-            jacobian = rows(flat, point)
-            (pulled,) = torch.autograd.grad(flat, point, slopes, create_graph=True)
-            bent = jacobian.mT @ found.second @ jacobian
-            return (bent + rows(pulled, point) if pulled.requires_grad else bent).detach()
+        """Hessians of the risks, shape (run, p, p)."""
+        if self.transpose is not None:
+            second = self._evaluate(*self.layer(theta.detach()), True).second
+            assert second is not None  # asked for
+            return torch.stack([self.transpose @ (self.transpose @ one).mT for one in second])
+        second = _pulled(self.layer, self._evaluate, theta, True)[2]
+        assert second is not None  # asked for
+        return second
+
+    def stiffness(self, theta: Tensor) -> Tensor:
+        """Hessians good to 1e-2: what an implicit solver needs."""
+        return dataclasses.replace(self, derivatives=self.rough).hessian(theta)
+
+
+def _pulled(layer: Layer, derivatives: Derivatives, theta: Tensor, hessian: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Value, gradient and Hessian in θ: J^T H J with J the Jacobian of (U, V), and the curvature of the map itself."""
+    with torch.enable_grad():
+        point = theta.detach().requires_grad_()
+        U, V = layer(point)
+        found = derivatives(U.detach(), V.detach(), hessian)
+        flat = _flat(U, V)
+        (gradient,) = torch.autograd.grad(flat, point, _flat(found.in_u, found.in_v), create_graph=hessian)
+        if found.second is None:
+            return found.value, gradient, None
+        jacobian = rows_at_once(flat, point)
+        bent = jacobian.mT @ found.second @ jacobian
+        second = bent + rows_at_once(gradient, point) if gradient.requires_grad else bent
+    return found.value, gradient.detach(), second.detach()
 
 
 def _flat(U: Tensor, V: Tensor) -> Tensor:
@@ -109,12 +130,15 @@ def make_objective(
     lengths, several = validation.lengths("length", length, allow_infinity=True)
     kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
     start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
+    exact = None
     if isinstance(chosen, Block) and isinstance(task, LinearRegression):
         layer, derivatives = _block_layer(task, chosen, is_softmax(kind)), _block_derivatives(task, lengths, is_softmax(kind))
-        calibrated = True
+        rough = derivatives
     else:
         layer = chosen.layer
-        derivatives, calibrated = _derivatives(task, *layer(start), lengths, kind, average)
+        if isinstance(task, LinearRegression) and is_softmax(kind):
+            exact = partial(task.layer_risks, lengths=lengths, kind=kind, average=average)
+        derivatives, rough = (_derivatives(task, lengths, kind, average, accuracy) for accuracy in (RUN, ROUGH))
     U, V = layer(start)
     silent = derivatives(0 * U, 0 * V, False).value  # the risk of reading nothing, ½(E‖t‖² + noise)
     floor = task.answer_noise / 2 - 1e-9 * task.answer_noise - 1e-12 * float(silent.max())
@@ -123,7 +147,7 @@ def make_objective(
     def remake(lengths: validation.Lengths) -> Objective:
         return make_objective(task, attention, lengths, parametrisation, average)[0]
 
-    objective = Objective(tuple(lengths), kind, chosen, layer, derivatives, floor, transpose, calibrated, remake)
+    objective = Objective(tuple(lengths), kind, chosen, layer, derivatives, rough, exact, floor, transpose, remake)
     return objective, start, several
 
 
@@ -148,44 +172,36 @@ def _block_derivatives(task: LinearRegression, lengths: Sequence[float], softmax
 
 
 def _derivatives(
-    task: Task, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage
-) -> tuple[Derivatives, bool]:
-    """Derivatives of the risk in (U, V), from closed forms where the task has them, and whether the average is calibrated."""
-    if not isinstance(task, GaussianTask):
-        return partial(closed_derivatives, partial(task.layer_risks, lengths=lengths, kind=kind, average=average)), False
-    if not is_softmax(kind) and task.linear_risk(U, V, lengths) is not None:
-        return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths)), True
-    contexts, calibrated = calibrated_contexts(task, average)
-    closed = calibrated and task.limit_risk(U, V) is not None
-    excess = partial(layer_derivatives, contexts=contexts, lengths=lengths, kind=kind, limit=not closed)
-
-    def derivatives(U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
-        return excess(U, V, hessian) + closed_derivatives(task.limit_risk, U, V, hessian)
-
-    general = derivatives if closed else excess
-    return (partial(_in_blocks, task, general, lengths) if isinstance(task, LinearRegression) else general), calibrated
+    task: Task, lengths: Sequence[float], kind: type[Attention], average: SobolAverage, accuracy: dict[str, Any]
+) -> Derivatives:
+    """Derivatives of the risk in (U, V)."""
+    if isinstance(task, LinearRegression):
+        if not is_softmax(kind):
+            return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths))
+        return partial(_regression_derivatives, task, lengths, accuracy)
+    if isinstance(task, GaussianTask):
+        return partial(layer_derivatives, contexts=task.contexts(average), lengths=lengths, kind=kind)
+    return partial(closed_derivatives, partial(task.layer_risks, lengths=lengths, kind=kind, average=average))
 
 
-def _in_blocks(
-    task: LinearRegression, general: Derivatives, lengths: Sequence[float], U: Tensor, V: Tensor, hessian: bool
+def _regression_derivatives(
+    task: LinearRegression, lengths: Sequence[float], accuracy: dict[str, Any], U: Tensor, V: Tensor, hessian: bool
 ) -> LayerDerivatives:
-    """Value and gradient without points while all layers are blocks; of the Hessian, what couples blocks with the rest vanishes."""
+    """Of a softmax layer: in (A, b) alone while all layers are blocks, and what couples blocks with the rest is zero."""
     if not task.is_block(U, V):
-        return general(U, V, hessian)
-
-    def risk(U: Tensor, V: Tensor) -> Tensor:
-        return task.block_risks(U[:, : task.dim, : task.dim], V[:, 0, task.dim], lengths)
-
-    exact = closed_derivatives(risk, U, V, False)
-    if not hessian:
-        return exact
-    second = general(U, V, True).second
-    assert second is not None  # asked for
-    inside = torch.zeros(U.shape[-1] + 1, U.shape[-1], dtype=torch.bool)  # U over V
-    inside[: task.dim, : task.dim] = inside[-1, -1] = True
-    inside = inside.reshape(-1)
-    second = second * (inside[:, None] == inside)
-    return dataclasses.replace(exact, second=second)
+        return closed_derivatives(partial(task.general_risks, lengths=lengths, **accuracy), U, V, hessian)
+    d, block = task.dim, Block(task.dim)
+    theta = torch.cat([U[:, :d, :d].reshape(len(U), -1), V[:, 0, d:]], -1)
+    value, gradient, inside = _pulled(_block_layer(task, block, True), _block_derivatives(task, lengths, True), theta, hessian)
+    in_u, in_v = block.layer(gradient)
+    if inside is None:
+        return LayerDerivatives(value, in_u, in_v, None)
+    places = torch.arange((d + 2) * (d + 1)).reshape(d + 2, d + 1)  # U over V
+    second = U.new_zeros(len(U), places.numel(), places.numel())
+    within, across = (torch.cat(pair) for pair in ((places[:d, :d].reshape(-1), places[-1, -1:]), (places[d, :d], places[-1, :d])))
+    second[:, within.unsqueeze(-1), within] = inside
+    second[:, across.unsqueeze(-1), across] = task.curvature_across(U, V, lengths, **accuracy)
+    return LayerDerivatives(value, in_u, in_v, second)
 
 
 def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:

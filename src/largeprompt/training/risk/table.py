@@ -83,8 +83,10 @@ class WeightTables:
         x = (2 * y - low - high) / (high - low)
         value, slope, bend = (torch.zeros(2, *q.shape, dtype=q.dtype) for _ in range(3))
         for table in self.coefficients.flip(0):  # Horner's scheme with its derivatives
-            bend, slope = bend * x + slope, slope * x + value
-            value = value * x + table.gather(-1, flat).reshape(2, *q.shape)
+            if order > 1:
+                bend = torch.addcmul(slope, bend, x)
+            slope = torch.addcmul(value, slope, x)
+            value = torch.addcmul(table.gather(-1, flat).reshape(2, *q.shape), value, x)
         rate = 2 / ((high - low) * (1 + inside))  # dx/dq; d²x/dq² = -rate/(1 + q)
         (log_f, ratio), (log_f1, ratio1) = value, slope * rate
         f = torch.exp(log_f) / q.new_tensor(self.lengths).reshape(-1, *(1,) * (q.dim() - 1))
@@ -98,16 +100,24 @@ class WeightTables:
 
 
 def _continued(f: Orders, h: Orders, q: Tensor) -> tuple[Orders, Orders]:
-    """Both functions beyond the table: 1 - f falls like q^{-1/2} and 1 - f - 6h, which q multiplies in E S², like 1/q."""
+    """Both functions beyond the table: powers -1/2, -3/2 of q for 1 - f, -1, -3/2 for 1 - f - 6h, which q multiplies in E S²."""
     far = q > FROZEN
     if not bool(far.any()):
         return f, h
-    u, r = (1 - f[0]) * (FROZEN / q).sqrt(), (1 - f[0] - 6 * h[0]) * (FROZEN / q)
-    powers = [(u, r), (-u / (2 * q), -r / q), (3 * u / (4 * q**2), 2 * r / q**2)]
-    f_far = (1 - u, *(-one for one, _ in powers[1:]))
-    h_far = tuple((one - other) / 6 for one, other in powers)
+    u = _powers(1 - f[0], -f[1] * FROZEN, (0.5, 1.5), q)
+    r = _powers(1 - f[0] - 6 * h[0], -(f[1] + 6 * h[1]) * FROZEN, (1.0, 1.5), q)
+    f_far = (1 - u[0], -u[1], -u[2])
+    h_far = tuple((one - other) / 6 for one, other in zip(u, r, strict=True))
     f, h = (tuple(torch.where(far, *each) for each in zip(*both, strict=False)) for both in ((f_far, f), (h_far, h)))
     return f, h
+
+
+def _powers(value: Tensor, slope: Tensor, powers: tuple[float, float], q: Tensor) -> Orders:
+    """Two powers of FROZEN/q with that value and slope (in log q) at FROZEN, and two derivatives in q."""
+    k, n = powers
+    last = -(slope + k * value) / (n - k)
+    first, last = (value - last) * (FROZEN / q) ** k, last * (FROZEN / q) ** n
+    return first + last, -(k * first + n * last) / q, (k * (k + 1) * first + n * (n + 1) * last) / q**2
 
 
 class _Smooth(torch.autograd.Function):

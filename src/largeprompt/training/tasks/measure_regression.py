@@ -5,7 +5,7 @@ Given the task vector w a token (x, y), y = w·x + noise, has Λ_w(u_x, u_y) = �
     tilted mean of x: ∇Λ(u_x + u_y w),   of y: w·∇Λ(u_x + u_y w) + s²u_y.
 
 With block parameters U = [[A, 0], [0, 0]], v = (0, b), a family that the flow keeps (docs/mathematics/regression.md, "Blocks"), the
-answer is b w·∇Λ(A x_q), and w, the noise and (through the law of :mod:`largeprompt.law.atomic`) the prompt can be averaged out.
+answer is b w·∇Λ(A x_q), and w, the noise and (through the law of :mod:`largeprompt.law.nodes`) the prompt can be averaged out.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.atomic import feature_moments
+from largeprompt.law.nodes import feature_moments
 from largeprompt.measures import Discrete, Gaussian, Measure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
@@ -28,6 +28,7 @@ from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.risk.exact import is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import RiskEstimate, Task, normal
+from largeprompt.validation import Randomness
 
 F = torch.float64
 NODES = {1: 48, 2: 20}  # by dimension
@@ -80,14 +81,15 @@ class RegressionTokens(Measure):
         last[-1] = self.noise_variance
         return value, others[0] + last * w, others[1] + torch.diag(last)
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        n = self._size(n, generator)
+    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
+        n, generator = self._drawing(n, generator)
         x = self.inputs.sample(n * self.batch_shape.numel(), generator).reshape(*self.batch_shape, n, -1)
         return self._with_answers(x, x.new_zeros(()), generator)
 
-    def sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
         """x from the tilt of the inputs by u_x + u_y w, and noise around s²u_y in place of 0."""
-        u, n = self._tilts(u), self._size(n, generator)
+        n, generator = self._drawing(n, generator)
+        u = self._tilts(u)
         x = self.inputs.sample_tilted(u[..., :-1] + u[..., -1:] * self.w, n, generator)
         return self._with_answers(x, self.noise_variance * u[..., -1:], generator)
 
@@ -135,7 +137,8 @@ class MeasureRegression(Task):
 
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, Measure) or self.inputs.batch_shape or self.inputs.dtype != F:
-            raise InvalidArgumentError("inputs", repr(self.inputs), "one Measure in float64")
+            remedy = "Use inputs.to(torch.float64)." if getattr(self.inputs, "dtype", F) != F else ""
+            raise InvalidArgumentError("inputs", repr(self.inputs), "one Measure in float64", remedy)
         prior = validation.tensor("prior_covariance", self.prior_covariance).to(F)
         validation.last_dimensions("prior_covariance", prior, (self.dim, self.dim), ", as the inputs")
         noise = validation.number("noise_variance", self.noise_variance, minimum=0)
@@ -291,7 +294,7 @@ class MeasureRegression(Task):
         mean = square.mean(-1) if weights is None else square @ weights
         return (mean + self.noise_variance) / 2
 
-    def draw(self, prompts: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw(self, prompts: int, length: int, generator: Randomness) -> tuple[Tensor, Tensor]:
         """Inputs (prompt, L, d) and queries (prompt, d) of independent prompts."""
         prompts, length = validation.integer("prompts", prompts), validation.integer("length", length)
         x = self.inputs.sample(prompts * (length + 1), generator).reshape(prompts, length + 1, self.dim)

@@ -186,10 +186,10 @@ class ShiftedRegression:
             return math.inf
         return math.exp(brentq(lead, low, high)) if lead(low) > 0 else 1.0
 
-    def sample(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def sample(self, batch: int, length: int, generator: validation.Randomness) -> tuple[Tensor, Tensor, Tensor]:
         """Draw prompts: tokens (batch, length, d + 1), queries (batch, d + 1), answers (batch, 1)."""
         batch, length = validation.integer("batch", batch), validation.integer("length", length)
-        validation.generator(generator, torch.device("cpu"))
+        generator = validation.generator(generator, torch.device("cpu"))
 
         draw = functools.partial(normal, generator)
         m, w = math.sqrt(self.shift_variance) * draw(batch, self.dim), draw(batch, self.dim) / math.sqrt(self.dim)

@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -12,10 +11,11 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.risk.average import AVERAGE, SobolAverage, calibrated_weights
-from largeprompt.training.risk.exact import Contexts, context_risk, finite_length_excess, is_softmax, read_out
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
+from largeprompt.training.risk.exact import Contexts, RiskError, context_risk
 
 SCRAMBLES = 8
+MOST_POINTS = 2**17
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:
@@ -35,7 +35,7 @@ def chi_rule(dim: int, below: float, above: float, step: float) -> tuple[Tensor,
 
 @dataclasses.dataclass(frozen=True)
 class RiskEstimate:
-    """A risk averaged over Sobol points, with the standard error over independent scramblings."""
+    """A risk with its error: the standard error over independent scramblings of Sobol points, or a bound where none are drawn."""
 
     value: float
     standard_error: float
@@ -83,10 +83,10 @@ class Task(abc.ABC):
         for done in range(0, length, chunk):
             yield self.draw_tokens(contexts, min(chunk, length - done), generator)
 
-    def sample(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def sample(self, batch: int, length: int, generator: validation.Randomness) -> tuple[Tensor, Tensor, Tensor]:
         """Draw prompts: tokens (batch, length, D), queries (batch, D), answers (batch, o)."""
         batch, length = validation.integer("batch", batch), validation.integer("length", length)
-        validation.generator(generator, torch.device("cpu"))
+        generator = validation.generator(generator, torch.device("cpu"))
         contexts, query, answer = self.draw_contexts(batch, generator)
         return self.draw_tokens(contexts, length, generator), query, answer
 
@@ -99,7 +99,17 @@ class Task(abc.ABC):
             allowed = f"U acting on R^{self.token_dim}, V with {self.target_dim} rows, at most one leading dimension of runs"
             raise InvalidArgumentError("attention", given, allowed)
 
-    def risk(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> Tensor:
+    def _runs(self, attention: Attention, length: float) -> tuple[Tensor, Tensor, list[float]]:
+        """U (run, D, D) and V (run, o, D) in double precision, and the length of each, checked."""
+        self.check(attention)
+        length = validation.length("length", length, allow_infinity=True)
+        runs = attention.heads[0] if attention.heads else 1
+        U, V = (m.to(torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
+        return U, V, [length] * runs
+
+    def risk(
+        self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE, tolerance: float | None = None
+    ) -> Tensor:
         """Population risk ½ E‖read-out - answer‖² at a prompt length, the noise of the answer included.
 
         Parameters
@@ -109,22 +119,49 @@ class Task(abc.ABC):
         length
             From 1 to 10^15, or ``math.inf``.
         average
-            Sobol points over the contexts; :meth:`risk_estimate` estimates the error that they leave.
+            Sobol points over the contexts, for tasks that need them; :meth:`risk_estimate` says how large the error is.
+        tolerance
+            Error allowed, relative to the risk of every layer: points are doubled until :meth:`risk_estimate` is below it. Raises
+            :class:`RiskError` where that does not happen.
 
         Returns
         -------
         Tensor
             Shape () or (run,).
         """
-        self.check(attention)
-        length = validation.length("length", length, allow_infinity=True)
-        runs = attention.heads[0] if attention.heads else 1
-        U, V = (m.to(torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
-        result = self.layer_risks(U, V, [length] * runs, type(attention), average)
+        U, V, lengths = self._runs(attention, length)
+        if tolerance is not None:
+            if isinstance(tolerance, bool):
+                raise InvalidArgumentError("tolerance", repr(tolerance), "a positive number", "Use 1e-7.")
+            tolerance = validation.positive("tolerance", tolerance)
+            for one in (type(attention)(*layer) for layer in zip(U.detach(), V.detach(), strict=True)):
+                average = self._enough(one, length, average, tolerance)
+        result = self.layer_risks(U, V, lengths, type(attention), average)
+        if not bool(torch.isfinite(result).all()):
+            given = f"entries up to {float(U.detach().abs().max()):.3g} in U and {float(V.detach().abs().max()):.3g} in V"
+            raise RiskError(f"risk: {given} give a risk that is no finite number. Use a smaller U or V.")
         return result if attention.heads else result[0]
 
+    def _check_one(self, attention: Attention) -> None:
+        self.check(attention)
+        if attention.heads:
+            raise InvalidArgumentError("attention", f"{attention!r}", "one layer", "Ask for the layers one by one.")
+
+    def _enough(self, attention: Attention, length: float, average: SobolAverage, tolerance: float) -> SobolAverage:
+        """Points with which the error is within the tolerance."""
+        before = None
+        while True:
+            found = self.risk_estimate(attention, length, average=average)
+            if found.standard_error <= tolerance * found.value:
+                return average
+            if found == before or average.points >= MOST_POINTS:  # the same: this risk takes no points
+                points = "" if found == before else f" with {average.points} points"
+                raise RiskError(f"risk: {found!r} at best{points}; a tolerance of {tolerance:g} is out of reach.")
+            before, average = found, dataclasses.replace(average, points=2 * average.points)
+
     def risk_estimate(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> RiskEstimate:
-        """Risk with a standard error, from eight independent scramblings of the Sobol points."""
+        """Risk of one layer with a standard error, from eight independent scramblings of the Sobol points."""
+        self._check_one(attention)
         with torch.no_grad():
             scrambled = [SobolAverage(average.points, average.seed + i) for i in range(SCRAMBLES)]
             values = torch.stack([self.risk(attention, length, average=each) for each in scrambled])
@@ -146,32 +183,5 @@ class GaussianTask(Task):
     def answer_noise(self) -> float:
         return self.contexts(SobolAverage(1)).noise
 
-    def limit_risk(self, U: Tensor, V: Tensor) -> Tensor | None:
-        """Infinite-prompt risk of each run in closed form, shape (run,), where the task has one; it sharpens every average."""
-        return None
-
-    def linear_risk(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor | None:
-        """Risk of linear attention in closed form, shape (run,), where the task has one."""
-        return None
-
-    def calibration(self, contexts: Contexts) -> Tensor:
-        """Functions of the contexts, less their means, that a training run averages exactly, shape (n, k); none here."""
-        return contexts.weight.new_zeros(len(contexts.weight), 0)
-
     def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
-        if not is_softmax(kind) and (closed := self.linear_risk(U, V, lengths)) is not None:
-            return closed
-        contexts, calibrated = calibrated_contexts(self, average)
-        limit = self.limit_risk(U, V) if calibrated else None
-        if limit is None:  # a sum of nonnegative numbers: with the closed form on plain points it would not be
-            return context_risk(U, V, contexts, lengths, kind)
-        excess = finite_length_excess(read_out(U, V, contexts), lengths, kind)
-        return limit + (excess * contexts.weight).sum(-1) / 2
-
-
-@functools.lru_cache(maxsize=16)
-def calibrated_contexts(task: GaussianTask, average: SobolAverage) -> tuple[Contexts, bool]:
-    """Contexts with weights under which the functions of :meth:`~GaussianTask.calibration` average to zero, if there are such."""
-    contexts = task.contexts(average)
-    weights = calibrated_weights(task.calibration(contexts), contexts.weight)
-    return (contexts, False) if weights is None else (dataclasses.replace(contexts, weight=weights), True)
+        return context_risk(U, V, self.contexts(average), lengths, kind)

@@ -1,0 +1,111 @@
+"""One look for every picture: safe for the colour-blind, and distinct in grey by marker and dash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from largeprompt.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+else:  # matplotlib is loaded when a figure is drawn: workers that only compute do without
+    Axes = Any
+
+# Okabe and Ito's palette, ordered so that neighbours differ in lightness too; each list starts again where it ends
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+COLOURS = PALETTE * 20
+MARKERS = ("o", "s", "^", "D", "v", "P", "X") * 20
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1))) * 20
+
+RC: dict[Any, Any] = {
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.5,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Apply the look inside the block only; the user's own settings stay as they are."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(RC):
+        yield
+
+
+def length_label(length: float) -> str:
+    """L = 10^k, L = 30 or L = ∞, for a legend."""
+    if math.isinf(length):
+        return r"$L=\infty$"
+    power = math.log10(length)
+    return f"$L=10^{{{power:.0f}}}$" if length >= 100 and abs(power - round(power)) < 1e-9 else f"$L={length:g}$"
+
+
+def given_axes(axes: Axes | None) -> Axes:
+    """The axes to draw on: those given, or new ones in the house style, on a figure that a notebook shows."""
+    from matplotlib.axes import Axes as Kind
+
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        with house_style():
+            return plt.subplots(figsize=(4.8, 3.2))[1]
+    if not isinstance(axes, Kind):
+        raise InvalidArgumentError("axes", type(axes).__name__, "axes of matplotlib, or None", "Use figure, axes = plt.subplots().")
+    return axes
+
+
+def array(value: Any) -> NDArray[Any]:
+    """A tensor, with or without a gradient and wherever it is, or an array, as an array of NumPy."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+
+
+def draw_errors(axes: Axes | None, lengths: Any, errors: Any, spread: Any = None, **line: Any) -> Axes:
+    """Errors (length, ...) against prompt lengths, both logarithmic: one curve for each entry of the batch, labelled once.
+
+    ``spread`` (length, ...) gives error bars. What no logarithmic axis shows, the infinite length and the error 0, is left out.
+    """
+    axes = given_axes(axes)
+    label, fixed = line.pop("label", None), line.pop("color", None)
+    x = np.atleast_1d(array(lengths)).astype(np.float64)
+    columns = array(errors).reshape(len(x), -1)
+    bars = np.zeros_like(columns) if spread is None else array(spread).reshape(len(x), -1)
+    for i, (column, bar) in enumerate(zip(columns.T, bars.T, strict=True)):
+        shown = np.isfinite(x) & np.isfinite(column) & (column > 0)
+        colour = COLOURS[i] if fixed is None else fixed
+        # from 0 on, an error bar of a logarithmic axis would have no end
+        bar = None if spread is None else np.stack([np.minimum(bar, 0.999 * column), bar])[:, shown]
+        axes.errorbar(x[shown], column[shown], bar, color=colour, label=None if i else label, **line)
+    axes.set(xscale="log", yscale="log", xlabel="prompt length $L$", ylabel="root mean squared error")
+    if label is not None:
+        axes.legend(fontsize="small")
+    return axes
+
+
+def draw_paths(axes: Axes | None, times: Any, paths: Any, lengths: Any, *, named: bool = True, **line: Any) -> Axes:
+    """Curves (length, time) or (length, time, several) against time, one colour for each length, black for the infinite prompt."""
+    axes = given_axes(axes)
+    for i, (length, path) in enumerate(zip(np.atleast_1d(array(lengths)), array(paths), strict=True)):
+        colour = "black" if math.isinf(length) else COLOURS[i]
+        for j, curve in enumerate(np.atleast_2d(path.T)):
+            axes.plot(array(times), curve, **{"color": colour, "label": length_label(length) if named and not j else None} | line)
+    axes.set_xlabel("time $t$")
+    if named:
+        axes.legend(fontsize="small")
+    return axes

@@ -1,0 +1,222 @@
+"""Numbers behind the pictures of one prompt: exact, certified and drawn; what only the length changes is computed once."""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from largeprompt import TiltDomainError, affine_limit, certificate, finite_prompt, sample_prompts
+from largeprompt.explore.code import executed, law_setup
+from largeprompt.explore.picture import Array
+from largeprompt.explore.state import LENGTHS, LawState
+from largeprompt.law import collision_moments
+
+DRAWN, REPLICAS = (1, 3, 10, 30, 100, 300), 100  # prompts are drawn at these lengths
+STRENGTHS = tuple(i / 10 for i in range(1, 41))
+BRUSH = 0.06  # of the scores' standard deviation: densities are smoothed by so much, so that atoms can be drawn
+SEED = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Layer, law and query of a state; ``unit`` reads the output off along the query, in standard deviations of the tokens."""
+
+    attention: Any
+    mu: Any
+    z: Tensor
+    unit: Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """Exact errors and effective tokens at every length of the slider; errors are None where there is no limit."""
+
+    errors: Array | None
+    tokens: Array
+    along: Array  # mean output along the query
+    reason: str = ""
+
+
+def problem(state: LawState) -> Problem:
+    """What the code of the state makes."""
+    return _problem(_apart_from_length(state))
+
+
+@functools.lru_cache(maxsize=64)
+def _problem(state: LawState) -> Problem:
+    found = executed(law_setup(state))
+    z = found["z"]
+    return Problem(found["attention"], found["mu"], z, z / state.strength)
+
+
+def _apart_from_length(state: LawState) -> LawState:
+    return dataclasses.replace(state, length=LawState.length, tolerance=LawState.tolerance)
+
+
+def curve(state: LawState) -> Curve:
+    """The exact law at all lengths; where tokens have no limit, only what exists, and only at the length of the state."""
+    try:
+        return _curve(_apart_from_length(state))
+    except TiltDomainError as error:
+        return _without_limit(dataclasses.replace(state, tolerance=LawState.tolerance), str(error))
+
+
+@functools.lru_cache(maxsize=256)
+def _curve(state: LawState) -> Curve:
+    here = problem(state)
+    here.attention(here.mu, here.z)  # raises where there is no limit
+    law = finite_prompt(here.attention, here.mu, here.z, list(LENGTHS))
+    return Curve(law.mse.clamp_min(0.0).sqrt().numpy(), law.effective_tokens.numpy(), (law.mean @ here.unit).numpy())
+
+
+@functools.lru_cache(maxsize=256)
+def _without_limit(state: LawState, reason: str) -> Curve:
+    here, tokens, along = problem(state), np.full(len(LENGTHS), np.nan), np.full(len(LENGTHS), np.nan)
+    place = LENGTHS.index(state.length)
+    if state.direction != "all" or state.dim == 1:  # sums of coordinates without a limit take too long to follow a slider
+        law = finite_prompt(here.attention, here.mu, here.z, state.length)
+        tokens[place], along[place] = float(law.effective_tokens), float(law.mean @ here.unit)
+    return Curve(None, tokens, along, reason)
+
+
+def proved(state: LawState) -> Array | None:
+    """Certified root mean squared errors at ``LENGTHS``; None where there is no limit."""
+    try:
+        return _proved(_apart_from_length(state), LENGTHS)
+    except TiltDomainError:
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _proved(state: LawState, lengths: tuple[int, ...]) -> Array:
+    here = problem(state)
+    found: Array = certificate(here.attention, here.mu, here.z, list(lengths)).bound.sqrt().numpy()
+    return found
+
+
+def proved_length(state: LawState) -> float:
+    """Where the certified errors come below the tolerance for good, rounded up to two digits; inf if nowhere in ``LENGTHS``."""
+    bounds = proved(state)
+    first = len(LENGTHS) if bounds is None else _for_good(bounds, state.tolerance)
+    if first in (0, len(LENGTHS)):
+        return 1.0 if first == 0 else math.inf
+    low, high = LENGTHS[first - 1 : first + 1]
+    between = tuple(range(low, high + 1, 10 ** max(0, len(str(low)) - 2)))
+    return float(between[_for_good(_proved(_apart_from_length(state), between), state.tolerance)])
+
+
+def _for_good(errors: Array, tolerance: float) -> int:
+    """The first place from which on no error is above the tolerance; the number of errors if the last one is."""
+    above = np.flatnonzero(errors > tolerance)
+    return int(above[-1]) + 1 if len(above) else 0
+
+
+@functools.lru_cache(maxsize=256)
+def _drawn(state: LawState) -> tuple[Array, Array]:
+    here = problem(state)
+    samples = sample_prompts(here.attention, here.mu, here.z, DRAWN, REPLICAS, torch.Generator().manual_seed(SEED))
+    mean, spread = samples.mse(here.attention(here.mu, here.z))
+    return mean.sqrt().numpy(), (spread / (2 * mean.sqrt())).numpy()
+
+
+def drawn(state: LawState) -> tuple[Array, Array] | None:
+    """Root mean squared errors of 100 drawn prompts at each length of ``DRAWN``, and their standard errors."""
+    try:
+        return _drawn(_apart_from_length(state))
+    except TiltDomainError:
+        return None
+
+
+@functools.lru_cache(maxsize=256)
+def _densities(state: LawState) -> tuple[Array, Array, Array | None]:
+    here, sigma = problem(state), state.strength
+    u, low, high, tilted = here.z, -4.5 * sigma, 4.5 * sigma, True
+    try:
+        center, spread = (float(each) for each in (here.mu.tilted_mean(u) @ u, u @ here.mu.tilted_covariance(u) @ u))
+        high = min(max(high, center + 4 * spread**0.5), 16 * sigma)
+    except TiltDomainError:
+        tilted = False
+    places = np.linspace(low, high, 240)
+    t = torch.arange(0.0, 4.5 / (BRUSH * sigma), np.pi / (1.2 * (high - low)), dtype=torch.float64)
+    waves = torch.exp(-1j * torch.outer(torch.from_numpy(places), t)) * torch.exp(-((BRUSH * sigma * t) ** 2) / 2)
+    waves[:, 0] /= 2  # the trapezoidal rule over t >= 0, twice the real part
+    step = float(t[1]) / np.pi
+
+    def density(real: float) -> Array:
+        transform = here.mu.complex_cumulants(torch.complex(torch.full_like(t, real), t)[:, None] * u, 0)[0]
+        total = here.mu.cgf(real * u) if real else 0.0
+        found: Array = ((waves @ torch.exp(transform - total)).real * step).clamp_min(0.0).numpy()
+        return found
+
+    return places, density(0.0), density(1.0) if tilted else None
+
+
+def densities(state: LawState) -> tuple[Array, Array, Array | None]:
+    """Scores, their density, and the density as the softmax weighs it, e^s p(s)/E e^s; None where that has no total.
+
+    By inversion of the characteristic function E e^{(r + it)u·x}, r = 0 and 1, smoothed by a normal brush of ``BRUSH`` standard
+    deviations.
+    """
+    return _densities(_apart_from_length(state))
+
+
+@functools.lru_cache(maxsize=256)
+def _prompt(state: LawState) -> Array:
+    here = problem(state)
+    scores: Array = (here.mu.sample(150, torch.Generator().manual_seed(SEED)) @ here.z).numpy()
+    return scores
+
+
+def prompt(state: LawState) -> tuple[Array, Array]:
+    """Scores of the first tokens of one drawn prompt, at most 150, and their weights relative to the largest among them."""
+    scores = _prompt(_apart_from_length(state))[: state.length]
+    return scores, np.exp(scores - scores.max())
+
+
+@functools.lru_cache(maxsize=64)
+def _read_outs(state: LawState) -> tuple[Array, Array]:
+    here = problem(state)
+    matrix, offset = affine_limit(here.attention, here.mu)
+    queries = torch.tensor(STRENGTHS, dtype=torch.float64)[:, None] * here.unit
+    limit = np.full(len(STRENGTHS), np.nan)
+    low, high = 0, len(STRENGTHS)  # a limit at the first `low` strengths, none from `high` on
+    while low < high:
+        middle = high if low == 0 and high == len(STRENGTHS) else (low + high + 1) // 2
+        try:
+            limit[:middle] = (here.attention(here.mu, queries[:middle]) @ here.unit).numpy()
+            low = middle
+        except TiltDomainError:
+            high = middle - 1
+    affine: Array = ((queries @ matrix.mT + offset) @ here.unit).numpy()
+    return limit, affine
+
+
+def read_outs(state: LawState) -> tuple[Array, Array]:
+    """Infinite prompt and affine read-out along the query, at ``STRENGTHS``; NaN where there is no limit."""
+    return _read_outs(dataclasses.replace(_apart_from_length(state), strength=LawState.strength))
+
+
+@functools.cache
+def regimes() -> tuple[Array, Array, Array]:
+    """Score variances, lengths, and the exact effective tokens of Gaussian scores on that grid."""
+    variances, lengths = np.linspace(0.0, 16.0, 41), np.logspace(0, 7, 29).round()
+    tokens = [1 / collision_moments(int(length), torch.from_numpy(np.sqrt(variances))).collision.numpy() for length in lengths]
+    return variances, lengths, np.array(tokens)
+
+
+def needed_length(errors: Array, tolerance: float) -> float:
+    """Where the errors at ``LENGTHS`` come below the tolerance for good, by interpolation: good to two digits; inf if nowhere."""
+    from scipy.interpolate import PchipInterpolator
+
+    first = _for_good(errors, tolerance)
+    if first in (0, len(errors)):
+        return 1.0 if first == 0 else math.inf
+    logs = np.log(np.maximum(errors, 1e-300))
+    between = PchipInterpolator(np.log(LENGTHS), logs - np.log(tolerance))
+    roots = between.roots(extrapolate=False)
+    inside = roots[(roots >= np.log(LENGTHS[first - 1]) - 1e-12) & (roots <= np.log(LENGTHS[first]) + 1e-12)]
+    return float(np.exp(inside[-1])) if len(inside) else float(LENGTHS[first])

@@ -1,0 +1,180 @@
+"""What the page says of one run: its verdicts, its figures with their files inside, its settings, and how it was made."""
+
+import base64
+import dataclasses
+import datetime
+import io
+import json
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from largeprompt.runs.files import read_plain
+from largeprompt.runs.judging import Verdict
+from largeprompt.runs.store import Run, StoredFigure
+from largeprompt.runs.words import typeset
+
+PNG = b"\x89PNG\r\n\x1a\n"
+KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}  # class in the style sheet
+
+
+@dataclasses.dataclass(frozen=True)
+class Judgement:
+    """A verdict as the page shows it: the badge's words and colour."""
+
+    verdict: Verdict
+    badge: str
+    kind: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Plate:
+    """A figure with its files inside: ``source`` is empty where the image is missing, and ``problem`` says why.
+
+    ``heat_map``: its colours mean numbers, and are not inverted in the dark.
+    """
+
+    anchor: str
+    name: str
+    caption: str
+    source: str
+    pdf: str
+    width: int
+    height: int
+    problem: str
+    heat_map: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """What the page says of one run."""
+
+    run: Run
+    anchor: str
+    complete: bool
+    judgements: tuple[Judgement, ...]
+    plates: tuple[Plate, ...]
+    config: tuple[tuple[str, str], ...]
+    provenance: tuple[tuple[str, str], ...]
+
+
+def read_section(run: Run, anchor: str) -> Section:
+    """The section of a run, at this place of the page; RunError where the run cannot be read."""
+    complete = run.state == "complete"
+    return Section(
+        run,
+        anchor,
+        complete,
+        tuple(_judgement(verdict) for verdict in run.verdicts) if complete else (),
+        tuple(_plate(figure, f"{anchor}-figure-{place}") for place, figure in enumerate(run.figures, 1)) if complete else (),
+        tuple((key, _value(value)) for key, value in run.config.items()),
+        tuple(_provenance(run.provenance)) if complete else (),
+    )
+
+
+def _judgement(verdict: Verdict) -> Judgement:
+    """A control that fails is good news, and anything else of it a warning."""
+    if not verdict.control:
+        return Judgement(verdict, verdict.outcome, KINDS.get(verdict.outcome, "open"))
+    if verdict.outcome == "fails":
+        return Judgement(verdict, "fails, as it must", "control")
+    return Judgement(verdict, f"warning: {verdict.outcome}, but must fail", "warning")
+
+
+def _plate(figure: StoredFigure, anchor: str) -> Plate:
+    problem, source, size = "", "", (0, 0)
+    try:
+        image = read_plain(figure.png)
+        if image[:8] != PNG or len(image) < 24:
+            problem = f"figures/{figure.png.name} is not a PNG file"
+        else:
+            size = struct.unpack(">II", image[16:24])
+            source = embedded("image/png", image)
+    except OSError:
+        problem = f"figures/{figure.png.name} is missing"
+    try:
+        pdf = embedded("application/pdf", read_plain(figure.pdf))
+    except OSError:
+        pdf = ""
+    return Plate(anchor, figure.name, figure.caption, source, pdf, *size, problem, bool(source) and heat_map(image))
+
+
+def heat_map(image: bytes) -> bool:
+    """Whether colours fill a picture: less than 60 % of it is white, where pictures of curves have 75 % and more."""
+    from PIL import Image
+
+    try:
+        small = Image.open(io.BytesIO(image)).convert("L").resize((80, 60))
+    except OSError:  # a damaged file, which the reader will see
+        return False
+    return sum(small.histogram()[235:]) < 0.6 * 80 * 60
+
+
+def embedded(kind: str, content: bytes) -> str:
+    """A file as an address that holds it."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _provenance(found: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """Rows of the table; what the run did not store is left out."""
+    cells = found.get("cells") or {}
+    rows = {
+        "largeprompt": found.get("version"),
+        "Commit": found.get("commit"),
+        "Python": found.get("python"),
+        "Packages": ", ".join(f"{name} {version}" for name, version in (found.get("packages") or {}).items()),
+        "Machine": machine(found),
+        "Seed": found.get("seed"),
+        "Workers": found.get("workers"),
+        "Started": moment(found.get("started")),
+        "Finished": moment(found.get("finished")),
+        "Elapsed": duration(float(found["seconds"])) if found.get("seconds") is not None else "",
+        "Cells": f"{len(cells)}, the slowest in {duration(max(cells.values()))}" if cells else "",
+    }
+    return ((name, str(value)) for name, value in rows.items() if value not in (None, ""))
+
+
+def machine(provenance: dict[str, Any]) -> str:
+    """Platform, processor and number of cores, as far as they are stored."""
+    found = provenance.get("machine") or {}
+    cpus = found.get("cpus")
+    parts = [found.get("platform"), found.get("processor"), f"{cpus} CPU{'' if cpus == 1 else 's'}" if cpus else ""]
+    return ", ".join(distinct(str(part) for part in parts if part))
+
+
+def _value(value: Any) -> str:
+    """A setting as one would say it: lists with commas, numbers short."""
+    if isinstance(value, list) and not any(isinstance(each, (list, dict)) for each in value):
+        return ", ".join(_value(each) for each in value) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return typeset(f"{value:.12g}" if isinstance(value, float) else str(value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, as one would say it."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(text: Any) -> str:
+    """An ISO time to the minute; anything else as it stands."""
+    try:
+        moment = datetime.datetime.fromisoformat(str(text))
+    except ValueError:
+        return str(text or "")
+    return f"{moment:%Y-%m-%d %H:%M}" + (f" {moment.tzname()}" if moment.tzinfo else "")
+
+
+def distinct(words: Iterable[str]) -> list[str]:
+    """Each word once, in order; empty ones are left out."""
+    return [word for word in dict.fromkeys(words) if word]

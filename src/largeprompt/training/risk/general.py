@@ -1,0 +1,274 @@
+"""The risk of any softmax layer, exactly: f and h as sums of exponentials of q, whose averages are Gaussian integrals.
+
+With ω = Σ^{1/2}w and x_q = Rξ, both Gaussian, and ρ = ϱ·ξ every term of the risk is made of
+
+    q = ‖Yξ + ρω‖² + s²ρ²,   a = (ν + βω)·(Yξ + ρω) + s²βρ,   t = ω^TTξ,   V2 = ‖ν + βω‖² + s²β².
+
+Given the one number ρ all of them are quadratic in (ξ, ω): means of e^{-sq} times a², at and V2 have closed forms, and one integral
+over ρ is left. Formulas (query.9-12) of docs/mathematics/queries.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from largeprompt.training.risk.average import quartic_points
+from largeprompt.training.risk.exact import check_scores
+from largeprompt.training.risk.table import WeightTables
+
+REACH = 1e3  # times E q: score variances up to which f and h are fitted; (xy)² is larger with probability 1e-14
+FAR = 9.0  # standard deviations of ρ
+STEP = 0.16  # of the nodes, in the variable in which they are equidistant, up to LONG and LARGE
+LONG = 1e5  # tokens from which on f turns more sharply
+LARGE = 64.0  # E q from which on the limit and what a finite length adds, much larger than the risk, cancel
+NEAR_BLOCK = 1e-3  # of |ϱ|: below it the direction of ϱ is no variable to differentiate in
+MIDDLE = 0.05  # exponents below it are for the tail of f and may be sparse
+Grid = tuple[tuple[float, float], float, tuple[float, ...]]  # real exponents in a decade below and above, the largest, other rays
+GRIDS: tuple[Grid, ...] = (((2, 4), 8, ()), ((4, 8), 30, ()), ((5.5, 5.5), 30, (60,)), ((5.5, 5.5), 30, (45, 80)))
+CHUNK_NUMBERS = 2**22
+Excess = tuple[Tensor, float]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExponentialSum:
+    """f(q) ≈ Re Σ_j c_j e^{-s_jq} and the same for h, Re s_j >= 0.
+
+    Attributes
+    ----------
+    exponents
+        s_j, real ones and those that stand for a pair; the second tensor may be empty.
+    weights
+        c_j of f and of h for both, shapes (2, j).
+    error
+        Largest difference to f or h over 2,000 score variances from 0 to the reach.
+    """
+
+    exponents: tuple[Tensor, Tensor]
+    weights: tuple[Tensor, Tensor]
+    error: float
+
+
+@functools.lru_cache(maxsize=256)
+def exponential_sum(length: float, reach: float, grid: Grid) -> ExponentialSum:
+    """Least squares over exponents on rays of the right half-plane, their sizes equidistant in the logarithm."""
+    (sparse, dense), top, angles = grid
+    counts = (round(sparse * math.log10(MIDDLE * reach / 0.3)) + 1, round(dense * math.log10(top / MIDDLE)) + 1)
+    real = np.concatenate([[0.0], np.geomspace(0.3 / reach, MIDDLE, counts[0])[:-1], np.geomspace(MIDDLE, top, counts[1])])
+    turned = np.outer(np.exp(1j * np.radians(angles)), np.geomspace(0.02, 8.0, 20)).reshape(-1)
+    q = np.unique(np.concatenate([[0.0], np.geomspace(1e-3, reach, 1200), np.linspace(0, 100, 800)]))
+    (f, *_), (h, *_) = WeightTables.reaching([length], reach).derivatives(torch.from_numpy(q).unsqueeze(0), 1)
+    values, waves = torch.cat([f, h]).numpy().T, np.exp(-np.outer(q, turned))
+    basis = np.concatenate([np.exp(-np.outer(q, real)), waves.real, waves.imag], 1)
+    found = np.linalg.lstsq(basis, values, rcond=1e-14)[0]
+    first, cosines, sines = np.split(found.T, [len(real), len(real) + len(turned)], -1)
+    error = float(np.abs(basis @ found - values).max())
+    weights = (torch.tensor(first), torch.tensor(cosines - 1j * sines))
+    return ExponentialSum((torch.from_numpy(real), torch.from_numpy(turned)), weights, error)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GeneralLayers:
+    """Several layers in the coordinates of (ξ, ω), where ω has independent entries.
+
+    Attributes
+    ----------
+    Y, rho, nu, beta
+        Shapes (run, d, d), (run, d), (run, d), (run,).
+    variances, T
+        Of ω, shape (d,); shape (d, d).
+    noise
+        s².
+    """
+
+    Y: Tensor
+    rho: Tensor
+    nu: Tensor
+    beta: Tensor
+    variances: Tensor
+    T: Tensor
+    noise: float
+
+    def __getitem__(self, runs: Any) -> GeneralLayers:
+        return dataclasses.replace(self, **{name: getattr(self, name)[runs] for name in ("Y", "rho", "nu", "beta")})
+
+    @property
+    def score_variance(self) -> Tensor:
+        """E q, shape (run,)."""
+        size, crossed = self.rho.square().sum(-1), self.variances.sum()
+        return self.Y.square().sum((-2, -1)) + size * (crossed + self.noise)
+
+
+def general_excess(layers: GeneralLayers, lengths: Sequence[float], *, step: float = STEP, accuracy: float = 0.0) -> Excess:
+    """Twice what a finite length adds to the infinite prompt's risk, shape (run,), twice differentiable, and the error of the sums.
+
+    Parameters
+    ----------
+    layers, lengths
+        Each layer at its length.
+    step
+        Of the nodes in ρ, up to 10^5 tokens and E q = 64; beyond it shrinks like (log L)^{-2/3} and (E q)^{-1/10}.
+    accuracy
+        Error of f and h that will do: fewer exponentials are taken then.
+    """
+    finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
+    whole = layers.beta.new_zeros(len(lengths))
+    if not finite:
+        return whole, 0.0
+    chosen = layers[finite]
+    largest = float(chosen.score_variance.detach().max())
+    check_scores(largest)
+    reach = REACH * 4.0 ** max(-1, math.ceil(math.log(max(largest, 1e-300), 4)))
+    for grid in GRIDS:
+        sums = [exponential_sum(lengths[i], reach, grid) for i in finite]
+        error = max(each.error for each in sums)
+        if error <= accuracy:
+            break
+    weights = [torch.stack([each.weights[k] for each in sums]) for k in (0, 1)]  # (run, 2, j)
+    step *= min(1.0, LARGE / max(largest, 1e-300)) ** 0.1
+    step *= min(1.0, (math.log(LONG) / math.log(max(2.0, *(lengths[i] for i in finite)))) ** (2 / 3))
+    near = (chosen.rho.detach().norm(dim=-1) * chosen.variances.max().sqrt() < NEAR_BLOCK) & torch.is_grad_enabled()
+    for rows, rule in ((torch.nonzero(near)[:, 0], _near), (torch.nonzero(~near)[:, 0], partial(_average, step=step))):
+        for s, c in zip(sums[0].exponents, weights, strict=True):
+            if len(rows) and len(s):
+                whole = whole.index_add(0, torch.tensor(finite)[rows], rule(chosen[rows], s, c[rows]))
+    return whole, error
+
+
+def _average(layers: GeneralLayers, s: Tensor, weights: Tensor, *, step: float) -> Tensor:
+    """Real part of Σ_j c_j E e^{-s_jq}(...), by the trapezoid rule in sinh^{-1}ρ: small ρ matter where s is large."""
+    size = layers.rho.norm(dim=-1, keepdim=True)
+    first = torch.eye(layers.rho.shape[-1], dtype=size.dtype)[0]
+    along = torch.where(size > 0, layers.rho / size.clamp_min(1e-300), first)
+    read, target = (layers.Y @ along.unsqueeze(-1)).squeeze(-1), along @ layers.T.mT
+    with torch.no_grad():
+        scale = read.square().sum(-1) + size.squeeze(-1).square() * (layers.variances.max() + layers.noise)
+        narrow = torch.exp2(torch.floor(0.5 - torch.log2(1 + 20 * scale) / 2)).unsqueeze(-1)  # a power of two: nodes move in jumps
+        count = math.ceil(float(torch.asinh(FAR / narrow).max()) / step)
+        width = torch.asinh(FAR / narrow) / count
+        place = (torch.arange(count, dtype=size.dtype) + 0.5) * width
+        g = narrow * torch.sinh(place)  # (run, node), of N(0, 1), one half: the other half is the same
+        mass = 2 * width * narrow * torch.cosh(place) * torch.exp(-g.square() / 2) / math.sqrt(2 * math.pi)
+    rows = max(1, CHUNK_NUMBERS // (layers.Y.numel() * len(s)))
+    total = layers.beta.new_zeros(len(layers.beta))
+    for begin in range(0, count, rows):
+        now = slice(begin, begin + rows)
+        arguments = (layers, s, weights, size, read, target, g[:, now], mass[:, now])
+        total = total + (_given(*arguments) if rows >= count else checkpoint(_given, *arguments, use_reentrant=False))
+    return total
+
+
+def _given(
+    layers: GeneralLayers, s: Tensor, weights: Tensor, size: Tensor, read: Tensor, target: Tensor, g: Tensor, mass: Tensor
+) -> Tensor:
+    """The same at given ρ = |ϱ|g, (run, node): ω is averaged first, then Yξ entry by entry, as a Kalman filter takes them in."""
+    o, noise, spread = layers.variances.reshape(-1, 1, 1, 1), layers.noise, (..., None, None)
+    p = (size * g).unsqueeze(-1)  # ρ, (run, node, 1)
+    D = 1 / (1 + 2 * o * (s * p.square()))  # (d, run, node, j); given ξ, ω has mean -τη and variance oD, η = Yξ
+    tau, variance = 2 * o * (s * p) * D, o * D
+    eta, theta = ((part.mT.unsqueeze(-1) * g).unsqueeze(-1) for part in (read, target))  # means of Yξ, Tξ, (d, run, node, 1)
+    H = (layers.Y @ layers.Y.mT - read.unsqueeze(-1) * read.unsqueeze(-2)).permute(1, 2, 0)[
+        spread
+    ]  # covariance of Yξ, (d, d, run, ...)
+    X = (layers.Y @ layers.T.mT - read.unsqueeze(-1) * target.unsqueeze(-2)).permute(1, 2, 0)[spread]  # of Yξ and Tξ
+    exponent, weight = -noise * s * p.square(), mass.unsqueeze(-1) * D.sqrt().prod(0)
+    for k in range(len(layers.variances)):
+        below = 1 + 2 * s * D[k] * H[k, k]  # Re >= 1 for Re s >= 0: principal roots are the continuous ones
+        gain = 2 * s * D[k] / below
+        exponent, weight = exponent - gain * eta[k].square() / 2, weight * below.rsqrt()
+        moved, row, seen = gain * H[:, k], X[k], eta[k]
+        theta, eta = theta - gain * seen * row, eta - moved * seen
+        H, X = H - moved.unsqueeze(1) * H[:, k], X - moved.unsqueeze(1) * row
+    weight = torch.exp(exponent) * weight
+    beta, nu = layers.beta[spread], layers.nu.mT[spread]
+    bent = -beta * tau * D
+    linear, tilt = nu * D + 2 * bent * eta, beta * (D - p * tau)
+    mixed = p * nu + tilt * eta
+    own, cross = H.diagonal().movedim(-1, 0), X.diagonal().movedim(-1, 0)
+    a = (nu * D * eta + bent * (eta.square() + own)).sum(0) + beta * p * (variance.sum(0) + noise)
+    bowed = bent.unsqueeze(1) * H
+    along_h, along_x = (linear.unsqueeze(1) * H).sum(0), (linear.unsqueeze(1) * X).sum(0)
+    spread_a = (2 * bent * (bowed * H).sum(0) + along_h * linear).sum(0)
+    spread_a = spread_a + (variance * (mixed.square() + tilt.square() * own) + 2 * (beta * p * variance).square()).sum(0)
+    both = 2 * (bowed * X).sum(0) + along_h * theta + along_x * eta
+    together = (variance * (mixed * theta + tilt * cross) - tau * both).sum(0)
+    t = -(tau * (eta * theta + cross)).sum(0)
+    square = a.square() + spread_a
+    V2 = ((nu - beta * tau * eta).square() + beta.square() * (variance + tau.square() * own)).sum(0) + noise * beta.square()
+    f, h = weight * (V2 - square + 2 * (a * t + together)), -6 * weight * square
+    c = weights.unsqueeze(2)  # (run, 2, 1, j)
+    return _real_sum(c[:, 0], f) + _real_sum(c[:, 1], h)
+
+
+def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
+    """The same near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of degree n in ϱ is of n + 2 in ω."""
+    points, mass = quartic_points(len(layers.variances))
+    omega = points * layers.variances.sqrt()  # (point, d)
+    rho, Y, beta = layers.rho.unsqueeze(1), layers.Y.unsqueeze(1), layers.beta[:, None, None]
+    rows = Y + omega.unsqueeze(-1) * rho.unsqueeze(-2)  # (run, point, d, d)
+    rows = torch.cat([rows, math.sqrt(layers.noise) * rho.unsqueeze(-2).expand(-1, len(mass), -1, -1)], -2)
+    values = layers.nu.unsqueeze(1) + beta * omega  # (run, point, d)
+    inner = (omega * values).sum(-1, keepdim=True) + layers.noise * beta
+    a, t = (values.unsqueeze(-2) @ Y).squeeze(-2) + inner * rho, (omega @ layers.T).expand(len(Y), -1, -1)
+    V2 = values.square().sum(-1) + layers.noise * beta.squeeze(-1).square()
+    spread = (..., None)
+    rows, a, t = rows.permute(2, 3, 0, 1)[spread], a.permute(2, 0, 1)[spread], t.permute(2, 0, 1)[spread]
+    M = torch.eye(len(a), dtype=s.dtype).reshape(len(a), len(a), 1, 1, 1)
+    weight = mass.unsqueeze(-1)
+    for row in rows:
+        moved = (M * row).sum(1)
+        below = 1 + 2 * s * (row * moved).sum(0)
+        weight, M = weight * below.rsqrt(), M - (2 * s / below) * moved.unsqueeze(1) * moved
+    read = (M * a).sum(1)
+    square, agreement = (read * a).sum(0), (read * t).sum(0)
+    c = weights.unsqueeze(2)
+    return _real_sum(c[:, 0], weight * (V2[spread] - square + 2 * agreement)) + _real_sum(c[:, 1], -6 * weight * square)
+
+
+def _real_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Re Σ over nodes and exponents of weights (run, 1, j) times values (run, node, j)."""
+    total = values.sum(1)
+    return ((weights[:, 0] * total).real if values.is_complex() else weights[:, 0].real * total).sum(-1)
+
+
+class _FlatSlope(torch.autograd.Function):
+    """The gradient of :class:`_Flat`."""
+
+    @staticmethod
+    def forward(ctx, point, hessian):  # type: ignore[no-untyped-def]
+        ctx.hessian = hessian
+        return torch.zeros_like(point)
+
+    @staticmethod
+    def backward(ctx, out):  # type: ignore[no-untyped-def]
+        return (ctx.hessian() @ out.unsqueeze(-1)).squeeze(-1), None
+
+
+class _Flat(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, point, hessian):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(point)
+        ctx.hessian = hessian
+        return point.new_zeros(len(point))
+
+    @staticmethod
+    def backward(ctx, out):  # type: ignore[no-untyped-def]
+        (point,) = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return torch.zeros_like(point), None
+        return out.unsqueeze(-1) * _FlatSlope.apply(point, ctx.hessian), None  # type: ignore[no-untyped-call]
+
+
+def flat_start(point: Tensor, hessian: Callable[[], Tensor]) -> Tensor:
+    """Zero, of shape (run,), with zero gradient at ``point``, shape (run, p), and second derivatives ``hessian()``, (run, p, p)."""
+    value: Tensor = _Flat.apply(point, hessian)  # type: ignore[no-untyped-call]
+    return value

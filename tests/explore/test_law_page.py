@@ -1,0 +1,116 @@
+"""The first tab: every picture follows its state, and says in words what it shows."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+import largeprompt as lp
+from largeprompt.explore import law_page, numbers
+from largeprompt.explore.picture import in_words
+from largeprompt.explore.state import LAWS, LENGTHS, LawState
+
+PICTURES = {"scores": law_page.scores, "tokens": law_page.effective_tokens, "readout": law_page.read_out}
+PICTURES |= {"errors": law_page.errors, "phase": law_page.phase_diagram, "answer": law_page.summary}
+
+
+def parts(page):
+    """The cards of a page by their ids; the page must be well-formed."""
+    root = ElementTree.fromstring(page)
+    return {card.attrib["id"]: ElementTree.tostring(card, encoding="unicode") for card in root}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_both_rows_are_well_formed_with_all_pictures(law):
+    state = LawState(law=law, dim=2, strength=1.0)
+    found = parts(law_page.first_row(state)) | parts(law_page.second_row(state))
+    assert set(found) == set(PICTURES)
+    assert all("nan" not in card.replace("on-map", "") for card in found.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "moved"),
+    [
+        ({"law": "signs"}, set(PICTURES)),
+        ({"strength": 2.0}, set(PICTURES)),
+        ({"length": 30}, {"tokens", "readout", "errors", "phase", "answer", "scores"}),
+        ({"dim": 3}, {"errors", "answer", "scores"}),
+        ({"decay": 1.5}, {"errors", "answer"}),
+        ({"tolerance": 0.5}, {"errors", "answer"}),
+    ],
+)
+def test_pictures_follow_the_controls(change, moved):
+    """Those that depend on a control change with it, and the others stay as they are."""
+    before, after = LawState(dim=2), LawState(**{"dim": 2} | change)
+    changed = {name for name, draw in PICTURES.items() if draw(before) != draw(after)}
+    assert changed == moved
+
+
+def test_squares_are_filled_in_proportion_to_effective_tokens():
+    state = LawState(length=1000)
+    tokens = numbers.curve(state).tokens[LENGTHS.index(1000)]
+    heights = [float(height) for height in re.findall(r'class="full"[^>]* height="([\d.]+)"', law_page.effective_tokens(state))]
+    assert sum(heights) / 14 / 200 == pytest.approx(tokens / 1000, rel=2e-3)
+
+
+def test_a_token_among_millions_is_still_seen():
+    """The filled part is never invisible: at least 0.6 of a pixel of a square."""
+    drawn = law_page.effective_tokens(LawState(strength=4.0, length=30))
+    assert len(re.findall(r'class="full"', drawn)) >= 1
+
+
+def test_the_sentence_names_the_length_that_prompt_length_finds():
+    state = LawState(dim=2, tolerance=0.3)
+    here = numbers.problem(state)
+    exact, proved = (lp.prompt_length(here.attention, here.mu, here.z, 0.3, method) for method in ("exact", "certified"))
+    said = law_page.sentence(state)
+    assert f"about {in_words(float(exact), 2)} tokens" in said
+    named = int(re.search(r"; ([\d,]+) are proved to be", said).group(1).replace(",", ""))
+    assert proved <= named < 1.1 * proved  # rounded up to two digits
+    assert f"Exactly: {int(exact):,} tokens" in law_page.to_the_token(state)
+    assert f"Certified: {int(proved):,} tokens" in law_page.to_the_token(state)
+
+
+def test_sentences_at_the_ends():
+    assert "about 2 tokens are enough" in law_page.sentence(LawState(dim=1, strength=0.1, tolerance=1.0, law="signs"))
+    assert law_page.sentence(LawState(strength=4.0, tolerance=0.02)).endswith(
+        "more than ten million tokens are needed for an error of 0.02."
+    )
+    assert law_page.sentence(LawState(law="laplace", dim=1, strength=1.0, tolerance=0.5)).endswith(
+        "; no number up to ten million is proved to be."
+    )
+
+
+@pytest.mark.parametrize(
+    ("length", "whole", "square"),
+    [
+        (1, "1 token", ""),
+        (100, "100 tokens", ""),
+        (300, "300 tokens", "one square: 1.5 tokens"),
+        (10**7, "10,000,000 tokens", "one square: 50,000 tokens"),
+    ],
+)
+def test_tokens_read_are_whole_and_squares_hold_more_than_one(length, whole, square):
+    here, card = numbers.problem(LawState()), ElementTree.fromstring(law_page.effective_tokens(LawState(length=length)))
+    tokens = float(lp.finite_prompt(here.attention, here.mu, here.z, length).effective_tokens)
+    number = f"{round(tokens, -4 if length == 10**7 else None):,.0f}"  # three digits of a million
+    assert card.find("figcaption").text == f"It reads about {number} of {whole}"
+    assert "".join(card.find("div").itertext()) == square
+
+
+def test_without_a_limit_the_page_says_so():
+    state = LawState(law="laplace", dim=2, strength=3.0, length=30)
+    page = law_page.first_row(state) + law_page.second_row(state)
+    assert "attention has no limit" in law_page.sentence(state)
+    assert page.count("no limit") >= 4
+    shown = dict(re.findall(r'data-value="([^"]+)">([^<]*)<', page))
+    assert [shown[name] for name in ("exact", "certified", "drawn")] == ["no limit", "–", "–"]
+    assert "allowed: -1.41421 &lt; u_i" not in page
+    assert "no infinite-prompt limit" in law_page.to_the_token(state)
+    everywhere = LawState(law="laplace", dim=2, strength=4.0, direction="all")
+    assert "unknown" in law_page.second_row(everywhere)
+
+
+def test_gaussian_tokens_are_linear_and_signs_are_not():
+    assert "a linear map of the query" in law_page.read_out(LawState())
+    assert "52 % off the affine read-out" in law_page.read_out(LawState(law="signs", strength=2.0))  # 1 - tanh(2)/2 = 0.518

@@ -1,0 +1,66 @@
+"""The third tab: pictures of heads, and strings from disk that stay text."""
+
+from xml.etree import ElementTree
+
+import pytest
+
+from largeprompt.explore import runs_page
+from largeprompt.explore.picture import in_words
+from largeprompt.explore.reading import Audit, available
+
+EVIL = "<script>document.title='broken in'</script>"  # as in conftest.py
+
+
+@pytest.fixture(scope="module")
+def run(runs_folder):
+    return available(runs_folder)[0]["audit-drawn"]
+
+
+@pytest.fixture(scope="module")
+def audit(run):
+    return Audit.of(run)
+
+
+def test_strings_from_disk_are_text(run):
+    """Title, questions, measurements and captions: all shown, none as markup."""
+    page = runs_page.overview(run) + runs_page.figures(run)
+    assert "<script>" not in page
+    text = "".join(ElementTree.fromstring(f"<div>{page}</div>").itertext())
+    assert text.count(EVIL) == 4
+
+
+def test_controls_that_fail_are_good_news(run):
+    page = runs_page.overview(run)
+    assert '<span class="badge good">fails, as it must</span>' in page
+    assert '<span class="badge part">holds in part</span>' in page
+
+
+def test_figures_are_there_or_said_to_be_lost(run):
+    page = runs_page.figures(run)
+    assert page.count("data:image/png;base64,") == 1
+    assert "The figure lost is missing or damaged." in page
+
+
+def test_the_map_has_a_letter_and_a_colour_for_every_head(audit):
+    rows = runs_page.head_map(audit)
+    assert [row["layer"] for row in rows] == ["0", "1"]
+    letters = {f"{row['layer']}.{head}": row[f"h{head}"] for row in rows for head in range(3)}
+    assert letters == {name: runs_page.LETTERS[audit.finding(name)] for name in audit.heads}
+    assert runs_page.cell_style("0", "h1", "M")["backgroundColor"] == runs_page.TINT["moments"]
+    assert runs_page.cell_style("0", "layer", "0") == runs_page.cell_style("0", "h1", "?") == {}
+    assert "moments (" in runs_page.map_legend(audit)
+
+
+def test_a_head_shows_its_verdict_reason_scores_and_read_outs(audit):
+    page = runs_page.head(audit, "0.2")
+    cards = {card.attrib["id"]: card for card in ElementTree.fromstring(page)}
+    assert set(cards) == {"head", "head-scores", "head-readouts"}
+    assert "selects" in "".join(cards["head"].itertext())
+    cells = {cell.attrib["data-value"]: cell.text for cell in cards["head"].iter("td")}
+    assert cells["score variance"] == in_words(float(audit.head("0.2").head_score_variance), 4)
+    assert len(list(cards["head-scores"].iter("circle"))) == audit.data.sizes["position"]
+    assert len(list(cards["head-readouts"].iter("circle"))) == len(audit.read_outs)
+
+
+def test_heads_differ(audit):
+    assert len({runs_page.head(audit, name) for name in audit.heads}) == len(audit.heads)

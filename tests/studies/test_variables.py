@@ -1,0 +1,29 @@
+"""The table of the studies' variables: every study has its part, and nothing in it is left over or unsaid."""
+
+import pytest
+
+from largeprompt.studies.registry import OURS
+from largeprompt.studies.variables import _tables, variables
+
+
+def test_every_study_has_a_table_and_no_table_is_without_a_study():
+    assert set(_tables()) == {*OURS, "common"}
+
+
+@pytest.mark.parametrize("study", OURS)
+def test_words_are_words_and_units_stand_in_brackets(study):
+    for name, words in variables(study).items():
+        assert words == words.strip(), name
+        assert words[0] != "[", name
+        assert words.count("[") == words.count("]") <= 1, name
+        assert not words.endswith((".", ",")), name
+        assert words.count("*") == name.count("*") <= 1, name
+
+
+def test_own_words_go_before_common_ones():
+    assert variables("convergence")["exact"] != variables("anisotropy")["exact"] == _tables()["common"]["exact"]
+
+
+def test_an_unknown_study_is_refused():
+    with pytest.raises(KeyError):
+        variables("nowhere")

@@ -1,0 +1,76 @@
+"""Sums of exponentials, and the two ways to average over (w, x_q) outside the blocks."""
+
+import math
+
+import pytest
+import torch
+
+import largeprompt as lp
+from largeprompt.law import weight_moments
+from largeprompt.training.risk.exact import RiskError
+from largeprompt.training.risk.general import GRIDS, exponential_sum, flat_start, general_excess
+
+F = torch.float64
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
+
+
+@pytest.mark.parametrize("length", [1, 2, 30, 10**6, 10**15])
+def test_sums_of_exponentials_are_the_exact_law(length):
+    """At score variances between those that were fitted; no weight is large, so that none cancels another."""
+    found = exponential_sum(float(length), 1e3, GRIDS[-1])
+    q = torch.linspace(0, 31, 80, dtype=F).square() + 0.123
+    f, w3, y2 = weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
+    sums = sum((c @ torch.exp(-torch.outer(s, q + 0 * s[0]))).real for s, c in zip(found.exponents, found.weights, strict=True))
+    assert found.error < 1e-9
+    assert float((sums - torch.stack([f, w3 - y2])).abs().max()) < 2 * found.error + 1e-11
+    assert max(float(c.abs().max()) for c in found.weights) < 1e4
+
+
+@pytest.mark.parametrize("length", [10, 10**15])
+def test_sums_are_as_good_for_large_scores(length):
+    """Up to a score variance of 2048 on average; 4e-9 where f had a kink at the end of its table."""
+    assert exponential_sum(float(length), 1e3 * 4.0**6, GRIDS[-1]).error < 1e-10
+
+
+def layers(size, scale=1.0):
+    task = lp.LinearRegression([[1.0, 0.3], [0.3, 0.7]], [[0.5, 0.1], [0.1, 0.4]], 0.2)
+    U, V = scale * draw(1, 3, 3, seed=1), draw(1, 1, 3, seed=2)
+    U[:, 2] *= size
+    return task._layers(U, V)
+
+
+def test_both_averages_agree_near_the_blocks():
+    """Points over ω, which a gradient takes, and the integral over ρ: the fourth power of ϱ apart, and nothing at 0."""
+    for size in (0.0, 2e-4):
+        with torch.no_grad():
+            integral = float(general_excess(layers(size), [20.0])[0])
+        assert float(general_excess(layers(size), [20.0])[0]) == pytest.approx(integral, rel=1e-10)
+
+
+def test_finer_settings_change_nothing():
+    for length in (1.0, 40.0, 1e9):
+        default, fine = (float(general_excess(layers(1.0), [length], step=step)[0]) for step in (0.16, 0.05))
+        assert default == pytest.approx(fine, rel=1e-9, abs=1e-12)
+        coarse, error = general_excess(layers(1.0), [length], accuracy=1e-4)
+        assert error < 1e-4
+        assert float(coarse) == pytest.approx(fine, abs=1e-5)
+
+
+def test_infinite_prompts_have_no_excess_and_large_scores_are_refused():
+    two = layers(1.0)[[0, 0]]
+    assert general_excess(two, [math.inf, 5.0])[0].tolist() == [0.0, float(general_excess(layers(1.0), [5.0])[0])]
+    with pytest.raises(RiskError, match=r"a score variance of .* Use a smaller U; in training, a smaller step or start"):
+        general_excess(layers(1.0, 200.0), [5.0])
+
+
+def test_a_flat_start_has_the_second_derivatives_given():
+    matrix, point = torch.tensor([[[2.0, 1.0], [1.0, 3.0]]], dtype=F), torch.zeros(1, 2, dtype=F, requires_grad=True)
+    value = flat_start(point, lambda: matrix)
+    (slope,) = torch.autograd.grad(value.sum(), point, create_graph=True)
+    rows = torch.stack([torch.autograd.grad(one, point, retain_graph=True)[0][0] for one in slope[0]])
+    assert value.tolist() == [0.0]
+    assert slope.tolist() == [[0.0, 0.0]]
+    torch.testing.assert_close(rows, matrix[0])

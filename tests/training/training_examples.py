@@ -1,0 +1,50 @@
+"""Tasks and layers that several tests of training share."""
+
+import math
+
+import numpy as np
+import torch
+
+import largeprompt as lp
+
+F = torch.float64
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
+
+
+def toeplitz(d):
+    return torch.tensor([[0.5 ** abs(i - j) for j in range(d)] for i in range(d)], dtype=F)
+
+
+def blocks(d, alpha=0.3, kind=lp.SoftmaxAttention):
+    """Balanced start of the paper's Theorem 5.1: ‖A‖_F = b = α, A a multiple of the identity."""
+    U, V = torch.zeros(d + 1, d + 1, dtype=F), torch.zeros(1, d + 1, dtype=F)
+    U[:d, :d], V[0, d] = alpha * torch.eye(d, dtype=F) / math.sqrt(d), alpha
+    return kind(U, V)
+
+
+def noiseless(covariance):
+    d = covariance.shape[0]
+    return lp.LinearRegression(covariance, torch.eye(d, dtype=F), 0.0)
+
+
+def isotropic_outliers(d=6, noise=0.2, p=0.25, variance=4.0, sigma=1.0):
+    eye = torch.eye(d, dtype=F)
+    return lp.training.MarkedOutliers(lp.LinearRegression(sigma * eye, eye / d, noise), p, variance)
+
+
+def general_outliers():
+    covariance = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
+    return lp.training.MarkedOutliers(
+        lp.LinearRegression(covariance, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)), 0.3, 5.0
+    )
+
+
+def grid_contexts(task, nodes):
+    """Gauss-Hermite contexts, nodes^{2d} of them."""
+    points, mass = np.polynomial.hermite_e.hermegauss(nodes)
+    grid = torch.cartesian_prod(*[torch.from_numpy(points)] * (2 * task.dim))
+    weight = torch.cartesian_prod(*[torch.from_numpy(mass / mass.sum())] * (2 * task.dim)).prod(-1)
+    return task._contexts(*task._tasks_and_queries(grid), weight)
