@@ -1,5 +1,6 @@
 """The explorer's server: on loopback only, without a login, and without a word to any other machine."""
 
+import contextlib
 import importlib.util
 import os
 import socket
@@ -55,12 +56,11 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
                 webbrowser.open(address)
 
     server = Server(uvicorn.Config(page(), log_level="warning", timeout_graceful_shutdown=1, lifespan="off"))
-    try:
+    with contextlib.suppress(KeyboardInterrupt):  # which uvicorn hands on, unless our parent had it ignored
         server.run(sockets=[place])
-    except KeyboardInterrupt:  # which uvicorn hands on once all is closed
-        say("stopped")
-        sys.stdout.flush()
-        os._exit(0)  # threads of marimo wait for their browsers for ever, and have nothing to save
+    say("stopped")
+    sys.stdout.flush()
+    os._exit(0)  # threads of marimo wait for their browsers for ever, and have nothing to save
 
 
 def listening(port: int) -> socket.socket:

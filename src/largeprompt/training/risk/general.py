@@ -58,7 +58,7 @@ class ExponentialSum:
     error: float
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=4096)  # lengths times grids times sizes of scores: fewer would be made again at every step
 def exponential_sum(length: float, reach: float, grid: Grid) -> ExponentialSum:
     """Least squares over exponents on rays of the right half-plane, their sizes equidistant in the logarithm."""
     (sparse, dense), top, angles = grid
