@@ -25,7 +25,10 @@ from largeprompt.runs.settings import config_of
 from largeprompt.runs.store import Run
 from largeprompt.runs.study import Study, quiet
 
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+WORKER = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),  # glibc keeps what is freed: tensors of some megabytes come and go, and new pages cost
+    "MALLOC_MMAP_THRESHOLD_": str(2**25),  # as much as what is done with them
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,9 +262,9 @@ def worker_pool(workers: int) -> Iterator[Executor]:
     One worker is a process too, so that the numbers are the same whatever the count.
     """
     context = multiprocessing.get_context("spawn")
-    before = {name: os.environ.get(name) for name in THREADS}
+    before = {name: os.environ.get(name) for name in WORKER}
     reader, writer = context.Pipe(duplex=False)
-    os.environ.update(dict.fromkeys(THREADS, "1"))  # read when the libraries load, so it must be there before the process is
+    os.environ.update(WORKER)  # read when the libraries load, so it must be there before the process is
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(reader,))
     try:
         yield executor

@@ -1,4 +1,4 @@
-"""Sums of exponentials, and the two ways to average over (w, x_q) outside the blocks."""
+"""The two ways to average over (w, x_q) outside the blocks."""
 
 import math
 
@@ -6,33 +6,14 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.law import weight_moments
 from largeprompt.training.risk.exact import RiskError
-from largeprompt.training.risk.general import GRIDS, exponential_sum, flat_start, general_excess
+from largeprompt.training.risk.general import flat_start, general_excess
 
 F = torch.float64
 
 
 def draw(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
-
-
-@pytest.mark.parametrize("length", [1, 2, 30, 10**6, 10**15])
-def test_sums_of_exponentials_are_the_exact_law(length):
-    """At score variances between those that were fitted; no weight is large, so that none cancels another."""
-    found = exponential_sum(float(length), 1e3, GRIDS[-1])
-    q = torch.linspace(0, 31, 80, dtype=F).square() + 0.123
-    f, w3, y2 = weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
-    sums = sum((c @ torch.exp(-torch.outer(s, q + 0 * s[0]))).real for s, c in zip(found.exponents, found.weights, strict=True))
-    assert found.error < 1e-9
-    assert float((sums - torch.stack([f, w3 - y2])).abs().max()) < 2 * found.error + 1e-11
-    assert max(float(c.abs().max()) for c in found.weights) < 1e4
-
-
-@pytest.mark.parametrize("length", [10, 10**15])
-def test_sums_are_as_good_for_large_scores(length):
-    """Up to a score variance of 2048 on average; 4e-9 where f had a kink at the end of its table."""
-    assert exponential_sum(float(length), 1e3 * 4.0**6, GRIDS[-1]).error < 1e-10
 
 
 def layers(size, scale=1.0):

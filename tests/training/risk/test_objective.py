@@ -129,4 +129,27 @@ def test_runs_of_general_layers_report_exact_risks_and_descend_good_ones(length)
     for run in (flow, descent):
         assert float(run.risk[0]) == pytest.approx(exact, rel=1e-14)
         assert float(run.risk[-1]) == pytest.approx(float(chosen.risk(run.at(float(run.times[-1])), length)), rel=1e-13)
-    assert float(flow.objective.risks(flow.parameters[:1])) == pytest.approx(exact, rel=1e-7)
+        assert float(run.objective.risks(run.parameters[:1])) == pytest.approx(exact, rel=1e-4 if run is flow else 1e-7)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-2, 0.3])
+def test_what_an_implicit_solver_gets_is_the_hessian_to_a_fifth_near_the_blocks_too(size):
+    """Nodes in ρ that gave 1e-2 elsewhere were nine times off at 1e-3 from the blocks, and a flow took 40 times its time."""
+    draw = torch.Generator().manual_seed(3)
+    U, V = 0.5 * torch.randn(4, 4, generator=draw, dtype=F), torch.randn(1, 4, generator=draw, dtype=F)
+    U[3], V[0, :3] = size * U[3], size * V[0, :3]
+    objective, theta, _ = make_objective(task(3, noise=0.1), lp.SoftmaxAttention(U, V), [10, 300], "full", tolerance=1e-5)
+    exact, rough = objective.hessian(theta), objective.stiffness(theta)
+    assert bool((torch.linalg.matrix_norm(rough - exact, 2) < 0.2 * torch.linalg.matrix_norm(exact, 2)).all())
+
+
+def test_block_runs_take_sums_of_exponentials_where_the_tolerance_allows():
+    layer = lp.SoftmaxAttention([[0.7, 0.1, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 1.3]])
+    (loose, theta, _), (fine, *_) = (make_objective(task(), layer, [5, 200], "block", tolerance=t) for t in (1e-5, 1e-9))
+    for one, other, close in (
+        (loose.gradient(theta)[1], fine.gradient(theta)[1], 1e-5),
+        (loose.hessian(theta), fine.hessian(theta), 1e-3),
+        (loose.reported(theta), fine.risks(theta), 1e-12),
+    ):
+        assert_close(one, other, rtol=close, atol=close)
+    assert not torch.equal(loose.risks(theta), fine.risks(theta))

@@ -63,7 +63,7 @@ def gradient_flow(
     gradient_tolerance
         Stop when the largest gradient norm of all runs falls below this.
     method
-        'auto' takes BDF with the exact Hessian for few parameters (stiffness costs nothing then), DOP853 for many.
+        'auto' takes BDF with the Hessian for few parameters (stiffness costs nothing then), DOP853 for many.
     tolerance
         Relative error of a step; the absolute one is a thousandth of it.
     average
@@ -94,7 +94,7 @@ def gradient_flow(
         raise InvalidArgumentError("gradient_tolerance", str(gradient_tolerance), "a nonnegative number")
     if method not in ("auto", *SOLVERS):
         raise InvalidArgumentError("method", repr(method), f"'auto' or one of {', '.join(SOLVERS)}")
-    objective, start, several = make_objective(task, attention, length, parametrisation, average)
+    objective, start, several = make_objective(task, attention, length, parametrisation, average, tolerance=tolerance)
     if method == "auto":
         method = "BDF" if start.shape[-1] <= SMALL else "DOP853"
     first = float(objective.gradient(start)[0].max())

@@ -67,6 +67,10 @@ class LayerDerivatives:
         second = None if self.second is None or other.second is None else self.second + other.second
         return LayerDerivatives(self.value + other.value, self.in_u + other.in_u, self.in_v + other.in_v, second)
 
+    def __sub__(self, other: LayerDerivatives) -> LayerDerivatives:
+        second = None if other.second is None else -other.second
+        return self + LayerDerivatives(-other.value, -other.in_u, -other.in_v, second)
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ReadOut:

@@ -5,21 +5,25 @@ With ξ ~ N(0, I) and q = ξ^TSξ every risk at block parameters is made of
     F = c E f(q) + E[f(q) ξ^TBξ] + E[h(q) ξ^TCξ],
 
 f and h of :mod:`largeprompt.training.risk.table`, and the rule of :mod:`largeprompt.measures.numerics.quadratic_form` averages each
-term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md.
+term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md. Where 1e-6 will do, along a
+run, f and h are sums of exponentials: E e^{-sq} and its moments are products, and no rule is needed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt.measures.numerics.quadratic_form import QuadraticFormRule, quadratic_form_rule
 from largeprompt.training.risk.exact import LayerDerivatives, check_scores
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.training.risk.exponentials import exponential_sums
+from largeprompt.training.risk.table import Orders, WeightTables
 
 TAIL = (
     1e-12  # share of the queries with small scores that the rule leaves out; of those with large ones, where f is 1, L times less
@@ -27,33 +31,64 @@ TAIL = (
 ACCURACY = 1e-10
 
 
-def form_derivatives(forms: Tensor, scale: Tensor, hessian: bool, *, lengths: Sequence[float]) -> LayerDerivatives:
+def form_derivatives(
+    forms: Tensor, scale: Tensor, hessian: bool, *, lengths: Sequence[float], accuracy: float = 0.0
+) -> LayerDerivatives:
     """F of several runs, each at its length, and its derivatives in the forms (S, B, C), shape (run, 3, d, d), and in c, (run, 1).
 
-    The Hessian is in all of (S, B, C, c), shape (run, 3d² + 1, 3d² + 1). An infinite prompt has F = 0.
+    The Hessian is in all of (S, B, C, c), shape (run, 3d² + 1, 3d² + 1). An infinite prompt has F = 0. ``accuracy`` is an error of
+    f and h that will do.
     """
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     if len(finite) == len(lengths):
-        return _finite(forms, scale, hessian, lengths)
+        return _finite(forms, scale, hessian, lengths, accuracy)
     size = forms[0].numel() + 1
     second = forms.new_zeros(len(lengths), size, size) if hessian else None
     whole = LayerDerivatives(forms.new_zeros(len(lengths)), torch.zeros_like(forms), torch.zeros_like(scale), second)
     if finite:
-        part = _finite(forms[finite], scale[finite], hessian, [lengths[i] for i in finite])
+        part = _finite(forms[finite], scale[finite], hessian, [lengths[i] for i in finite], accuracy)
         whole.value[finite], whole.in_u[finite], whole.in_v[finite] = part.value, part.in_u, part.in_v
         if second is not None and part.second is not None:
             second[finite] = part.second
     return whole
 
 
-def _finite(forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float]) -> LayerDerivatives:
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Products:
+    """Averages of sums of exponentials: what :class:`QuadraticFormRule` gives for values at nodes, here for coefficients."""
+
+    variance: NDArray[np.complex128]  # 1/(1 + 2sλ_i), (run, j, d); Re >= 0 for Re s >= 0: principal roots are the continuous ones
+
+    def factors(self, coefficients: NDArray[np.complex128], count: int) -> NDArray[np.float64]:
+        mean = coefficients * np.sqrt(self.variance).prod(-1)
+        places = "abc"[:count]
+        product = ",".join(["rj", *(f"rj{place}" for place in places)])
+        return np.asarray(np.einsum(f"{product}->r{places}", mean, *[self.variance] * count, optimize=count > 1).real)
+
+
+def _sums(lam: Tensor, lengths: Sequence[float], accuracy: float) -> tuple[_Products, tuple[Orders, Orders]]:
+    """The averages, and coefficients of f and h with two derivatives."""
+    found = exponential_sums(lengths, float(lam.sum(-1).max()), accuracy)
+    s = torch.cat(found[0].exponents) if len(found[0].exponents[1]) else found[0].exponents[0]
+    weights = torch.stack([torch.cat(each.weights, -1) if s.is_complex() else each.weights[0] for each in found])
+    f, h = (tuple((-s) ** k * weights[:, i] for k in range(3)) for i in (0, 1))
+    return _Products(1 / (1 + 2 * s.numpy()[:, None] * lam.numpy()[:, None, :])), (f, h)
+
+
+def _rule(lam: Tensor, lengths: Sequence[float], order: int) -> tuple[QuadraticFormRule, tuple[Orders, Orders]]:
+    """The rule, and f and h with derivatives at its nodes."""
+    rule = quadratic_form_rule(lam.numpy(), tail=TAIL / max(lengths), below=TAIL, accuracy=ACCURACY)
+    q = torch.from_numpy(rule.nodes)
+    return rule, WeightTables.reaching(lengths, float(q.max())).derivatives(q, order)
+
+
+def _finite(forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float], accuracy: float) -> LayerDerivatives:
     if not bool(torch.isfinite(forms).all()):
         check_scores(math.nan)
     lam, basis = torch.linalg.eigh((forms[:, 0] + forms[:, 0].mT) / 2)
     check_scores(float(lam.max()))
-    rule = quadratic_form_rule(lam.clamp_min(0.0).numpy(), tail=TAIL / max(lengths), below=TAIL, accuracy=ACCURACY)
-    q = torch.from_numpy(rule.nodes)
-    orders = WeightTables.reaching(lengths, float(q.max())).derivatives(q, 2 if hessian else 1)
+    lam = lam.clamp_min(0.0)
+    rule, orders = _sums(lam, lengths, accuracy) if accuracy else _rule(lam, lengths, 2 if hessian else 1)
     c, (B, C) = scale[:, 0], (basis.mT @ forms[:, i] @ basis for i in (1, 2))
     (f, f1, *f2), (h, h1, *h2) = orders
     along_f, along_h = (_factors(rule, g, 1) for g in (f, h))
@@ -84,7 +119,7 @@ def _second(basis: Tensor, in_s: Tensor, in_b: Tensor, in_c: Tensor, in_scale: T
     return second
 
 
-def _factors(rule: QuadraticFormRule, values: Tensor, count: int) -> Tensor:
+def _factors(rule: QuadraticFormRule | _Products, values: Tensor, count: int) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(rule.factors(values.numpy(), count)))
 
 

@@ -11,69 +11,29 @@ over ρ is left. Formulas (query.9-12) of docs/mathematics/queries.md.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from largeprompt.training.risk.average import quartic_points
 from largeprompt.training.risk.exact import check_scores
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.training.risk.exponentials import exponential_sums
 
-REACH = 1e3  # times E q: score variances up to which f and h are fitted; (xy)² is larger with probability 1e-14
+ACCURACY = 1e-11  # of f and h
 FAR = 9.0  # standard deviations of ρ
 STEP = 0.16  # of the nodes, in the variable in which they are equidistant, up to LONG and LARGE
 LONG = 1e5  # tokens from which on f turns more sharply
 LARGE = 64.0  # E q from which on the limit and what a finite length adds, much larger than the risk, cancel
-NEAR_BLOCK = 1e-3  # of |ϱ|: below it the direction of ϱ is no variable to differentiate in
-MIDDLE = 0.05  # exponents below it are for the tail of f and may be sparse
-Grid = tuple[tuple[float, float], float, tuple[float, ...]]  # real exponents in a decade below and above, the largest, other rays
-GRIDS: tuple[Grid, ...] = (((2, 4), 8, ()), ((4, 8), 30, ()), ((5.5, 5.5), 30, (60,)), ((5.5, 5.5), 30, (45, 80)))
+NEAR_BLOCK = (
+    1e-3  # of |ϱ| at STEP: below it the direction of ϱ, at which an error is divided by |ϱ|, is no variable to differentiate in
+)
 CHUNK_NUMBERS = 2**22
 Excess = tuple[Tensor, float]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class ExponentialSum:
-    """f(q) ≈ Re Σ_j c_j e^{-s_jq} and the same for h, Re s_j >= 0.
-
-    Attributes
-    ----------
-    exponents
-        s_j, real ones and those that stand for a pair; the second tensor may be empty.
-    weights
-        c_j of f and of h for both, shapes (2, j).
-    error
-        Largest difference to f or h over 2,000 score variances from 0 to the reach.
-    """
-
-    exponents: tuple[Tensor, Tensor]
-    weights: tuple[Tensor, Tensor]
-    error: float
-
-
-@functools.lru_cache(maxsize=4096)  # lengths times grids times sizes of scores: fewer would be made again at every step
-def exponential_sum(length: float, reach: float, grid: Grid) -> ExponentialSum:
-    """Least squares over exponents on rays of the right half-plane, their sizes equidistant in the logarithm."""
-    (sparse, dense), top, angles = grid
-    counts = (round(sparse * math.log10(MIDDLE * reach / 0.3)) + 1, round(dense * math.log10(top / MIDDLE)) + 1)
-    real = np.concatenate([[0.0], np.geomspace(0.3 / reach, MIDDLE, counts[0])[:-1], np.geomspace(MIDDLE, top, counts[1])])
-    turned = np.outer(np.exp(1j * np.radians(angles)), np.geomspace(0.02, 8.0, 20)).reshape(-1)
-    q = np.unique(np.concatenate([[0.0], np.geomspace(1e-3, reach, 1200), np.linspace(0, 100, 800)]))
-    (f, *_), (h, *_) = WeightTables.reaching([length], reach).derivatives(torch.from_numpy(q).unsqueeze(0), 1)
-    values, waves = torch.cat([f, h]).numpy().T, np.exp(-np.outer(q, turned))
-    basis = np.concatenate([np.exp(-np.outer(q, real)), waves.real, waves.imag], 1)
-    found = np.linalg.lstsq(basis, values, rcond=1e-14)[0]
-    first, cosines, sines = np.split(found.T, [len(real), len(real) + len(turned)], -1)
-    error = float(np.abs(basis @ found - values).max())
-    weights = (torch.tensor(first), torch.tensor(cosines - 1j * sines))
-    return ExponentialSum((torch.from_numpy(real), torch.from_numpy(turned)), weights, error)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -108,7 +68,7 @@ class GeneralLayers:
         return self.Y.square().sum((-2, -1)) + size * (crossed + self.noise)
 
 
-def general_excess(layers: GeneralLayers, lengths: Sequence[float], *, step: float = STEP, accuracy: float = 0.0) -> Excess:
+def general_excess(layers: GeneralLayers, lengths: Sequence[float], *, step: float = STEP, accuracy: float = ACCURACY) -> Excess:
     """Twice what a finite length adds to the infinite prompt's risk, shape (run,), twice differentiable, and the error of the sums.
 
     Parameters
@@ -127,21 +87,17 @@ def general_excess(layers: GeneralLayers, lengths: Sequence[float], *, step: flo
     chosen = layers[finite]
     largest = float(chosen.score_variance.detach().max())
     check_scores(largest)
-    reach = REACH * 4.0 ** max(-1, math.ceil(math.log(max(largest, 1e-300), 4)))
-    for grid in GRIDS:
-        sums = [exponential_sum(lengths[i], reach, grid) for i in finite]
-        error = max(each.error for each in sums)
-        if error <= accuracy:
-            break
+    sums = exponential_sums([lengths[i] for i in finite], largest, accuracy)
     weights = [torch.stack([each.weights[k] for each in sums]) for k in (0, 1)]  # (run, 2, j)
+    close = NEAR_BLOCK * 10 ** ((step - STEP) / 0.14)  # where both rules have gradients of the same error
     step *= min(1.0, LARGE / max(largest, 1e-300)) ** 0.1
     step *= min(1.0, (math.log(LONG) / math.log(max(2.0, *(lengths[i] for i in finite)))) ** (2 / 3))
-    near = (chosen.rho.detach().norm(dim=-1) * chosen.variances.max().sqrt() < NEAR_BLOCK) & torch.is_grad_enabled()
+    near = (chosen.rho.detach().norm(dim=-1) * chosen.variances.max().sqrt() < close) & torch.is_grad_enabled()
     for rows, rule in ((torch.nonzero(near)[:, 0], _near), (torch.nonzero(~near)[:, 0], partial(_average, step=step))):
         for s, c in zip(sums[0].exponents, weights, strict=True):
             if len(rows) and len(s):
                 whole = whole.index_add(0, torch.tensor(finite)[rows], rule(chosen[rows], s, c[rows]))
-    return whole, error
+    return whole, max(each.error for each in sums)
 
 
 def _average(layers: GeneralLayers, s: Tensor, weights: Tensor, *, step: float) -> Tensor:
@@ -210,28 +166,42 @@ def _given(
 
 
 def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
-    """The same near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of degree n in ϱ is of n + 2 in ω."""
+    """The same near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of degree n in ϱ is of n + 2 in ω.
+
+    q = ξ^T(Y^TY + ϱζ^T + ζϱ^T)ξ with ζ = Y^Tω + (‖ω‖² + s²)ϱ/2: two directions more than at ϱ = 0, whatever ω is.
+    """
     points, mass = quartic_points(len(layers.variances))
-    omega = points * layers.variances.sqrt()  # (point, d)
-    rho, Y, beta = layers.rho.unsqueeze(1), layers.Y.unsqueeze(1), layers.beta[:, None, None]
-    rows = Y + omega.unsqueeze(-1) * rho.unsqueeze(-2)  # (run, point, d, d)
-    rows = torch.cat([rows, math.sqrt(layers.noise) * rho.unsqueeze(-2).expand(-1, len(mass), -1, -1)], -2)
+    omega, noise, spread = points * layers.variances.sqrt(), layers.noise, (..., None)  # (point, d)
+    beta, rho = layers.beta[:, None, None], layers.rho.unsqueeze(1)
     values = layers.nu.unsqueeze(1) + beta * omega  # (run, point, d)
-    inner = (omega * values).sum(-1, keepdim=True) + layers.noise * beta
-    a, t = (values.unsqueeze(-2) @ Y).squeeze(-2) + inner * rho, (omega @ layers.T).expand(len(Y), -1, -1)
-    V2 = values.square().sum(-1) + layers.noise * beta.squeeze(-1).square()
-    spread = (..., None)
-    rows, a, t = rows.permute(2, 3, 0, 1)[spread], a.permute(2, 0, 1)[spread], t.permute(2, 0, 1)[spread]
-    M = torch.eye(len(a), dtype=s.dtype).reshape(len(a), len(a), 1, 1, 1)
-    weight = mass.unsqueeze(-1)
-    for row in rows:
+    inner = (omega * values).sum(-1, keepdim=True) + noise * beta
+    read, target = values @ layers.Y + inner * rho, (omega @ layers.T).unsqueeze(0)
+    zeta = omega @ layers.Y + (omega.square().sum(-1, keepdim=True) + noise) / 2 * rho
+    V2 = values.square().sum(-1) + noise * layers.beta.unsqueeze(-1).square()
+    M = torch.eye(len(layers.variances), dtype=s.dtype)[..., None, None].expand(-1, -1, len(rho), len(s))  # (I + 2sY^TY)^{-1}
+    weight = torch.ones_like(M[0, 0])
+    for row in layers.Y.permute(1, 2, 0)[spread]:  # (d, run, 1)
         moved = (M * row).sum(1)
         below = 1 + 2 * s * (row * moved).sum(0)
         weight, M = weight * below.rsqrt(), M - (2 * s / below) * moved.unsqueeze(1) * moved
-    read = (M * a).sum(1)
-    square, agreement = (read * a).sum(0), (read * t).sum(0)
+    M = M.permute(2, 3, 0, 1)  # (run, j, d, d)
+    a, t, z, r = (part.unsqueeze(1).to(M.dtype) for part in (read, target, zeta, rho))  # (run, 1, point or 1, d)
+
+    def inner_products(left: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        return tuple((left @ M * other).sum(-1) for other in others)
+
+    rr, rz, ra, rt = inner_products(r, r, z, a, t)  # (run, j, point)
+    zz, za, zt = inner_products(z, z, a, t)
+    aa, at = inner_products(a, a, t)
+    twice = (2 * s).unsqueeze(-1)
+    first, mixed, last = twice * rr, 1 + twice * rz, twice * zz
+    below = mixed.square() - first * last  # Re > 0: principal roots are the continuous ones
+    square = aa + twice / below * (last * ra.square() - 2 * mixed * ra * za + first * za.square())
+    agreement = at + twice / below * (last * ra * rt - mixed * (ra * zt + za * rt) + first * za * zt)
+    weight = weight.unsqueeze(-1) * below.rsqrt() * mass
+    f, h = weight * (V2.unsqueeze(1) - square + 2 * agreement), -6 * weight * square
     c = weights.unsqueeze(2)
-    return _real_sum(c[:, 0], weight * (V2[spread] - square + 2 * agreement)) + _real_sum(c[:, 1], -6 * weight * square)
+    return _real_sum(c[:, 0], f.mT) + _real_sum(c[:, 1], h.mT)
 
 
 def _real_sum(weights: Tensor, values: Tensor) -> Tensor:

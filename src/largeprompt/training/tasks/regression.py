@@ -207,7 +207,10 @@ class LinearRegression(GaussianTask):
         if not is_softmax(kind):
             pad = torch.nn.functional.pad
             return self.linear_risk(pad(A, (0, 1, 0, 1)), pad(b[:, None, None], (self.dim, 0)), lengths)
-        forms, scale = self.block_forms(A, b)
+        return self.form_risks(*self.block_forms(A, b), lengths)
+
+    def form_risks(self, forms: Tensor, scale: Tensor, lengths: Sequence[float]) -> Tensor:
+        """The same from the forms."""
         return self.block_limit(forms) + form_average(forms, scale, lengths) / 2
 
     def block_limit(self, forms: Tensor) -> Tensor:

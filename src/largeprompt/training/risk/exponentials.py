@@ -1,0 +1,66 @@
+"""f and h of :mod:`largeprompt.training.risk.table` as sums of exponentials of q, whose averages have closed forms."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from largeprompt.training.risk.table import WeightTables
+
+REACH = 1e3  # times E q: score variances up to which f and h are fitted; (xy)² is larger with probability e^{-√1000} = 2e-14
+MIDDLE = 0.05  # exponents below it are for the tail of f and may be sparse
+Grid = tuple[tuple[float, float], float, tuple[float, ...]]  # real exponents in a decade below and above, the largest, other rays
+GRIDS: tuple[Grid, ...] = (((3, 6), 15, ()), ((4, 8), 30, ()), ((5.5, 5.5), 30, (60,)), ((5.5, 5.5), 30, (45, 80)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ExponentialSum:
+    """f(q) ≈ Re Σ_j c_j e^{-s_jq} and the same for h, Re s_j >= 0.
+
+    Attributes
+    ----------
+    exponents
+        s_j, real ones and those that stand for a pair; the second tensor may be empty.
+    weights
+        c_j of f and of h for both, shapes (2, j).
+    error
+        Largest difference to f or h over 2,000 score variances from 0 to the reach.
+    """
+
+    exponents: tuple[Tensor, Tensor]
+    weights: tuple[Tensor, Tensor]
+    error: float
+
+
+@functools.lru_cache(maxsize=4096)  # lengths times grids times sizes of scores: fewer would be made again at every step
+def exponential_sum(length: float, reach: float, grid: Grid) -> ExponentialSum:
+    """Least squares over exponents on rays of the right half-plane, their sizes equidistant in the logarithm."""
+    (sparse, dense), top, angles = grid
+    counts = (round(sparse * math.log10(MIDDLE * reach / 0.3)) + 1, round(dense * math.log10(top / MIDDLE)) + 1)
+    real = np.concatenate([[0.0], np.geomspace(0.3 / reach, MIDDLE, counts[0])[:-1], np.geomspace(MIDDLE, top, counts[1])])
+    turned = np.outer(np.exp(1j * np.radians(angles)), np.geomspace(0.02, 8.0, 20)).reshape(-1)
+    q = np.unique(np.concatenate([[0.0], np.geomspace(1e-3, reach, 1200), np.linspace(0, min(100, reach), 800)]))
+    (f, *_), (h, *_) = WeightTables.reaching([length], reach).derivatives(torch.from_numpy(q).unsqueeze(0), 1)
+    values, waves = torch.cat([f, h]).numpy().T, np.exp(-np.outer(q, turned))
+    basis = np.concatenate([np.exp(-np.outer(q, real)), waves.real, waves.imag], 1)
+    found = np.linalg.lstsq(basis, values, rcond=1e-14)[0]
+    first, cosines, sines = np.split(found.T, [len(real), len(real) + len(turned)], -1)
+    error = float(np.abs(basis @ found - values).max())
+    weights = (torch.tensor(first), torch.tensor(cosines - 1j * sines))
+    return ExponentialSum((torch.from_numpy(real), torch.from_numpy(turned)), weights, error)
+
+
+def exponential_sums(lengths: Sequence[float], largest: float, accuracy: float = 0.0) -> list[ExponentialSum]:
+    """With common exponents for several lengths and E q up to ``largest``: as few as the accuracy of f and h allows."""
+    reach = min(REACH, math.log(max(accuracy, 1e-14)) ** 2) * 4.0 ** max(-1, math.ceil(math.log(max(largest, 1e-300), 4)))
+    for grid in GRIDS:
+        sums = [exponential_sum(length, reach, grid) for length in lengths]
+        if max(each.error for each in sums) <= accuracy:
+            break
+    return sums
