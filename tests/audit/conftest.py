@@ -88,12 +88,14 @@ def planted():
             joint = 0.3 * joint + 3 * draw(1, 1, 3, 2 * width).gather(
                 2, place.expand(-1, -1, -1, 2 * width).clamp_max(2)[:1]
             ).expand_as(joint)
-        key, value = joint[..., :width], joint[..., width:] + 1.0
+        key, value = joint[..., :width], joint[..., width:] + (0.0 if kind == "linear" else 1.0)
         direction = draw(texts, 1, 16, width)
         if kind == "skewed":  # exponential keys: many tokens are read
             key = -torch.log(torch.rand(texts, 1, tokens, width, generator=generator, dtype=torch.float64))
             value, direction = torch.cat([key**3, key], -1) @ mixing, draw(texts, 1, 16, width).abs()
-        variance = {"skewed": 0.6, "linear": 0.3, "short": 6.0, "frozen": 30.0, "mixture": 4.0, "selects": 1.0}[kind]
+        variance = {"skewed": 0.6, "linear": 0.3, "uniform": 0.02, "short": 6.0, "frozen": 30.0, "mixture": 4.0, "selects": 1.0}[
+            kind
+        ]
         spread = (direction @ key.mT).var(-1, keepdim=True).sqrt()
         query = torch.cat(
             [direction * math.sqrt(variance) / spread, torch.zeros(texts, 1, tokens - 16, width, dtype=torch.float64)], 2

@@ -1,9 +1,9 @@
 """Settings and parts of the audit as a study."""
 
 import pytest
-import xarray as xr
+import torch
 
-from largeprompt.audit.parts import AuditConfig, replacement_order
+from largeprompt.audit.parts import AuditConfig, lengths
 from largeprompt.audit.study import STUDY
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import config_of
@@ -23,6 +23,8 @@ from largeprompt.runs.settings import config_of
         {"tolerance": -0.1},
         {"tolerance": float("nan")},
         {"counts": -1},
+        {"budget": 0.0},
+        {"budget": 1.5},
         {"dtype": "int8"},
         {"seed": -1},
         {"layer": (1,)},
@@ -39,6 +41,9 @@ def test_replacement_is_left_out_where_no_step_is_wanted():
     assert list(STUDY.cells(AuditConfig(counts=0))) == ["heads"]
 
 
-def test_heads_are_replaced_from_the_smallest_error_on():
-    error = xr.DataArray([[0.3, float("nan")], [0.1, 0.3]], coords={"layer": [2, 5], "head": [0, 7]})
-    assert replacement_order(xr.Dataset({"affine_error": error})) == [(5, 0), (2, 0), (5, 7), (2, 7)]
+def test_shorter_lengths_are_read_to_test_predictions():
+    whole = {"input_ids": torch.zeros(2, 300)}
+    assert lengths(AuditConfig(), whole) == [75, 150, 300]
+    assert lengths(AuditConfig(lengths=(160,)), whole) == [80, 160]
+    assert lengths(AuditConfig(lengths=(10, 20)), whole) == [10, 20]
+    assert lengths(AuditConfig(), whole | {"attention_mask": torch.ones(2, 300)}) is None

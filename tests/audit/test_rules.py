@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from largeprompt.audit.rules import RULES, clusters, kinds, last, law, order
+from largeprompt.audit.rules import RULES, clusters, kinds, last, length, order, predictions
 from largeprompt.runs.judging import judge
 
 
 def test_verdicts_of_planted_heads(run_data):
     found = judge(RULES, run_data)
-    assert [each.control for each in found] == [False, False, False, False, True]
+    assert [each.control for each in found] == [False, False, False, False, False, True]
     assert {each.claim for each in found} == {"audit"}
     assert kinds(run_data).outcome == "holds in part"
-    assert kinds(run_data).measured.startswith("1 of 4 heads do, to 0.2 of their output; 1 needs a longer prompt; ")
+    assert kinds(run_data).measured.startswith("1 of 4 heads do, to 0.2 of their output; ")
     assert "head 0) to" in kinds(run_data).measured
     assert order(run_data).outcome == "holds"
     assert "with 2 heads replaced: audit 0.990, reverse 0.700" in order(run_data).measured
@@ -30,17 +30,24 @@ def test_the_order_must_be_better_than_random_and_the_last_heads_worse(run_data)
 
 def test_nothing_is_said_of_what_was_not_computed(run_data):
     heads = run_data.drop_dims(["curve", "replaced"])
-    assert [each.asked for each in judge(RULES, heads)] == [each.question for each in RULES[:3]]
+    assert [each.asked for each in judge(RULES, heads)] == [each.question for each in RULES[:4]]
     plain = heads.drop_vars([name for name in heads if "mixture" in name])
     assert clusters(plain).outcome == "undecided"
-    assert law(heads.assign_attrs(tolerance=np.inf)).measured == "Every head is within the tolerance."
+    assert length(heads.assign_attrs(tolerance=np.inf)).measured.startswith("Every head is within the tolerance")
+
+
+def test_predictions_hold_only_where_eight_in_ten_of_at_least_five_came_true(run_data):
+    for made, kept, outcome in ((10, 8, "holds"), (10, 7, "fails"), (4, 4, "undecided")):
+        told = run_data.assign(head_predictions_made=made, head_predictions_kept=kept, head_predictions_close=0.6)
+        assert predictions(told).outcome == outcome
+        assert f"{made} heads were predicted to come within the tolerance, and {kept} did" in predictions(told).measured
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[each.question for each in RULES])
 def test_a_verdict_that_rests_on_nan_is_undecided(rule, run_data):
     broken = xr.Dataset(
         {
-            name: values * np.nan if name in ("head_mean_error", "head_law_share", "cosine") else values
+            name: values * np.nan if name in ("head_mean_error", "head_shape_share", "head_predictions_close", "cosine") else values
             for name, values in run_data.items()
         },
         attrs=run_data.attrs,

@@ -9,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.certificates import certificate
+from largeprompt.certificates import certificate, jacobian_certificate
 from largeprompt.certificates.output import gaussian_collision_bound
 from largeprompt.law import finite_prompt, weight_moment
 from largeprompt.measures import scalar
@@ -172,13 +172,18 @@ BAD = (
     ((ONE, lp.Uniform(1), [1.0, 2.0], 5), "z: got shape"),
     ((lp.LinearAttention([[1.0]], [[1.0]]), lp.Uniform(1), [1.0], 5), "attention"),
     ((ONE, lp.Empirical(np.zeros((2, 3, 1))), [1.0], 5), "batch"),
+    ((ONE, torch.zeros(3), [1.0], 10), "mu: got Tensor"),
 )
 
 
-def test_bad_input():
+@pytest.mark.parametrize("bound", [certificate, jacobian_certificate])
+def test_bad_input(bound):
     for arguments, words in BAD:
         with pytest.raises(lp.InvalidArgumentError, match=words):
-            certificate(*arguments)
+            bound(*arguments)
+
+
+def test_bad_distances():
     with pytest.raises(lp.InvalidArgumentError, match="distance: got 0"):
         certificate(ONE, lp.Uniform(1), [1.0], 5).tail(0.0)
 

@@ -11,7 +11,8 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from largeprompt.audit.adapters import load
+from largeprompt.audit import Plan
+from largeprompt.audit.adapters import load, texts
 from largeprompt.audit.study import STUDY
 from largeprompt.cli.app import app
 from largeprompt.runs.store import Run
@@ -71,6 +72,13 @@ def test_table_findings_and_page(audited):
         assert word in result.output
     (folder,) = [path.parent for path in out.glob("*/report.html")]
     page = (folder / "report.html").read_text(encoding="utf-8")
+    told = json.loads((folder / "answer.json").read_text())
+    assert result.output.index("Replace") < result.output.index("verdict")
+    assert page.index("Replace") < page.index("Every verdict")
+    assert page.count("<tr><td>") == len(told["rows"]) == 12
+    plan = Plan.load(folder / "heads.json")
+    assert 0 < len(plan.heads) <= 6
+    assert plan.kept >= 0.99
     assert "largeprompt audit" in page  # the command that makes it again
     assert "Which heads read only the moments" in page
     assert "not run" not in page  # an audit's page is not about the paper's claims
@@ -98,10 +106,12 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     (path,) = out.glob("*/dataset.nc")
     before = path.stat().st_mtime_ns
     again = run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json")
-    rows = json.loads(again.stdout, parse_constant=pytest.fail)  # JSON has no NaN
-    assert [(row["layer"], row["head"]) for row in rows] == [(i, j) for i in range(2) for j in range(3)]
+    found = json.loads(again.stdout, parse_constant=pytest.fail)  # JSON has no NaN
+    rows = found["heads"]
+    assert found["answer"].startswith("Replace")
+    assert [(row["length"], row["order"]) for row in rows] == [(length, order) for length in (90, 40) for order in range(1, 7)]
     assert path.stat().st_mtime_ns == before
-    assert {"finding", "score_variance", "affine_error", "law_share", "needed_length"} <= set(rows[0])
+    assert {"finding", "score_variance", "affine_error", "shape_share", "needed_length", "order", "chosen"} <= set(rows[0])
     listed = CliRunner().invoke(app, ["runs", "--out", str(out)])
     assert "audit" in listed.output
 
@@ -115,14 +125,14 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         (("gpt2", "--text", "long.txt", "--lengths", "500"), "at most 128"),
         (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
         (("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"), "the shortest text has 90 tokens"),
-        (("gpt2", "--text", "long.txt"), "200 tokens, and the model reads at most 128"),
-        (("gpt2", "--text", "long.txt"), "give --lengths 128 on the command line"),
         (("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"), "a device that PyTorch finds here"),
         (("./no-such-folder", "--text", "long.txt"), "there is no folder"),
         (("gpt2", "--text", "long.txt", "--lengths", "ten"), "integers from 2 on"),
-        (("gpt2", "--text", "long.txt", "--layers", "2"), "the model has 2 layers"),
+        (("gpt2", "--text", "long.txt", "--layers", "2"), "layers that attend: 0 to 1"),
         (("gpt2", "--text", "short.txt", "--device", "abacus"), "a device that PyTorch finds here"),
-        (("gpt2", "--text", "short.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16"),
+        (("gpt2", "--text", "short.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16, auto"),
+        (("gpt2", "--text", "short.txt", "--attn-implementation", "any/kernel"), "sdpa, eager"),
+        (("./none.gguf", "--text", "short.txt"), "there is no file './none.gguf'"),
         (("no-such-folder/at-all", "--text", "long.txt"), "could not be loaded"),
         ((".", "--text", "long.txt"), "has no config.json"),
     ],
@@ -164,11 +174,7 @@ def test_a_tokenizer_of_another_model_is_refused(place):
     assert "they do not belong together" in " ".join(result.output.split())
 
 
-def test_encoder_decoder_and_pickled_weights_are_refused(place):
-    folder = _altered(place, "both", model_type="t5", is_encoder_decoder=True)
-    result = run(folder, "--text", place / "long.txt", "--out", place / "elsewhere")
-    assert result.exit_code != 0
-    assert "encoder-decoder" in result.output
+def test_pickled_weights_are_refused(place):
     folder = _altered(place, "pickled")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     result = run(folder, "--text", place / "long.txt", "--out", place / "elsewhere")
@@ -192,9 +198,10 @@ def no_figures(monkeypatch):
 @pytest.mark.usefixtures("no_figures")
 def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(place, monkeypatch):
     calls = []
-    for name in ("_tokenizer", "_weights"):
-        original = getattr(load, name)
-        monkeypatch.setattr(load, name, lambda *given, name=name, original=original: calls.append(name) or original(*given))
+    for module, name in ((texts, "_tokenizer"), (load, "_weights")):
+        original = getattr(module, name)
+        count = lambda *given, name=name, original=original, **more: calls.append(name) or original(*given, **more)  # noqa: E731
+        monkeypatch.setattr(module, name, count)
     result = run(place / "gpt2", "--text", place / "short.txt", *SMALL, "--out", place / "counted")
     assert result.exit_code == 0, result.output
     assert calls == ["_tokenizer", *["_tokenizer", "_weights"] * 2]
@@ -204,6 +211,62 @@ def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(plac
 def test_chosen_layers_without_mixtures_or_replacement(place):
     words = ("--layers", "1", "--positions", "8", "--components", "none", "--no-replace", "--json")
     result = run(place / "gpt2", "--text", place / "short.txt", *words, "--out", place / "runs")
-    rows = json.loads(result.stdout)
-    assert [(row["layer"], row["head"]) for row in rows] == [(1, 0), (1, 1), (1, 2)]
+    rows = json.loads(result.stdout)["heads"]
+    assert sorted((row["layer"], row["head"]) for row in rows) == [(1, 0), (1, 1), (1, 2)]
     assert not [name for name in rows[0] if "mixture" in name]
+
+
+FAST = ("--positions", "4", "--components", "none", "--no-replace")
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_what_is_left_out_is_said(place):
+    """A text that is too long is cut, an encoder is taken from its encoder-decoder, and layers that do not attend are named."""
+    cut = run(place / "gpt2", "--text", place / "long.txt", *FAST, "--out", place / "runs")
+    assert "the text has 200 tokens, and the model reads at most 128: the rest is left out" in " ".join(cut.output.split())
+    sizes = {"vocab_size": 82, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+    both = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    sizes = {"vocab_size": 82, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    kinds = {"layer_types": ["conv", "full_attention", "conv"], "num_key_value_heads": 1}
+    hybrid = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**sizes, **kinds))
+    for model, name, words in (
+        (both, "t5", "its encoder is audited"),
+        (hybrid, "lfm2", "layers 1 attend; layers 0, 2 do not and are left out"),
+    ):
+        folder = _altered(place, name)
+        model.save_pretrained(folder)
+        result = run(folder, "--text", place / "short.txt", *FAST, "--out", place / "runs")
+        assert result.exit_code == 0, result.output
+        assert words in " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_many_texts_and_standard_input(place):
+    """A folder and JSON lines give the rows that separate files give; the token is used and not stored."""
+    folder = place / "several"
+    folder.mkdir()
+    written = [(place / f"{name}.txt").read_text()[:400] for name in ("long", "short")]
+    (folder / "a.txt").write_text(written[0], encoding="utf-8")
+    (folder / "b.jsonl").write_text(json.dumps({"text": written[1]}) + "\n", encoding="utf-8")
+    out = place / "many"
+    whole = run(place / "gpt2", "--text", folder, *FAST, "--json", "--out", out)
+    typed = CliRunner().invoke(
+        app,
+        ["audit", str(place / "gpt2"), "--text", "-", "--text", str(folder / "b.jsonl"), *FAST, "--json", "--out", str(out)],
+        input=written[0],
+        env={"HF_TOKEN": "secret"},
+    )
+    assert whole.exit_code == typed.exit_code == 0, typed.output
+    assert json.loads(typed.stdout) == json.loads(whole.stdout)
+    (kept,) = (out / "texts").iterdir()
+    assert kept.read_text(encoding="utf-8") == written[0]
+    assert not [path for path in out.rglob("*.json") if "secret" in path.read_text(encoding="utf-8")]
+
+
+def test_help_begins_with_the_options_that_matter():
+    words = CliRunner().invoke(app, ["audit", "--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
+    places = [
+        words.index(word) for word in ("--text", "--lengths", "--device", "How closely", "--layers", "How the model is loaded")
+    ]
+    assert places == sorted(places)
+    assert "--dtype" in words[places[-1] :]

@@ -34,10 +34,10 @@ def outcome(study, data, words):
 
 def reacts(study, data, words, before, name, index, change, after):
     """The verdict whose question has these words is ``before``, and ``after`` once an entry of a variable is changed."""
-    assert outcome(study, data, words) == before
+    assert outcome(study, data, words) == before, words
     wrong = data.copy(deep=True)
     wrong[name][index] = change(wrong[name][index])
-    assert outcome(study, wrong, words) == after
+    assert outcome(study, wrong, words) == after, (words, name)
 
 
 def speaks_in_numbers(study, data):
@@ -50,6 +50,42 @@ def speaks_in_numbers(study, data):
     assert all(any(letter.isdigit() for letter in verdict.measured) for verdict in found)
     assert not any("nan" in verdict.measured for verdict in found)
     assert {verdict.outcome for verdict in found if verdict.control} == {"fails"}
+
+
+class RuleChecks:
+    """What the rules of a study pass: a subclass ``TestRules`` names the study and how its verdicts react, as in :func:`reacts`."""
+
+    study, reactions = None, ()
+
+    def test_rules_react(self, data):
+        assert self.reactions
+        for reaction in self.reactions:
+            reacts(self.study, data, *reaction)
+
+    def test_verdicts_have_numbers_and_controls_fail(self, data):
+        speaks_in_numbers(self.study, data)
+
+    def test_nothing_is_decided_by_nan(self, data):
+        undecided_without_numbers(self.study, data)
+
+    def test_every_rule_has_an_answer_to_few_settings(self, data):
+        answers_to_few_settings(self.study, data)
+
+
+class SettingChecks:
+    """What the settings of a study pass: a subclass ``TestSettings`` names the study and words that it refuses."""
+
+    study, refused = None, ()
+
+    def test_dataset_is_storable(self, data, tmp_path):
+        stores(self.study, data, tmp_path)
+        assert isinstance(self.study.quick, self.study.config)
+        assert self.study.quick != self.study.config()
+
+    def test_bad_settings_are_refused(self):
+        assert self.refused
+        for word in self.refused:
+            refuses(self.study, word)
 
 
 def same_in_any_order(study, data):

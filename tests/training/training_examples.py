@@ -8,10 +8,34 @@ import torch
 import largeprompt as lp
 
 F = torch.float64
+KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
+SCALAR = lp.LinearRegression([[1.0]], [[1.0]], 0.1)  # d = 1, Σ = W = 1
 
 
 def draw(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F)
+
+
+def spd(d, seed):
+    root = draw(d, d, seed=seed) / math.sqrt(d)
+    return root @ root.mT + 0.2 * torch.eye(d, dtype=F)
+
+
+def random_task(d, seed):
+    query = spd(d, seed + 2) if seed % 2 else None
+    return lp.LinearRegression(spd(d, seed), spd(d, seed + 1) / d, 0.05 + 0.1 * (seed % 5), query)
+
+
+def scalar_layer(a=0.4, b=0.5, kind=lp.SoftmaxAttention):
+    """A layer in blocks for ``SCALAR``."""
+    return kind([[a, 0.0], [0.0, 0.0]], [[0.0, b]])
+
+
+def scalar_derivatives(y):
+    """Infinite prompt of ``SCALAR``, R = ½(ab - 1)² + noise: gradient and Hessian by hand."""
+    a, b = y
+    e = a * b - 1
+    return np.array([e * b, e * a]), np.array([[b * b, e + a * b], [e + a * b, a * a]])
 
 
 def toeplitz(d):

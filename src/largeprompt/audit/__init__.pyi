@@ -1,9 +1,12 @@
 # The public names and where they come from: read by type checkers, and by __init__.py when it is imported.
 from .adapters.load import load_model as load_model
-from .adapters.load import read_texts as read_texts
 from .adapters.modules import module_heads as module_heads
+from .adapters.texts import read_texts as read_texts
 from .adapters.transformers import AuditError as AuditError
+from .adapters.transformers import AuditWarning as AuditWarning
 from .adapters.transformers import watching as watching
+from .choose import perplexity as perplexity
+from .choose import plan_linear as plan_linear
 from .figures import plot as plot
 from .findings import Rule as Rule
 from .findings import summary as summary
@@ -11,6 +14,7 @@ from .heads import Heads as Heads
 from .kinds import FINDINGS as FINDINGS
 from .model import audit_heads as audit_heads
 from .model import audit_model as audit_model
+from .plan import Plan as Plan
 from .readouts import read_out as read_out
 from .replace import linearize as linearize
 from .replace import replacement_curves as replacement_curves

@@ -16,11 +16,12 @@ def responsibilities(heads: Heads, components: tuple[int, ...], sinks: int = 0, 
 
     A mixture of Gaussians with diagonal covariances is fitted to keys and values jointly, each coordinate scaled to unit variance,
     by expectation-maximisation from k-means++ starts, all heads and texts side by side but none aware of the others. The first
-    ``sinks`` tokens are components of their own (attention sinks, read exactly). Fitting needs no scores, so that it is
-    done once for a layer; the read-out then takes the full covariance of each component along the query's tilt.
+    ``sinks`` tokens, and a model's own atoms before them, are components of their own (attention sinks, read exactly). Fitting
+    needs no scores, so that it is done once for a layer; the read-out then takes the full covariance of each component along the
+    query's tilt.
     """
     b, g, s, _ = heads.key.shape
-    sinks = min(sinks, s)
+    sinks = min(heads.atoms + sinks, s)
     present = torch.ones(b, s, device=heads.key.device)
     if heads.allowed is not None:  # padding, which no query may read, must not make clusters
         present = heads.allowed.flatten(1, 2).any(1).expand(b, s)

@@ -1,25 +1,28 @@
 """The part of a head's affine error that Gaussian keys and values of the same moments and the same number would have anyway."""
 
-from typing import NamedTuple, Self
+import functools
 
 import numpy as np
+import scipy.special
 import torch
 from numpy.typing import NDArray
 
 from largeprompt.audit.own_moments import own_moment_error
-from largeprompt.law import collision_moments
 
 Array = NDArray[np.float64]
 LEAST, MOST = 0.03, 500.0  # standard deviations of the scores between which the law is tabulated; both coefficients start like σ⁴
 SPACING = 0.14  # of ln σ in the table
+COARSEST = (0.1, 1.25)  # least σ, and steps of σ, for which prompts are drawn
+DRAWN = 2**19  # tokens for each of them
 PER_OCTAVE, EVERY = 3, 12  # lengths that are tabulated where there are many: all up to 12, then three in every octave and the last
 
 
 def expected_affine_error(tokens: Array, score_variance: Array, tilt: Array, value_spread: Array) -> Array:
     """E‖T - T̂‖² of the exact finite-length law: along ‖e‖² + across (tr Γ_v - ‖e‖²), e = Γ_vk u/σ (see own_moments).
 
-    The arguments are those of :class:`Moments`, and broadcast. The two coefficients are interpolated in ln σ, and in ln L where
-    there are many lengths; both to one part in a thousand.
+    The arguments, which broadcast, are taken over the keys that a query sees: their number, the variance σ² of their scores s,
+    ‖Cov(v, s)‖² and tr Cov(v). The two coefficients are interpolated in ln σ, and in ln L where there are many lengths; both to
+    one part in a thousand.
     """
     tokens, score_variance, tilt, value_spread = np.broadcast_arrays(tokens, score_variance, tilt, value_spread)
     finite = np.isfinite(score_variance)
@@ -36,56 +39,37 @@ def expected_affine_error(tokens: Array, score_variance: Array, tilt: Array, val
     return result
 
 
-class Moments(NamedTuple):
-    """Moments of a head's keys and values that its law needs, over the keys that a query sees; all arrays of one shape."""
+def typical_affine_error(tokens: Array, score_variance: Array, tilt: Array, value_spread: Array) -> Array:
+    """Median of ‖T - T̂‖ by the same law, to stand beside medians over queries: the root mean square is up to twice as large.
 
-    tokens: Array  # number of keys
-    score_variance: Array  # σ² of their scores s
-    mean_square: Array  # ‖v̄‖², in the same unit as what follows
-    mean_tilt: Array  # v̄·c with c = Cov(v, s)
-    tilt: Array  # ‖c‖²
-    value_spread: Array  # tr Cov(v)
-
-    def law(self) -> Self:
-        """Moments of the law behind: what L tokens add to ‖v̄‖² and ‖c‖² by chance is taken off."""
-        chance = self.value_spread / self.tokens
-        tilt = (self.tilt - self.score_variance * chance) / (1 + 1 / self.tokens)
-        return self._replace(
-            mean_square=np.maximum(self.mean_square - chance, 0.0), tilt=np.clip(tilt, 0.0, self.score_variance * self.value_spread)
-        )
-
-
-def expected_output(length: float, moments: Moments) -> Array:
-    """E‖T_L‖² of the exact law: ‖v̄ + (1 - E Y)c‖² + (‖c‖²/σ²) Var S + (tr Γ_v - ‖c‖²/σ²) E Y, for L Gaussian tokens."""
-    q = np.maximum(moments.score_variance, 1e-12)
-    scale = torch.from_numpy(np.clip(np.sqrt(q), 1e-6, MOST))
-    y, w3, y2 = (each.numpy() for each in collision_moments(length, scale))
-    variance = y + q * (1 - y - 6 * w3 + 6 * y2) - q * (1 - y) ** 2
-    part = np.minimum(moments.tilt / q, moments.value_spread)
-    mean = moments.mean_square + 2 * (1 - y) * moments.mean_tilt + (1 - y) ** 2 * moments.tilt
-    found: Array = np.maximum(mean, 0.0) + part * variance + (moments.value_spread - part) * y
-    return found
-
-
-def needed_length(moments: Moments, tolerance: float) -> Array:
-    """Smallest power of two, 16 to 2^24, at which the law expects an affine error within ``tolerance`` of the output; else inf.
-
-    Both error and output are those of L Gaussian tokens with the moments of :meth:`Moments.law`: where keys are not
-    correlated with values, the output vanishes as fast as the error, and no length is enough.
+    The ratio of median and root mean square comes from drawn prompts (fixed seed, a few per cent): given the scores, the error is
+    A²‖e‖² + B(tr Γ_v - ‖e‖²) with A = S - ξ̄ - σV̂ and B = Σ (w - (1 + σ(ξ - ξ̄))/L)², the values having many coordinates across e.
+    The arguments are those of :func:`expected_affine_error`.
     """
-    law = moments.law()
-    going = np.isfinite(law.score_variance) & np.isfinite(law.tilt) & np.isfinite(law.value_spread)
-    result = np.where(going, np.inf, np.nan)
-    for length in 2.0 ** np.arange(4, 25):
-        if not going.any():
-            break
-        here = Moments(*(each[going] for each in law))
-        error = expected_affine_error(np.full(here.tilt.shape, length), here.score_variance, here.tilt, here.value_spread)
-        reached = going.copy()
-        reached[going] = error <= tolerance**2 * expected_output(length, here)
-        result[reached] = length
-        going &= ~reached
+    tokens, score_variance, tilt, value_spread = np.broadcast_arrays(tokens, score_variance, tilt, value_spread)
+    result = np.sqrt(expected_affine_error(tokens, score_variance, tilt, value_spread))
+    sigma = np.sqrt(np.clip(score_variance, COARSEST[0] ** 2, MOST**2))
+    step = np.log(sigma / COARSEST[0]) / np.log(COARSEST[1])
+    along = np.clip(tilt / np.maximum(score_variance, 1e-30) / np.maximum(value_spread, 1e-30), 0.0, 1.0)
+    known = np.isfinite(result) & (tokens > 1)
+    for length in np.unique(tokens[known]):
+        here = known & (tokens == length)
+        for place in np.unique(np.round(step[here])):
+            there = here & (np.round(step) == place)
+            a, b = _drawn(round(length), COARSEST[0] * COARSEST[1] ** place)
+            squared = along[there][:, None] * a + (1 - along[there][:, None]) * b
+            result[there] *= np.sqrt(np.median(squared, 1) / np.mean(squared, 1))
     return result
+
+
+@functools.lru_cache(maxsize=256)
+def _drawn(length: int, sigma: float) -> tuple[Array, Array]:
+    """A² and B of drawn prompts."""
+    xi = np.random.default_rng(0).standard_normal((int(np.clip(DRAWN / length, 64, 2048)), length))
+    weights = scipy.special.softmax(sigma * xi, -1)
+    centred = xi - xi.mean(-1, keepdims=True)
+    difference = weights - (1 + sigma * centred) / length
+    return (difference * xi).sum(-1) ** 2, (difference**2).sum(-1)
 
 
 def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:

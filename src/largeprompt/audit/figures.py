@@ -12,7 +12,8 @@ from largeprompt.display.look import given_axes
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, study_figure
 
-TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3])
+TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3], COLOURS[2])
+SHORT = ("moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape", "uniform")
 CURVES = {
     "audit": "audit's order, affine",
     "random": "random order, affine",
@@ -68,8 +69,10 @@ def _verdicts(panel: Axes, finding: xr.DataArray) -> None:
     """Every head in the colour of its verdict."""
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
-    bar = _map(panel, finding, "verdict", "neither", norm=BoundaryNorm(np.arange(-0.5, 5), 5), cmap=ListedColormap(TINTS))
-    bar.set_ticks(range(5), labels=["moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape"])
+    count = len(FINDINGS)
+    norm, colours = BoundaryNorm(np.arange(-0.5, count), count), ListedColormap(TINTS)
+    bar = _map(panel, finding, "verdict", "neither", norm=norm, cmap=colours)
+    bar.set_ticks(range(count), labels=SHORT)
     bar.ax.tick_params(labelsize=7, length=0)
 
 
@@ -130,7 +133,7 @@ def regimes(data: xr.Dataset, left: Axes, right: Axes) -> None:
 @study_figure(
     "readouts",
     "Error of the read-outs: mean value, affine, with third and fourth cumulants along the tilt, Gaussian mixtures. Right: "
-    "the affine error against what the exact law expects of as many Gaussian tokens with the same moments (line: equal).",
+    "the affine error against its median by the exact law for as many Gaussian tokens with the same moments (line: equal).",
     size=(7.2, 3.2),
     width_ratios=(1.4, 1),
 )
@@ -151,7 +154,7 @@ def readouts(data: xr.Dataset, left: Axes, right: Axes) -> None:
     both = np.concatenate([law.ravel(), error.ravel()])
     ends = [float(np.nanmin(both[both > 0])), float(np.nanmax(both))]
     right.plot(ends, ends, "-", color="0.3", lw=1)
-    right.set(xscale="log", yscale="log", xlabel="expected by the exact law", ylabel="measured", title="affine error")
+    right.set(xscale="log", yscale="log", xlabel="by the exact law", ylabel="measured", title="affine error")
 
 
 @study_figure(

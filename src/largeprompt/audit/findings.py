@@ -5,12 +5,15 @@ import dataclasses
 import numpy as np
 import xarray as xr
 
-from largeprompt.audit.expected import Moments, expected_affine_error, needed_length
-from largeprompt.audit.kinds import FINDINGS, NAMES, READ_OUTS, mixtures
+from largeprompt.audit.expected import expected_affine_error, typical_affine_error
+from largeprompt.audit.kinds import FINDINGS, NAMES, READ_OUTS, TRIALS, TRUSTED, mixtures
+from largeprompt.audit.predictions import extrapolated, law_slope, length_factor, separated, tested
+from largeprompt.audit.savings import LONGER, saved_cache, saved_operations
 from largeprompt.display.labels import label
 
 REGIMES = ("linear", "heavy", "frozen")
 SCORES = ("tokens", "score_mean", "score_variance", "score_skewness", "score_kurtosis")
+WIDTHS = ("key_width", "value_width", "group_size")
 UNITS = ("mean_square", "mean_tilt", "tilt", "value_spread")
 
 
@@ -18,30 +21,32 @@ UNITS = ("mean_square", "mean_tilt", "tilt", "value_spread")
 class Rule:
     """What decides a head's verdict; all numbers are medians over texts and query positions.
 
-    'moments': the affine read-out stands for the head. 'needs a longer prompt': its error is what Gaussian tokens of these moments
-    and this number have, and would go with more. 'few clusters': a Gaussian mixture stands for it. 'selects': none of these,
-    and the head is beyond the linear regime or reads few tokens. 'other shape': none of these, though it averages over many tokens.
+    'uniform': nothing but the mean value is needed, or the weights barely differ. 'moments': the affine read-out stands for the
+    head. 'needs a longer prompt': it is predicted to do so at a length that the model can read, and such predictions came true.
+    'few clusters': a Gaussian mixture stands for it. 'selects': none of these, and the head is beyond the linear regime or reads
+    few tokens. 'other shape': none of these, though it averages over many tokens.
 
     Attributes
     ----------
     tolerance
         Error of a read-out, relative to the head's output, up to which it stands for the head.
-    explained
-        Share of the squared error that the finite-length law must explain for 'needs a longer prompt'.
-    overshoot
-        How many times the measured error the law may expect and still be said to explain it.
-    longest
-        Longest prompt that one may ask for.
+    flat
+        Variance of the scores up to which weights count as uniform where the affine read-out stands for the head.
+    trusted
+        Share of the predictions of the same rule, made at shorter lengths and tested at longer ones, that must have come true for
+        'needs a longer prompt'.
+    trials
+        Fewest such predictions.
     few
         Effective tokens up to which a head selects.
     fewest
-        Query positions that see fewer keys are left out, and those that see less than half of a still shorter prompt.
+        Query positions that see fewer keys are left out; where none sees twice as many, nothing is judged.
     """
 
     tolerance: float = 0.2
-    explained: float = 0.5
-    overshoot: float = 2.0
-    longest: float = 1e6
+    flat: float = 0.1
+    trusted: float = TRUSTED
+    trials: int = TRIALS
     few: float = 16.0
     fewest: int = 32
 
@@ -53,7 +58,7 @@ def derived(raw: xr.Dataset) -> xr.Dataset:
     data["effective_tokens"] = 1 / raw.collision
     data["alpha"] = np.sqrt(raw.score_variance / (2 * np.log(raw.tokens.where(raw.tokens > 1))))
     code = ((data.alpha >= 0.5) * 1 + (data.alpha >= 1) * 1).where(data.alpha.notnull(), -1).astype(np.int8)
-    data["regime"] = code.assign_attrs(meaning="0 linear, 1 heavy, 2 frozen, -1 unknown")
+    data["regime"] = code.assign_attrs(flag_values=np.arange(-1, 3, dtype=np.int8), flag_meanings="unknown linear heavy frozen")
     data["linear_length"] = np.exp(np.minimum(2 * raw.score_variance, 700.0))
     data["error_bar"] = np.sqrt(raw.sandwich) / output
     for name in [*READ_OUTS, *(f"mixture_{count}" for count in mixtures(raw))]:
@@ -64,8 +69,8 @@ def derived(raw: xr.Dataset) -> xr.Dataset:
         data[name] = raw[name] / raw.output
     expected = xr.apply_ufunc(expected_affine_error, raw.tokens, raw.score_variance, raw.tilt, raw.value_spread)
     data["law_error"] = np.sqrt(expected) / output
-    data["law_share"] = (expected / raw.affine_error).clip(max=1.0)
-    data["shape_error"] = np.sqrt((raw.affine_error - expected).clip(min=0.0)) / output
+    for name in (str(each) for each in raw if str(each).startswith("subset_") or each in WIDTHS):
+        data[name] = raw[name]
     return label(data, NAMES)
 
 
@@ -86,7 +91,7 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
     """
     rule = rule or Rule()
     over = [name for name in ("text", "position") if name in data.dims]
-    enough = data.tokens >= np.minimum(rule.fewest, data.tokens.max(over) / 2)  # a short prompt is judged by its longer half
+    enough = data.tokens >= np.minimum(rule.fewest, data.tokens.max(over) / 2)  # of a short prompt the longer half, unjudged
     numbers = data.drop_vars("regime").where(enough)
     result = numbers.median(over)
     for q, name in ((0.1, "low"), (0.9, "high")):
@@ -94,21 +99,75 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
         result = result.merge(spread.rename({each: f"{each}_{name}" for each in spread}))
     for index, name in enumerate(REGIMES):
         result[f"share_{name}"] = (data.regime == index).drop_attrs().where(enough).mean(over)
-    # an expectation over one draw has a long tail: the share of a head is a ratio of typical values, not a typical ratio
+    moments = [result.tokens.round(), *(result[name] for name in ("score_variance", "tilt", "value_spread"))]
+    result["law_error"] = xr.apply_ufunc(typical_affine_error, *moments)  # a median too
     result["law_share"] = ((result.law_error / result.affine_error) ** 2).clip(max=1.0)
     result["queries"] = numbers.affine_error.count(over)
     smallest = xr.full_like(result.affine_error, np.nan)
     for count in reversed(mixtures(data)):
         smallest = smallest.where(~(result[f"mixture_{count}_error"] <= rule.tolerance), float(count))
     result["clusters"] = smallest
-    needed = needed_length(Moments(*(result[name].values for name in Moments._fields)), rule.tolerance)
-    result["needed_length"] = result.affine_error.copy(data=needed)
-    moments = result.affine_error <= rule.tolerance
-    explains = (result.law_share >= rule.explained) & (result.law_error <= rule.overshoot * result.affine_error)
-    selects = (result.alpha >= 0.5) | (result.effective_tokens <= rule.few)
-    code = xr.full_like(result.affine_error, 4).where(~selects, 3).where(result.clusters.isnull(), 2)
-    code = code.where(~(explains & (result.needed_length <= rule.longest)), 1).where(~moments, 0)
-    code = code.where(result.affine_error.notnull(), -1).astype(np.int8)
-    result["finding"] = code.assign_attrs(meaning=", ".join(f"{i} {name}" for i, name in enumerate(FINDINGS)))
+    result["order"] = _order(result.affine_error)
+    result["law_slope"] = law_slope(result)
+    found = tested(numbers, result.law_slope, rule.tolerance)
+    for name, value in found._asdict().items():
+        result[f"predictions_{name}"] = value
+    _predict(result, data, rule)
+    judged = data.tokens.max(over) >= 2 * rule.fewest
+    code = _verdict(result, rule, found.made >= rule.trials and found.kept >= rule.trusted * found.made)
+    flags = {
+        "flag_values": np.arange(-1, len(FINDINGS), dtype=np.int8),
+        "flag_meanings": " ".join(name.replace(" ", "_") for name in ("not judged", *FINDINGS)),
+    }
+    result["finding"] = code.where(judged & result.affine_error.notnull(), -1).astype(np.int8).assign_attrs(flags)
     result.attrs |= {f"rule_{name}": value for name, value in dataclasses.asdict(rule).items()}
     return label(result, NAMES)
+
+
+def _order(error: xr.DataArray) -> xr.DataArray:
+    """Place of each head by its error, from 1 on; unknown ones last."""
+    flat = error.transpose(..., "head") if "layer" not in error.dims else error.transpose(..., "layer", "head")
+    values = flat.values.reshape(*flat.shape[: -2 if "layer" in error.dims else -1], -1)
+    places = np.argsort(np.argsort(np.nan_to_num(values, nan=np.inf), -1, kind="stable"), -1)
+    return flat.copy(data=places.reshape(flat.shape) + 1.0).transpose(*error.dims)
+
+
+def _predict(result: xr.Dataset, data: xr.Dataset, rule: Rule) -> None:
+    """Add shape, needed length, what the next shorter length predicted, and what replacing saves."""
+    error, slope = result.affine_error, result.law_slope
+    share = result["shape_share"] = separated(result, slope)
+    seen = data.tokens.max([name for name in ("text", "position") if name in data.dims])
+    whole = data.length if "length" in data.dims else float(data.attrs.get("tokens", 0.0))
+    grows = seen >= whole  # a window does not
+    reach = xr.full_like(seen, float(data.attrs.get("positions_allowed", np.inf))).where(grows, seen)
+    result["shape_error"] = error * np.sqrt(share)
+    result["needed_length"] = np.ceil(seen * length_factor(error, share, slope, rule.tolerance))
+    result["out_of_reach"] = (result.needed_length > reach).astype(np.int8)
+    if "length" in data.dims:
+        before = result[["affine_error", "shape_share", "law_slope", "tokens"]].shift(length=1)
+        more = result.tokens / before.tokens
+        result["predicted_error"] = extrapolated(before.affine_error, before.shape_share, before.law_slope, more)
+    for name, saved in (("operations", saved_operations), ("cache", saved_cache)) if "key_width" in result else ():
+        keys = result.tokens if name == "operations" else seen
+        longer = (LONGER * keys).where(grows, keys)
+        widths = result.key_width, result.value_width
+        result[f"saved_{name}"], result[f"saved_{name}_longer"] = saved(keys, *widths), saved(longer, *widths)
+
+
+def _verdict(result: xr.Dataset, rule: Rule, trusted: bool) -> xr.DataArray:
+    """Place in FINDINGS of each head's verdict, for the first of the conditions that it meets."""
+    moments = result.affine_error <= rule.tolerance
+    uniform = (result.mean_error <= rule.tolerance) | (moments & (result.score_variance <= rule.flat))
+    longer = (result.out_of_reach == 0) & np.isfinite(result.needed_length) & trusted
+    selects = (result.alpha >= 0.5) | (result.effective_tokens <= rule.few)
+    conditions = {
+        "uniform": uniform,
+        "moments": moments,
+        "needs a longer prompt": longer,
+        "few clusters": result.clusters.notnull(),
+        "selects": selects,
+    }
+    code: xr.DataArray = xr.full_like(result.affine_error, FINDINGS.index("other shape"))
+    for name, condition in reversed(conditions.items()):
+        code = code.where(~condition, FINDINGS.index(name))
+    return code

@@ -72,6 +72,10 @@ class Heads:
         The score of a key is scale · query · key.
     causal
         Query t sees keys up to t + S - T only; used where ``mask`` is None.
+    cap
+        Soft cap c of the scores, c tanh(score/c) before the mask's numbers are added; None for none.
+    atoms
+        How many of the first keys are no tokens but part of the model (learned sinks), which mixtures read exactly.
     """
 
     query: Tensor
@@ -80,6 +84,8 @@ class Heads:
     mask: Tensor | None
     scale: float
     causal: bool = False
+    cap: float | None = None
+    atoms: int = 0
 
     def __post_init__(self) -> None:
         q, k, v = shapes = [tuple(each.shape) for each in (self.query, self.key, self.value)]
@@ -127,12 +133,13 @@ class Heads:
     def rows(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Rows]]:
         """Pieces of the given query positions (all by default), each small enough that its scores fit in a chunk."""
         t, s = self.query.shape[2], self.key.shape[2]
-        places = torch.arange(t, device=self.query.device) if positions is None else positions
+        places = torch.arange(t, device=self.query.device) if positions is None else positions.to(self.query.device)
         key, value, reachable = self.key.to(self.wide), self.value.to(self.wide), self.allowed
         for piece in places.split(max(1, CHUNK_NUMBERS // max(1, self.batch * self.count * s))):
             query = self.query[:, :, piece].to(self.wide)
             grouped = query.reshape(self.batch, self.groups, -1, query.shape[-1])  # the heads of a group one below the other
             scores = (self.scale * grouped @ key.mT).reshape(self.batch, self.count, -1, s)
+            scores = scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
             allowed = None
             if self.mask is not None and reachable is not None:
                 mask, allowed = (each.expand(-1, -1, t, -1)[:, :, piece] for each in (self.mask, reachable))

@@ -1,9 +1,13 @@
 """Kinds of heads and names in an audit's dataset, for rules and figures, which do without torch."""
 
+import re
+
 import xarray as xr
 
-FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape")
+FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape", "uniform")
+READ_MOMENTS = (0, 5)  # places of those for which the mean and covariance are enough
 READ_OUTS = ("mean", "affine", "third", "fourth")
+TRUSTED, TRIALS = 0.8, 5  # share of the predictions that must come true for such a verdict, and fewest
 NAMES = {
     "tokens": "keys that the query may read [tokens]",
     "score_mean": "mean of the scores",
@@ -28,9 +32,19 @@ NAMES = {
     "mean_tilt": "v̄·Cov(v, s) over the squared output",
     "tilt": "‖Cov(v, s)‖² over the squared output",
     "value_spread": "tr Cov(v) over the squared output",
-    "law_error": "affine error that Gaussian tokens of these moments have",
-    "law_share": "share of the squared affine error that the finite-length law explains",
-    "shape_error": "affine error that the finite-length law does not explain",
+    "subset_all_error": "relative error of the affine read-out at the queries for which subsets of keys were drawn",
+    "subset_tokens": "keys at the queries for which subsets of keys were drawn [tokens]",
+    "subset_*_error": "relative error of the affine read-out over random keys, keys: *",
+    "law_error": "affine error that as many Gaussian tokens of these moments have",
+    "law_share": "squared affine error of the finite-length law over that which is seen, at most 1",
+    "law_slope": "power of the number of keys with which the squared error of the finite-length law falls",
+    "shape_error": "affine error that stays however many keys of the same law there are",
+    "shape_share": "share of the squared affine error that stays however many keys of the same law there are",
+    "predictions_close": "share of the errors predicted for a longer length that are within a quarter of what is seen there",
+    "predicted_error": "affine error that the next shorter length predicted",
+    "predictions_made": "predictions that a head comes within the tolerance at a longer length",
+    "predictions_kept": "predictions that a head comes within the tolerance at a longer length, and it did",
+    "out_of_reach": "whether the needed length is beyond the model's positions or its window",
     "query": "position of the query",
     "effective_tokens_low": "lower decile over queries of the effective tokens [tokens]",
     "effective_tokens_high": "upper decile over queries of the effective tokens [tokens]",
@@ -39,8 +53,19 @@ NAMES = {
     "share_*": "share of queries in the * regime",
     "queries": "number of queries",
     "clusters": "fewest components of a mixture within the tolerance",
-    "needed_length": "length at which Gaussian tokens of these moments are within the tolerance [tokens]",
+    "needed_length": "length at which the affine read-out is predicted to be within the tolerance [tokens]",
     "finding": "verdict",
+    "order": "place in the order of replacement, from the smallest affine error on",
+    "key_width": "coordinates of a key",
+    "value_width": "coordinates of a value",
+    "group_size": "heads that share these keys and values",
+    "saved_operations": "share of the head's multiplications that its affine read-out saves",
+    "saved_operations_longer": "share of the head's multiplications that its affine read-out saves at eight times the length",
+    "saved_cache": "share of the head's cache that its affine read-out does without",
+    "saved_cache_longer": "share of the head's cache that its affine read-out does without at eight times the length",
+    "chosen": "whether the head is to be replaced",
+    "kept": "cosine or loss ratio with the chosen heads replaced",
+    "confirmed": "cosine or loss ratio with the chosen heads replaced, on texts that did not choose them",
     "layer": "layer",
     "head": "head",
     "position": "place of the query among those looked at",
@@ -58,8 +83,16 @@ RUN_NAMES = {f"head_{name}": f"by head: {words}" for name, words in NAMES.items(
 
 def mixtures(data: xr.Dataset) -> list[int]:
     """Numbers of components that were tried, ascending."""
-    names = [str(name) for name in data if str(name).startswith("mixture_") and str(name).endswith("_error")]
-    return sorted(int(name.split("_")[1]) for name in names)
+    return _numbers(data, "mixture")
+
+
+def _numbers(data: xr.Dataset, kind: str) -> list[int]:
+    return sorted(int(found[1]) for name in data if (found := re.fullmatch(rf"{kind}_(\d+)_error", str(name))))
+
+
+def subsets(data: xr.Dataset) -> list[int]:
+    """Sizes of the random subsets of keys that were drawn, ascending."""
+    return _numbers(data, "subset")
 
 
 def longest(data: xr.Dataset) -> xr.Dataset:

@@ -1,5 +1,6 @@
 """Audit a transformer: every head's statistics in one pass over each length, as a labelled dataset."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,11 +9,22 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import AuditError, Model, evaluating, head_count, watching
-from largeprompt.audit.findings import derived
+from largeprompt.audit.adapters.texts import most_tokens
+from largeprompt.audit.adapters.transformers import (
+    AuditError,
+    Model,
+    attending_layers,
+    evaluating,
+    head_count,
+    silent_layers,
+    tokens_read,
+    watching,
+)
+from largeprompt.audit.findings import WIDTHS, derived
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.kinds import NAMES
 from largeprompt.audit.statistics import head_statistics
+from largeprompt.audit.subsets import subset_statistics
 from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
@@ -42,9 +54,9 @@ def audit_model(
         A model of transformers.
     inputs
         What the tokenizer gives: ``input_ids`` (texts, T), and ``attention_mask`` where texts are padded. Every text is read by
-        itself, without its padding.
+        itself, without its padding. Or what else the model reads, such as ``pixel_values`` of images, each read by itself.
     layers, heads
-        Which to look at; all of them when left out.
+        Which to look at, by their true numbers; all that attend when left out.
     positions
         Query positions: how many, evenly spaced in every text, or which.
     lengths
@@ -66,11 +78,17 @@ def audit_model(
     AuditError
         Where a head's output, recomputed from what was seen, is not the model's own: layer and head are named.
     """
-    count, width = head_count(model)
-    layers, heads = _chosen("layers", layers, count), _chosen("heads", heads, width)
+    reach, silent = attending_layers(model), silent_layers(model)
+    layers = reach if layers is None else _chosen("layers", layers, reach[-1] + 1)
+    if not set(layers) <= set(reach):
+        raise InvalidArgumentError("layers", str(layers), f"layers that attend: {reach}")
+    heads = _chosen("heads", heads, head_count(model))
     texts = _texts(inputs)
-    shortest, longest = (end(text["input_ids"].shape[1] for text in texts) for end in (min, max))
+    counts = [tokens_read(model, text) for text in texts]
+    shortest, longest = min(counts), max(counts)
     wanted = None if lengths is None else [int(length) for length in lengths]
+    if wanted is not None and "input_ids" not in inputs:
+        raise InvalidArgumentError("lengths", str(wanted), "None where the inputs are not tokens of a text")
     if wanted is not None and (not wanted or any(not 2 <= length <= shortest for length in wanted)):
         raise InvalidArgumentError("lengths", str(wanted), f"from 2 to the {shortest} tokens of the shortest text")
     sizes = tuple(sorted({int(size) for size in components}))
@@ -82,7 +100,7 @@ def audit_model(
         rows = []
         for number, text in enumerate(texts, 1):
             cut = {name: value[:, :length] if value.dim() == 2 else value for name, value in text.items()}
-            size = cut["input_ids"].shape[1]
+            size = length or counts[number - 1]
             progress(f"text {number} of {len(texts)}: {size} tokens")
             where = _positions(positions, size).to(model.device)
             rows.append(_labelled(_seen(model, cut, layers, where, sizes, sinks), heads, where))
@@ -90,11 +108,18 @@ def audit_model(
     data = parts[0] if wanted is None else xr.concat(parts, xr.Variable("length", wanted), **options)
     data["regime"] = data.regime.fillna(-1).astype(np.int8)
     data.attrs |= {"model": type(model).__name__, "tokens": longest, "sinks": sinks, "dtype": str(model.dtype)}
+    data.attrs |= {"silent_layers": silent} if silent else {}
+    data.attrs |= {"positions_allowed": allowed} if (allowed := most_tokens(model.config)) else {}
     return label(data, NAMES)
 
 
 def _texts(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
     """Each text by itself, shape (1, its tokens), its padding taken off on whichever side."""
+    if "input_ids" not in inputs:  # images, sounds: each by itself, as it is
+        if len({len(value) for value in inputs.values()}) != 1:
+            allowed = "input_ids, or what else the model reads (pixel_values, input_features, ...), one first dimension for all"
+            raise InvalidArgumentError("inputs", str({name: tuple(value.shape) for name, value in inputs.items()}), allowed)
+        return [{name: value[i : i + 1] for name, value in inputs.items()} for i in range(len(next(iter(inputs.values()))))]
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     if ids.dim() != 2 or ids.shape[1] < 2:
         allowed = "shape (texts, tokens) with at least two tokens"
@@ -148,14 +173,22 @@ def audit_heads(
     >>> from largeprompt.audit import FINDINGS, Heads, audit_heads, summary
     >>> draw = torch.Generator().manual_seed(0)
     >>> tokens = torch.randn(1, 2, 500, 8, generator=draw)
-    >>> heads = Heads(0.2 * tokens, tokens, tokens + 1.0, None, 8**-0.5)
+    >>> heads = Heads(0.5 * tokens, tokens, tokens + 0.2, None, 8**-0.5)
     >>> [FINDINGS[code] for code in summary(audit_heads(heads)).finding.values.ravel()]
     ['moments', 'moments']
     """
     where = _positions(positions, heads.query.shape[2])
     with torch.no_grad():
-        found = head_statistics(heads, where.to(heads.query.device), tuple(components), sinks)
+        where = where.to(heads.query.device)
+        found = _statistics(heads, where, tuple(components), sinks)
     return _labelled({0: found}, list(range(heads.count)), where)
+
+
+def _statistics(heads: Heads, positions: Tensor, components: tuple[int, ...], sinks: int) -> dict[str, Tensor]:
+    """All that is measured of the heads of a layer, each of shape (batch, heads, positions)."""
+    found = head_statistics(heads, positions, components, sinks) | subset_statistics(heads, positions)
+    widths = zip(WIDTHS, (heads.key.shape[-1], heads.value.shape[-1], heads.count // heads.groups), strict=True)
+    return found | {name: torch.full_like(found["tokens"], float(width)) for name, width in widths}
 
 
 def _labelled(seen: Mapping[int, Mapping[str, Tensor]], chosen: list[int], positions: Tensor) -> xr.Dataset:
@@ -175,13 +208,17 @@ def _seen(
 
     def visitor(layer: int, heads: Heads, output: Tensor) -> None:
         if layer in layers:
-            queries, keys = heads.query.shape[2], heads.key.shape[2]
+            queries, keys = heads.query.shape[2], heads.key.shape[2] - heads.atoms
+            if heads.batch > 1:
+                raise AuditError(
+                    f"layer {layer}: attends within {heads.batch} windows, each a prompt of its own; nothing is reported."
+                )
             if queries != keys:
                 raise AuditError(f"layer {layer}: {queries} queries read {keys} keys; audit without a cache.")
             check_parity(layer, heads, output, positions)
-            seen[layer] = head_statistics(heads, positions, components, sinks)
+            seen[layer] = _statistics(heads, positions, components, sinks)
 
-    options = {"use_cache": False} if getattr(model.config, "use_cache", False) else {}
+    options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
     with evaluating(model), watching(model, visitor):
         model(**{**inputs, **options})
     missing = [layer for layer in layers if layer not in seen]

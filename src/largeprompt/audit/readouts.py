@@ -1,15 +1,15 @@
 """Read-outs in place of heads, at every position: mean only, affine from running moments, Gaussian mixture."""
 
-from typing import Literal
+import dataclasses
 
 import torch
 from torch import Tensor
 
 from largeprompt.audit.clusters import mixture_read_out, responsibilities
 from largeprompt.audit.heads import Heads
+from largeprompt.audit.plan import Kind
 from largeprompt.errors import InvalidArgumentError
 
-Kind = Literal["mean", "affine", "mixture"]
 CHUNK = 128  # tokens whose prefixes are treated together
 
 
@@ -17,7 +17,8 @@ def chosen_heads(heads: Heads, indices: list[int]) -> Heads:
     """Only these heads, each with keys and values of its own."""
     group = [index // (heads.count // heads.groups) for index in indices]
     mask = heads.mask if heads.mask is None or heads.mask.shape[1] == 1 else heads.mask[:, indices]
-    return Heads(heads.query[:, indices], heads.key[:, group], heads.value[:, group], mask, heads.scale, heads.causal)
+    query, key, value = heads.query[:, indices], heads.key[:, group], heads.value[:, group]
+    return dataclasses.replace(heads, query=query, key=key, value=value, mask=mask)
 
 
 def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> Tensor:
@@ -43,7 +44,7 @@ def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> T
         return torch.nan_to_num(torch.cat(parts, 2))  # padding that sees no key
     if kind not in ("mean", "affine"):
         raise InvalidArgumentError("kind", repr(kind), "'mean', 'affine' or 'mixture'")
-    moments = _by_scores if heads.mask is not None else _causal if heads.causal else _global
+    moments = _by_scores if heads.mask is not None or heads.cap is not None else _causal if heads.causal else _global
     return moments(heads, kind == "affine")
 
 
@@ -85,7 +86,7 @@ def _causal(heads: Heads, affine: bool) -> Tensor:
 
 
 def _by_scores(heads: Heads, affine: bool) -> Tensor:
-    """Any mask: from the scores themselves, a few queries at a time."""
+    """Any mask, and capped scores: from the scores themselves, a few queries at a time."""
     result = []
     for _, rows in heads.rows():
         number = rows.number()[..., None].clamp_min(1)  # padding that sees no key

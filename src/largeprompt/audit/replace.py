@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -9,20 +10,19 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import CAUSAL, Model, evaluating, head_count, watching
+from largeprompt.audit.adapters.transformers import CAUSAL, Model, attending_layers, evaluating, head_count, watching
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.kinds import NAMES
-from largeprompt.audit.readouts import Kind, chosen_heads, read_out
+from largeprompt.audit.plan import Head, Kind, Plan
+from largeprompt.audit.readouts import chosen_heads, read_out
 from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
-Head = tuple[int, int]
-
 
 @contextlib.contextmanager
 def linearize(
-    model: Model, heads: Iterable[Head], kind: Kind = "affine", *, components: int = 8, sinks: int = 1
+    model: Model, heads: Iterable[Head] | Plan | Path | str, kind: Kind = "affine", *, components: int = 8, sinks: int = 1
 ) -> Iterator[Model]:
     """Run ``model`` with the chosen heads replaced by a read-out of their prompt's moments, inside the block.
 
@@ -31,7 +31,8 @@ def linearize(
     model
         A model of transformers; it is as before after the block.
     heads
-        Pairs (layer, head), counted from 0.
+        Pairs (layer, head), counted from 0; or a :class:`Plan`, or the file of one (``heads.json`` of an audit), which says how
+        they are read, too.
     kind
         'affine', v̄ + Cov(v, k) u, the infinite Gaussian prompt with these moments; 'mixture', the same for each cluster; or 'mean',
         v̄ alone.
@@ -43,11 +44,14 @@ def linearize(
     PreTrainedModel
         The same model.
     """
-    layers, count = head_count(model)
+    if isinstance(heads, str | Path | Plan):
+        plan = heads if isinstance(heads, Plan) else Plan.load(heads)
+        heads, kind, components, sinks = plan.heads, plan.kind, plan.components, plan.sinks
+    layers, count = attending_layers(model), head_count(model)
     wanted: dict[int, set[int]] = {}
     for layer, head in heads:
-        if not (0 <= layer < layers and 0 <= head < count):
-            raise InvalidArgumentError("heads", f"({layer}, {head})", f"layers 0 to {layers - 1} and heads 0 to {count - 1}")
+        if layer not in layers or not 0 <= head < count:
+            raise InvalidArgumentError("heads", f"({layer}, {head})", f"heads 0 to {count - 1} of the layers that attend: {layers}")
         wanted.setdefault(int(layer), set()).add(int(head))
 
     def visitor(layer: int, heads: Heads, output: Tensor) -> Tensor | None:

@@ -21,7 +21,14 @@ STUDY = Study(
     parts=[Part("heads", heads), Part("replacement", replacement, over=lambda config: [()] if config.counts else [])],
     rules=RULES,
     figures=FIGURES,
-    claims=[Claim(CLAIM, "Audit of a transformer", "Which heads of a trained model read only the moments of their prompt.")],
+    claims=[
+        Claim(
+            CLAIM,
+            "Audit of a transformer",
+            "Which heads of a trained model read only the moments of their prompt.",
+            "Do its heads read only moments?",
+        )
+    ],
     combine=combine,
     variables=RUN_NAMES,
 )

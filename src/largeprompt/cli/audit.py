@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import itertools
 import json
-import math
+import os
 import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -17,41 +21,63 @@ from largeprompt.cli.perform import Fresh, Out, perform, reporting_errors, say
 from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    import xarray as xr
-
     from largeprompt.audit.parts import AuditConfig
+    from largeprompt.runs.store import Run
     from largeprompt.runs.study import Study
 
-MOST_ROWS = 150
-COLUMNS = {
-    "σ²": ("score_variance", ".3g"),
-    "reads": ("effective_tokens", ",.0f"),
-    "mean": ("mean_error", ".2f"),
-    "affine": ("affine_error", ".2f"),
-    "law": ("law_share", ".2f"),
-}
+MOST_ROWS = 20
+LOAD_OPTIONS = ("revision", "device_map", "attn_implementation")
+CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
 
 
 def audit(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Folder of a transformers model, or its name on the hub.", show_default=False)
+        str,
+        typer.Argument(metavar="MODEL", help="Folder of a transformers model, GGUF file, or name on the hub.", show_default=False),
     ],
-    text: Annotated[list[Path], typer.Option(help="Text file, UTF-8; repeat for several texts.", show_default=False)],
+    text: Annotated[
+        list[Path],
+        typer.Option(help="UTF-8 text, JSONL file, folder of these, or - for standard input; repeatable.", show_default=False),
+    ],
     lengths: Annotated[
-        str, typer.Option(help="Prompt lengths in tokens, with commas, the text cut to the longest; by default the text as it is.")
+        str, typer.Option(help="Prompt lengths in tokens, with commas; by default the whole text, or what the model reads of it.")
     ] = "",
-    layers: Annotated[str, typer.Option(help="Layers to look at, with commas, from 0; by default all.")] = "",
-    positions: Annotated[int, typer.Option(min=1, help="Query positions for each text.")] = 32,
-    components: Annotated[
-        str, typer.Option(help="Sizes of the Gaussian mixtures, with commas; 'none' is much faster.")
-    ] = "1,2,4,8,16",
-    sinks: Annotated[int, typer.Option(min=0, help="First tokens that mixtures read exactly.")] = 1,
-    tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Error relative to the output up to which a read-out stands for a head.")
-    ] = 0.2,
-    replace: Annotated[bool, typer.Option(help="Also replace heads by their read-outs and see what changes.")] = True,
     device: Annotated[str, typer.Option(help="cpu, cuda, mps, ...")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")] = "float32",
+    layers: Annotated[
+        str, typer.Option(help="Layers to look at, with commas, from 0; by default all.", rich_help_panel=CLOSER)
+    ] = "",
+    positions: Annotated[int, typer.Option(min=1, help="Query positions for each text.", rich_help_panel=CLOSER)] = 32,
+    components: Annotated[
+        str, typer.Option(help="Sizes of the Gaussian mixtures, with commas; 'none' is much faster.", rich_help_panel=CLOSER)
+    ] = "1,2,4,8,16",
+    sinks: Annotated[int, typer.Option(min=0, help="First tokens that mixtures read exactly.", rich_help_panel=CLOSER)] = 1,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Relative error up to which a read-out stands for a head.", rich_help_panel=CLOSER)
+    ] = 0.2,
+    replace: Annotated[
+        bool, typer.Option(help="Also replace heads by their read-outs and see what changes.", rich_help_panel=CLOSER)
+    ] = True,
+    budget: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Choose as many heads as keep this cosine (language models: loss before over after)."),
+    ] = 0.99,
+    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16, float16, or auto.", rich_help_panel=LOADING)] = "float32",
+    revision: Annotated[str, typer.Option(help="Branch, tag or commit on the hub.", rich_help_panel=LOADING)] = "",
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="HF_TOKEN",
+            help="For models on the hub that are not public; never stored.",
+            show_default=False,
+            rich_help_panel=LOADING,
+        ),
+    ] = "",
+    device_map: Annotated[
+        str, typer.Option(help="Spread the weights over devices, such as 'auto'; needs accelerate.", rich_help_panel=LOADING)
+    ] = "",
+    attn_implementation: Annotated[
+        str, typer.Option(help="sdpa or eager; by default what the model prefers.", rich_help_panel=LOADING)
+    ] = "",
     out: Out = Path("runs"),
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -63,26 +89,32 @@ def audit(
     with reporting_errors(fresh=fresh):
         lists = {"lengths": _numbers("--lengths", lengths, 2), "layers": _numbers("--layers", layers, 0)}
         lists["components"] = () if components == "none" else _numbers("--components", components, 1)
-        numbers = {"positions": positions, "sinks": sinks, "tolerance": tolerance, "counts": 6 if replace else 0}
-        names = {"model": model, "texts": [str(path) for path in text], "device": device, "dtype": dtype}
-        study, config = _checked(names | lists | numbers)
+        numbers = {"positions": positions, "sinks": sinks, "tolerance": tolerance, "budget": budget}
+        numbers |= {"counts": 6 if replace else 0}
+        if token:
+            os.environ["HF_TOKEN"] = token  # which the hub's library reads, here and in worker processes
+        texts = [str(_from_stdin(out) if str(path) == "-" else path) for path in text]
+        names = {"model": model, "texts": texts, "device": device, "dtype": dtype, "revision": revision}
+        names |= {"device_map": device_map, "attn_implementation": attn_implementation}
+        console = Console(quiet=as_json)
+        study, config = _checked(names | lists | numbers, console)
         run = Run.create(default_folder(out, study, config, False), study, config, quick=False, rerun=_again(config, out))
         if fresh:
             run.clear()
         for error in perform([(study, config, run)], 1, quiet=as_json):
             raise error
-        rows = _rows(run.dataset)
+        told, rows = _answered(run)
+        page = write_report([run], run.folder / "report.html")
         if as_json:
-            typer.echo(json.dumps(rows, indent=1))
+            typer.echo(json.dumps({"answer": told, "heads": rows}, indent=1))
             return
-        console, page = Console(), run.folder / "report.html"
+        say(console, told)
         console.print(_table(rows[:MOST_ROWS], model))
         if len(rows) > MOST_ROWS:
-            say(console, f"{len(rows) - MOST_ROWS} more heads are in dataset.nc; --json prints all.")
+            say(console, f"{len(rows) - MOST_ROWS} more rows are on the page, which sorts them; --json prints all.")
         for verdict in run.verdicts:
             say(console, f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} {verdict.measured}")
-        write_report([run], page)
-        say(console, f"wrote {page}")
+        say(console, f"wrote {page}" + (f" and {page.with_name('heads.json')}, which linearize takes" if replace else ""))
 
 
 def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
@@ -97,41 +129,72 @@ def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _checked(values: dict[str, Any]) -> tuple[Study, AuditConfig]:
-    """The study and its config, after all checks that can be made before the weights are loaded."""
+def _from_stdin(out: Path) -> Path:
+    """Standard input as a file beside the runs, named after its contents, so that the run can be made again."""
+    content = typer.get_text_stream("stdin", encoding="utf-8").read()
+    path = out / "texts" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConfig]:
+    """The study and its config, after all checks that can be made before the weights are loaded; says what is left out."""
     import torch
 
-    from largeprompt.audit.adapters.load import fingerprint, load_config, most_tokens, read_texts
+    from largeprompt.audit.adapters.load import fingerprint, skeleton
+    from largeprompt.audit.adapters.source import Source, load_config
+    from largeprompt.audit.adapters.texts import texts_in, tokens_of
+    from largeprompt.audit.adapters.transformers import AuditWarning, attending_layers, silent_layers
     from largeprompt.runs.find import find_study
     from largeprompt.runs.settings import config_of
 
     study = find_study("largeprompt.audit.study:STUDY")
     config: AuditConfig = config_of(study, values)
-    described = load_config(config.model)
-    count = int(getattr(described.get_text_config(), "num_hidden_layers", 0))
-    if config.layers and config.layers[-1] >= count:
-        raise InvalidArgumentError("--layers", str(config.layers[-1]), f"0 to {count - 1}: the model has {count} layers")
+    source = Source(config.model, config.revision or None)
+    described = load_config(source)
+    model = skeleton(described)
+    attending, silent = attending_layers(model), silent_layers(model)
+    if not set(config.layers) <= set(attending):
+        raise InvalidArgumentError("--layers", ", ".join(map(str, config.layers)), f"layers that attend: {_ranges(attending)}")
     try:
         torch.ones(1, device=config.device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InvalidArgumentError("--device", config.device, "a device that PyTorch finds here, such as cpu") from None
     longest = config.lengths[-1] if config.lengths else None
-    tokens = read_texts(config.model, config.texts, longest, allowed=most_tokens(described))
-    shortest = int(tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1).min())
-    if longest is not None and shortest < longest:
-        given = f"{longest}, and {'the shortest' if len(config.texts) > 1 else 'the'} text has {shortest} tokens"
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always", AuditWarning)
+        tokens = tokens_of(source, described, [text for path in config.texts for text in texts_in(path)], longest)
+    counts = tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1)
+    if longest is not None and int(counts.min()) < longest:
+        given = f"{longest}, and {'the shortest' if len(counts) > 1 else 'the'} text has {int(counts.min())} tokens"
         raise InvalidArgumentError("--lengths", given, "lengths up to that of every text", "Give a longer text.")
+    for note in notes:
+        say(console, f"Note: {note.message}")
+    if getattr(described, "is_encoder_decoder", False):
+        say(console, "Note: the model is an encoder-decoder; its encoder is audited.")
+    if silent:
+        say(console, f"Note: layers {_ranges(attending)} attend; layers {_ranges(silent)} do not and are left out.")
     study = dataclasses.replace(study, title=f"{study.title}: {_short(config.model)}")
     return study, dataclasses.replace(config, contents=fingerprint(config.model, config.texts))
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Ascending whole numbers in words: '0 to 5, 8, 10 to 12'."""
+    groups = [[number for _, number in group] for _, group in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return ", ".join(f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in groups)
 
 
 def _again(config: AuditConfig, out: Path) -> str:
     """The command that makes the run once more."""
     words = ["largeprompt", "audit", config.model, *(word for text in config.texts for word in ("--text", text))]
-    for name in ("lengths", "layers", "components", "positions", "sinks", "tolerance", "device", "dtype"):
+    for name in ("lengths", "layers", "components", "positions", "sinks", "tolerance", "budget", "device", "dtype", *LOAD_OPTIONS):
         value = getattr(config, name)
         if value != getattr(type(config)(), name):
-            words += [f"--{name}", (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)]
+            words += [
+                f"--{name.replace('_', '-')}",
+                (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value),
+            ]
     words += [] if config.counts else ["--no-replace"]
     return shlex.join([*words, *(["--out", str(out)] if out != Path("runs") else [])])
 
@@ -141,31 +204,28 @@ def _short(model: str) -> str:
     return "/".join(Path(model).parts[-2:])
 
 
-def _rows(data: xr.Dataset) -> list[dict[str, Any]]:
-    """One dictionary for each head, at the longest length; None for what is not known or not finite, as JSON has no NaN."""
-    from largeprompt.audit.kinds import FINDINGS, longest
+def _answered(run: Run) -> tuple[str, list[dict[str, Any]]]:
+    """The answer and the table of heads, written beside the run: ``answer.json`` for its page, ``heads.json`` for linearize."""
+    from largeprompt.audit.answer import answer, chosen_plan, head_rows, table
 
-    last = longest(data)
-    columns = [str(name) for name in last if str(name).startswith("head_")]
-    rows = []
-    for (layer, head), row in last[columns].to_dataframe(["layer", "head"])[columns].iterrows():
-        code = int(row.pop("head_finding"))
-        found = {"layer": int(layer), "head": int(head), "finding": FINDINGS[code] if code >= 0 else "unknown"}
-        rows.append(found | {name.removeprefix("head_"): x if math.isfinite(x) else None for name, x in row.items()})
-    return rows
+    data = run.dataset
+    told, rows = answer(data), head_rows(data)
+    headings, cells = table(rows)
+    run.write("answer.json", json.dumps({"answer": told, "headings": headings, "rows": cells}).encode())
+    if (plan := chosen_plan(data)) is not None:
+        run.write("heads.json", plan.json().encode())
+    return told, rows
 
 
 def _table(rows: list[dict[str, Any]], model: str) -> Table:
-    caption = "errors relative to the head's output; law: share that length alone explains"
-    table = Table(title=f"Heads of {_short(model)}", caption=caption)
-    for name in ("head", *COLUMNS, "needs L", "verdict"):
-        table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-    for row in rows:
-        verdict, needed = row["finding"].removeprefix("needs a "), row["needed_length"]
-        table.add_row(
-            f"{row['layer']}.{row['head']}",
-            *("-" if row[name] is None else format(row[name], form) for name, form in COLUMNS.values()),
-            f"{needed:,.0f}" if needed is not None and needed <= 1e6 else "> 10^6",
-            verdict + (f" ({row['clusters']:.0f})" if verdict == "few clusters" else ""),
-        )
-    return table
+    from largeprompt.audit.answer import table
+
+    headings, cells = table(rows)
+    kept = [place for place, name in enumerate(headings) if name not in ("L", "predicted", "at 8 L")]  # what 80 columns hold
+    caption = "errors relative to the head's output; shape: what more keys do not mend; saves: share of the head's operations"
+    shown = Table(title=f"Heads of {_short(model)}, those to be replaced first in front", caption=caption, box=SIMPLE, padding=0)
+    for place in kept:
+        shown.add_column(headings[place], justify="left" if headings[place] == "verdict" else "right", no_wrap=True)
+    for row in cells:
+        shown.add_row(*(row[place] for place in kept))
+    return shown

@@ -109,16 +109,18 @@ class Audit:
         if finding == UNKNOWN:
             return "No query position sees enough keys for a verdict."
         misses = f"The affine read-out of mean and covariance misses {in_words(number('affine_error'))} of the output"
+        if finding == "uniform":
+            mean = in_words(number("mean_error"))
+            return f"Uniform weights do: the mean value alone misses {mean} of the output, at a tolerance of {self.tolerance:g}."
         if finding == "moments":
             return f"{misses}, which is within the tolerance of {self.tolerance:g}."
         misses += f", more than the tolerance of {self.tolerance:g}."
-        length = f"Length explains {100 * number('law_share'):.0f} % of the squared error"
+        known = not math.isnan(number("shape_share"))
+        length = (
+            f"{100 * number('shape_share'):.0f} % of the squared error is shape" if known else "Length and shape are not told apart"
+        )
         if finding == "needs a longer prompt":
-            expected, needed = in_words(number("law_error")), f"{number('needed_length'):,.0f}"
-            return (
-                f"{misses} As many Gaussian tokens with the same moments would miss {expected}. {length}; {needed} tokens would "
-                "bring it within the tolerance."
-            )
+            return f"{misses} {length}; {number('needed_length'):,.0f} tokens are predicted to bring it within the tolerance."
         if finding == "few clusters":
             count = int(number("clusters"))
             return f"{misses} {length}. A Gaussian mixture of {count} misses only {in_words(number(f'mixture_{count}_error'))}."

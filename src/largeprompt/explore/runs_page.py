@@ -14,7 +14,7 @@ from largeprompt.runs.files import read_plain
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.store import Run
 
-LETTERS = dict(zip(FINDINGS, "MLCSO", strict=True))
+LETTERS = dict(zip(FINDINGS, "MLCSOU", strict=True))
 ON_DARK = "MS"  # letters that are white on their tint
 TINT = dict(zip(FINDINGS, TINTS, strict=True))
 LABELS = {"mean": "mean", "affine": "affine", "third": "3rd", "fourth": "4th"}
@@ -99,7 +99,7 @@ def verdict(audit: Audit, name: str) -> str:
         "excess kurtosis": "score_kurtosis",
         "effective tokens": "effective_tokens",
         "affine error": "affine_error",
-        "due to length": "law_share",
+        "due to shape": "shape_share",
     }
     cells = "".join(
         f'<tr><th scope="row">{words}</th><td data-value="{words}">{in_words(float(one[f"head_{variable}"]), 4)}</td></tr>'

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from largeprompt.runs.files import read_plain
+from largeprompt.runs.files import RunError, read_json, read_plain
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.store import Run, StoredFigure
 from largeprompt.runs.words import typeset
@@ -46,6 +46,15 @@ class Plate:
 
 
 @dataclasses.dataclass(frozen=True)
+class Told:
+    """What a run answers before anything else, with a table that the reader can sort."""
+
+    answer: str = ""
+    headings: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Section:
     """What the page says of one run."""
 
@@ -56,6 +65,7 @@ class Section:
     plates: tuple[Plate, ...]
     config: tuple[tuple[str, str], ...]
     provenance: tuple[tuple[str, str], ...]
+    told: Told
 
 
 def read_section(run: Run, anchor: str) -> Section:
@@ -69,7 +79,21 @@ def read_section(run: Run, anchor: str) -> Section:
         tuple(_plate(figure, f"{anchor}-figure-{place}") for place, figure in enumerate(run.figures, 1)) if complete else (),
         tuple((key, _value(value)) for key, value in run.config.items()),
         tuple(_provenance(run.provenance)) if complete else (),
+        _told(run) if complete else Told(),
     )
+
+
+def _told(run: Run) -> Told:
+    """What ``answer.json`` in the run's folder says; nothing where there is none."""
+    path = run.folder / "answer.json"
+    if not path.is_file():
+        return Told()
+    found = read_json(path)
+    try:
+        rows = tuple(tuple(str(cell) for cell in row) for row in found["rows"])
+        return Told(str(found["answer"]), tuple(str(name) for name in found["headings"]), rows)
+    except (KeyError, TypeError) as error:
+        raise RunError(f"{path} is not the answer of a run ({error}).") from None
 
 
 def _judgement(verdict: Verdict) -> Judgement:

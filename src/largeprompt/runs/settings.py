@@ -64,19 +64,6 @@ Distinct = Annotated[Some[T], AfterValidator(_each_once)]
 Increasing = Annotated[Some[T], AfterValidator(_growing)]
 
 
-def more(name: str, than: str) -> Any:
-    """The check that one setting is more than another, to be named in the class of the settings."""
-
-    @pydantic.model_validator(mode="after")
-    def check(config: Any) -> Any:
-        large, small = getattr(config, name), getattr(config, than)
-        if large <= small:
-            raise ValueError(f"{name} {large} must be more than {than} {small}")
-        return config
-
-    return check
-
-
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def settings(kind: type[T]) -> type[T]:
     """Make a class of annotated defaults the settings of a study: frozen, and checked against its annotations when made.

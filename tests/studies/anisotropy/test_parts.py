@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from study_checks import refuses, same_in_any_order, stores
+from study_checks import SettingChecks, same_in_any_order
 
 import largeprompt as lp
 from largeprompt.studies.anisotropy.formulas import eigenvalues
-from largeprompt.studies.anisotropy.parts import AnisotropyConfig, spiked_average
+from largeprompt.studies.anisotropy.parts import spiked_average
 from largeprompt.studies.anisotropy.study import STUDY
 
 
@@ -37,15 +37,9 @@ def test_needed_length_is_the_planners(data):
     assert found == pytest.approx(int(planned), rel=0.1)  # interpolated between lengths a factor of ten apart
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, AnisotropyConfig)
-    assert STUDY.quick != AnisotropyConfig()
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = (
         "dim=0",
         "dim=1",
         "spectra=toeplit",
@@ -58,10 +52,7 @@ def test_dataset_is_storable(data, tmp_path):
         "decades=3",
         "fitted=2,3",
         "seed=-1",
-    ],
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+    )
 
 
 def test_same_numbers_in_any_order(data):

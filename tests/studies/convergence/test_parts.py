@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import torch
-from study_checks import refuses, same_in_any_order, stores
+from study_checks import SettingChecks, same_in_any_order
 
 import largeprompt as lp
-from largeprompt.studies.convergence.parts import ConvergenceConfig
 from largeprompt.studies.convergence.study import STUDY
 
 
@@ -32,15 +31,9 @@ def test_fits_are_those_of_the_exact_law_and_drawn_ones_are_near(data):
     assert float(data.slope.sel(score_variance=2.0, quantity="jacobian_u", interval="exact")) == pytest.approx(slope, rel=1e-12)
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, ConvergenceConfig)
-    assert STUDY.quick != ConvergenceConfig()
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = (
         "dim=0",
         "score_variances=-1",
         "score_variances=2,2",
@@ -51,10 +44,7 @@ def test_dataset_is_storable(data, tmp_path):
         "fitted=1,1000",
         "longest=inf",
         "seed=-1",
-    ],
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+    )
 
 
 def test_same_numbers_in_any_order(data):

@@ -3,35 +3,25 @@
 import numpy as np
 import pytest
 import torch
-from study_checks import answers_to_few_settings, outcome, reacts, speaks_in_numbers, undecided_without_numbers, verdicts
+from study_checks import RuleChecks, outcome, verdicts
 
 import largeprompt as lp
 from largeprompt.studies.convergence.formulas import paper_form
 from largeprompt.studies.convergence.rules import bounding_pair, breaks_below, common_pair
 from largeprompt.studies.convergence.study import STUDY
 
-REACTIONS = [
-    ("drawn prompts", "holds", "sampled", {"score_variance": 1, "sampled_length": 2}, lambda x: 2 * x, "fails"),
-    ("of the output stay below", "holds", "certified", {"length": 3}, lambda x: 0.5 * x, "fails"),
-    ("in U stay below", "holds", "exact", {"length": 3, "quantity": 1}, lambda x: 1e30 * x, "fails"),
-    ("of the output fall with", "holds in part", "slope", {}, lambda x: 0 * x - 1, "holds"),
-    ("of the output fall with", "holds in part", "slope", {}, lambda x: 0 * x - 2, "fails"),
-    ("at L = 1 for the output", "fails", "exact", {"length": 0}, lambda x: 0 * x, "holds"),
-    ("frozen", "fails", "first_order", {}, lambda x: 0 * x, "holds"),
-]
 
-
-@pytest.mark.parametrize("reaction", REACTIONS)
-def test_rule_reacts(data, reaction):
-    reacts(STUDY, data, *reaction)
-
-
-def test_verdicts_have_numbers_and_controls_fail(data):
-    speaks_in_numbers(STUDY, data)
-
-
-def test_nothing_is_decided_by_nan(data):
-    undecided_without_numbers(STUDY, data)
+class TestRules(RuleChecks):
+    study = STUDY
+    reactions = (
+        ("drawn prompts", "holds", "sampled", {"score_variance": 1, "sampled_length": 2}, lambda x: 2 * x, "fails"),
+        ("of the output stay below", "holds", "certified", {"length": 3}, lambda x: 0.5 * x, "fails"),
+        ("in U stay below", "holds", "exact", {"length": 3, "quantity": 1}, lambda x: 1e30 * x, "fails"),
+        ("of the output fall with", "holds in part", "slope", {}, lambda x: 0 * x - 1, "holds"),
+        ("of the output fall with", "holds in part", "slope", {}, lambda x: 0 * x - 2, "fails"),
+        ("at L = 1 for the output", "fails", "exact", {"length": 0}, lambda x: 0 * x, "holds"),
+        ("frozen", "fails", "first_order", {}, lambda x: 0 * x, "holds"),
+    )
 
 
 def test_bounding_pair_bounds_and_breaks_where_it_says(data):
@@ -79,7 +69,3 @@ def test_frozen_regime_is_undecided_where_there_is_none(data):
     data = data.copy(deep=True)
     data.frozen[:] = False
     assert outcome(STUDY, data, "frozen") == "undecided"
-
-
-def test_every_rule_has_an_answer_to_few_settings(data):
-    answers_to_few_settings(STUDY, data)

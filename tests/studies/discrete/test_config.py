@@ -21,7 +21,6 @@ from largeprompt.studies.discrete.study import STUDY
         "wander_cases=tanh 30",
         "wander_cases=softmax 0",
         "arrival_lengths=inf",
-        "sgd_points=8",
         "paper_steps=1000000",
         "times=1",
         "seed=-1",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from largeprompt.studies.discrete.formulas import at_zero, lengths_text, most_common, usual
+from largeprompt.studies.discrete.formulas import at_zero, most_common, usual
 
 
 def test_a_line_is_extrapolated_from_its_two_smallest_steps_whatever_their_order():
@@ -13,8 +13,7 @@ def test_a_line_is_extrapolated_from_its_two_smallest_steps_whatever_their_order
     np.testing.assert_allclose(at_zero(steps, ratio), [1.0, 2.0])
 
 
-def test_lengths_in_words_and_usual_values():
-    assert lengths_text(xr.DataArray([30, 1000, np.inf])) == "30, 1000, ∞"
+def test_usual_values():
     assert usual(xr.Dataset(coords={"adam_step_size": [1e-2, 2e-3, 1e-4]})) == 1e-4
     assert usual(xr.Dataset(coords={"adam_step_size": [1e-2, 1.2e-3]})) == 1.2e-3
     assert most_common(xr.DataArray([3.0, 1.0, 3.0, 1.0, 2.0])) == 1.0

@@ -19,7 +19,7 @@ def test_predictions_do_not_depend_on_what_is_measured(small):
 
 
 def test_a_run_that_has_hardly_moved_has_hardly_an_excess_risk(small):
-    """The reference alone is in blocks, where no points are drawn: by its exact risk the excess would be that of the points."""
+    """The reference alone is in blocks, which have a rule of their own: the excess is a difference by one rule."""
     _, start = problem(small)
     reference = torch.cat([start.U.reshape(-1), start.V.reshape(-1)])
     near, far = reference.repeat(2, 1)

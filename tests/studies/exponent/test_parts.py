@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from study_checks import refuses, stores
+from study_checks import SettingChecks
 
 from largeprompt.studies.exponent.formulas import sharp_exponent, without_logarithm
 from largeprompt.studies.exponent.parts import ExponentConfig, average_over_queries
@@ -55,14 +55,6 @@ def test_every_dimension_is_in_a_verdict(data):
     assert "for 1/(1+H²): 0.3, 1, 2 (d = 16);" in found["(d = 4, 16)"].measured
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, ExponentConfig)
-    assert STUDY.quick != ExponentConfig()
-
-
-@pytest.mark.parametrize(
-    "word", ["dims=0", "dims=1,1", "squares=-1", "squares=2,1", "decades=3", "decades=-5,2", "decades=5,2", "step=0"]
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = ("dims=0", "dims=1,1", "squares=-1", "squares=2,1", "decades=3", "decades=-5,2", "decades=5,2", "step=0")

@@ -5,10 +5,10 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from study_checks import refuses, same_in_any_order, stores
+from study_checks import SettingChecks, same_in_any_order
 
 import largeprompt as lp
-from largeprompt.studies.limit.parts import LAWS, LimitConfig
+from largeprompt.studies.limit.parts import LAWS
 from largeprompt.studies.limit.study import STUDY
 
 
@@ -42,15 +42,9 @@ def test_affine_map_misses_mixtures_and_not_gaussians(data):
     assert float(error.sel(kind="mixture").min()) > 0.01
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, LimitConfig)
-    assert STUDY.quick != LimitConfig()
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = (
         "dims=0",
         "dims=2,1",
         "drawn_lengths=-5",
@@ -63,10 +57,7 @@ def test_dataset_is_storable(data, tmp_path):
         "gap_score_variances=9",
         "nodes=3",
         "seed=-1",
-    ],
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+    )
 
 
 def test_same_numbers_in_any_order(data):

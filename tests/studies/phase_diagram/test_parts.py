@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from study_checks import refuses, stores
+from study_checks import SettingChecks
 
 import largeprompt as lp
-from largeprompt.studies.phase_diagram.parts import PhaseDiagramConfig
 from largeprompt.studies.phase_diagram.rules import named_by_tokens
 from largeprompt.studies.phase_diagram.study import STUDY
 
@@ -31,12 +30,6 @@ def test_critical_number_of_tokens(data):
     assert set(np.unique(named_by_tokens(data))) == {"linear", "heavy", "frozen"}
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, PhaseDiagramConfig)
-    assert STUDY.quick != PhaseDiagramConfig()
-
-
-@pytest.mark.parametrize("word", ["variances=0", "lengths=-5", "largest_variance=-1", "longest=0", "longest=inf"])
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = ("variances=0", "lengths=-5", "largest_variance=-1", "longest=0", "longest=inf")

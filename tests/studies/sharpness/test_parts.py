@@ -1,10 +1,8 @@
 """C3: certificates over exact errors, signs in closed form, and the settings."""
 
 import numpy as np
-import pytest
-from study_checks import refuses, stores
+from study_checks import SettingChecks
 
-from largeprompt.studies.sharpness.parts import SharpnessConfig
 from largeprompt.studies.sharpness.rules import SHARP
 from largeprompt.studies.sharpness.study import STUDY
 from largeprompt.studies.shortcontext.formulas import long_enough
@@ -20,14 +18,6 @@ def test_bounds_are_sharp_for_long_prompts(data):
     np.testing.assert_allclose(data.sign_leading_ratio, leading, rtol=1e-10)
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, SharpnessConfig)
-    assert STUDY.quick != SharpnessConfig()
-
-
-@pytest.mark.parametrize(
-    "word", ["variances=-1", "variances=1,1", "tilts=inf", "tilts=", "sign_tilts=1,1", "points=0", "largest_multiple=1"]
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = ("variances=-1", "variances=1,1", "tilts=inf", "tilts=", "sign_tilts=1,1", "points=0", "largest_multiple=1")

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from study_checks import refuses, stores
+from study_checks import SettingChecks
 from training_examples import grid_contexts
 
 import largeprompt as lp
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.shortcontext.formulas import long_enough
-from largeprompt.studies.shortcontext.parts import ShortContextConfig
 from largeprompt.studies.shortcontext.study import STUDY
 from largeprompt.training.risk.exact import context_risk
 
@@ -42,15 +41,9 @@ def test_regression_risk_is_the_tasks_own(data):
         assert float(data.risk.sel(attention=kind, regression_length=10.0)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_dataset_is_storable(data, tmp_path):
-    stores(STUDY, data, tmp_path)
-    assert isinstance(STUDY.quick, ShortContextConfig)
-    assert STUDY.quick != ShortContextConfig()
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = (
         "dims=0",
         "dims=2,2",
         "score_variances=-1",
@@ -58,8 +51,5 @@ def test_dataset_is_storable(data, tmp_path):
         "noise_variance=-1",
         "longest=10",
         "longest=inf",
-        "points=5",  # the query is averaged exactly
-    ],
-)
-def test_bad_settings_are_refused(word):
-    refuses(STUDY, word)
+        "points=5",
+    )

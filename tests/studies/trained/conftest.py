@@ -20,7 +20,6 @@ SMALL = TrainedConfig(
     checkpoints=3,
     test_prompts=300,
     audit_prompts=16,
-    points=512,
 )
 
 

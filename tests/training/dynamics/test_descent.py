@@ -9,7 +9,6 @@ from torch.testing import assert_close
 from training_examples import blocks, noiseless, toeplitz
 
 import largeprompt as lp
-from largeprompt.training import SobolAverage
 from largeprompt.training.dynamics.descent import prompt_factors, prompt_gradients
 from largeprompt.training.risk.objective import Objective
 
@@ -21,13 +20,11 @@ EYE = torch.eye(2, dtype=F)
 
 def test_descent_tends_to_the_flow_at_first_order():
     task = noiseless(toeplitz(2))
-    flow = lp.gradient_flow(task, blocks(2), 100, 4.0, parametrisation="block", average=SobolAverage(128))
+    flow = lp.gradient_flow(task, blocks(2), 100, 4.0, parametrisation="block")
     gaps = [
         float(
             (
-                lp.gradient_descent(
-                    task, blocks(2), 100, eta, round(4 / eta), parametrisation="block", average=SobolAverage(128)
-                ).parameters[-1]
+                lp.gradient_descent(task, blocks(2), 100, eta, round(4 / eta), parametrisation="block").parameters[-1]
                 - flow.theta(4.0)
             ).norm()
         )
@@ -43,7 +40,7 @@ def test_stochastic_gradients_are_unbiased():
     U, V = 0.4 * torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=F), torch.tensor([[0.3, -0.2, 0.9]], dtype=F)
     for kind in (lp.SoftmaxAttention, lp.LinearAttention):
         arguments = [U.clone().requires_grad_(), V.clone().requires_grad_()]
-        exact = torch.autograd.grad(task.risk(kind(*arguments), 7, average=SobolAverage(2**15)), arguments)
+        exact = torch.autograd.grad(task.risk(kind(*arguments), 7), arguments)
         generator = torch.Generator().manual_seed(1)
         drawn = [prompt_gradients(task, kind(U, V), 7, 500, generator) for _ in range(200)]
         for i, truth in enumerate(exact, start=1):
@@ -62,22 +59,13 @@ def test_stochastic_descent_learns_and_repeats(optimizer):
     task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.1)
     runs = [
         lp.stochastic_gradient_descent(
-            task,
-            blocks(2),
-            20,
-            0.02,
-            150,
-            64,
-            torch.Generator().manual_seed(3),
-            parametrisation="block",
-            optimizer=optimizer,
-            average=SobolAverage(128),
+            task, blocks(2), 20, 0.02, 150, 64, torch.Generator().manual_seed(3), parametrisation="block", optimizer=optimizer
         )
         for _ in range(2)
     ]
     assert torch.equal(runs[0].parameters, runs[1].parameters)
     assert float(runs[0].risk[-1]) < float(runs[0].risk[0])
-    flow = lp.gradient_flow(task, blocks(2), 20, 3.0, parametrisation="block", average=SobolAverage(128), tolerance=1e-6)
+    flow = lp.gradient_flow(task, blocks(2), 20, 3.0, parametrisation="block", tolerance=1e-6)
     if optimizer == "SGD":  # 150 steps of 0.02 are time 3; noise of order sqrt(0.02·3/64)
         assert float((runs[0].parameters[-1] - flow.theta(3.0)).norm()) < 0.15
 
@@ -93,12 +81,12 @@ def test_long_prompts_stream():
 def test_steps_that_are_too_large_are_reported_and_leave_no_nan():
     task = noiseless(toeplitz(2))
     for length in (100, math.inf):
-        run = lp.gradient_descent(task, blocks(2), length, 50.0, 100, parametrisation="block", average=SobolAverage(64))
+        run = lp.gradient_descent(task, blocks(2), length, 50.0, 100, parametrisation="block")
         assert run.status == "diverged"
         assert "too large" in run.message
         assert bool(torch.isfinite(run.parameters).all() & torch.isfinite(run.risk).all())
     drawn = lp.stochastic_gradient_descent(
-        task, blocks(2), 20, 50.0, 30, 16, torch.Generator().manual_seed(0), parametrisation="block", average=SobolAverage(64)
+        task, blocks(2), 20, 50.0, 30, 16, torch.Generator().manual_seed(0), parametrisation="block"
     )
     assert drawn.status == "diverged"
     assert bool(torch.isfinite(drawn.parameters).all() & torch.isfinite(drawn.risk).all())
@@ -147,10 +135,8 @@ def test_an_interrupted_descent_keeps_its_last_step():
             raise KeyboardInterrupt
 
     runs = [
-        lp.gradient_descent(task, start, 20, 0.01, 100, record=2, average=SobolAverage(256), progress=stop),
-        lp.stochastic_gradient_descent(
-            task, start, 20, 0.01, 100, 8, torch.Generator().manual_seed(0), record=2, average=SobolAverage(256), progress=stop
-        ),
+        lp.gradient_descent(task, start, 20, 0.01, 100, record=2, progress=stop),
+        lp.stochastic_gradient_descent(task, start, 20, 0.01, 100, 8, torch.Generator().manual_seed(0), record=2, progress=stop),
     ]
     for run in runs:
         assert run.status == "interrupted"

@@ -29,7 +29,7 @@ def block(A, b):
 def test_infinite_prompt_flow_reaches_the_endpoint_of_the_theorem(covariance):
     """C6: b -> tr(Σ^{-2})^{1/4}, A -> Σ^{-1}/b, ‖A‖² - b² conserved to 1e-8, Bayes risk reached; and the closed equation's path."""
     d, task = covariance.shape[0], noiseless(covariance)
-    flow = lp.gradient_flow(task, blocks(d), math.inf, 120.0, parametrisation="block", average=SobolAverage(64))
+    flow = lp.gradient_flow(task, blocks(d), math.inf, 120.0, parametrisation="block")
     assert flow.status == "finished"
     b = float(torch.linalg.inv(covariance @ covariance).trace()) ** 0.25
     end = flow.at(120.0)
@@ -53,9 +53,7 @@ def test_finite_prompt_flow_tends_to_the_infinite_one():
     task = lp.LinearRegression(torch.eye(3, dtype=F), torch.eye(3, dtype=F), 0.1)
     for kind in (lp.SoftmaxAttention, lp.LinearAttention):
         start = blocks(3, kind=kind)
-        flow = lp.gradient_flow(
-            task, start, [10**3, 10**4, 10**5, math.inf], 0.7, parametrisation="block", average=SobolAverage(128), tolerance=1e-8
-        )
+        flow = lp.gradient_flow(task, start, [10**3, 10**4, 10**5, math.inf], 0.7, parametrisation="block", tolerance=1e-8)
         gap = (flow.theta(0.7)[:3] - flow.theta(0.7)[3]).norm(dim=-1)
         np.testing.assert_allclose(gap[:-1] / gap[1:], 10.0, rtol=0.15)
 
@@ -63,9 +61,7 @@ def test_finite_prompt_flow_tends_to_the_infinite_one():
 def test_full_flow_keeps_the_blocks():
     """The block family is preserved: without noise of quadrature, both parametrisations give the same path."""
     task = lp.LinearRegression(torch.eye(1, dtype=F), torch.eye(1, dtype=F), 0.1)
-    full, block = (
-        lp.gradient_flow(task, blocks(1, 0.5), 1000, 2.0, parametrisation=p, average=SobolAverage(4096)) for p in ("full", "block")
-    )
+    full, block = (lp.gradient_flow(task, blocks(1, 0.5), 1000, 2.0, parametrisation=p) for p in ("full", "block"))
     assert_close(full.at(2.0).U[0, 0], block.at(2.0).U[0, 0], rtol=1e-3, atol=1e-3)
     assert float(full.at(2.0).U[1].abs().max()) < 1e-2
 
@@ -73,7 +69,7 @@ def test_full_flow_keeps_the_blocks():
 def test_risk_falls_along_the_flow_and_linear_attention_sits_beside():
     task = lp.LinearRegression(toeplitz(3), torch.eye(3, dtype=F) / 3, 0.1)
     for kind in (lp.SoftmaxAttention, lp.LinearAttention):
-        flow = lp.gradient_flow(task, blocks(3, kind=kind), [20, 200], 10.0, parametrisation="block", average=SobolAverage(256))
+        flow = lp.gradient_flow(task, blocks(3, kind=kind), [20, 200], 10.0, parametrisation="block")
         assert bool((flow.risk.diff(dim=-1) <= 1e-12).all())
         assert type(flow.at(3.0)) is kind
         assert float(flow.risk[1, -1]) < float(flow.risk[0, -1])
@@ -83,16 +79,7 @@ def test_risk_falls_along_the_flow_and_linear_attention_sits_beside():
 def test_limits_do_not_commute():
     """A long prompt follows the infinite one for bounded times, then drifts on the time scale L to another optimum."""
     task = noiseless(torch.eye(3, dtype=F))
-    flow = lp.gradient_flow(
-        task,
-        blocks(3),
-        [10**5, math.inf],
-        2e5,
-        parametrisation="block",
-        average=SobolAverage(256),
-        tolerance=1e-6,
-        times=[3.0, 1e3, 2e5],
-    )
+    flow = lp.gradient_flow(task, blocks(3), [10**5, math.inf], 2e5, parametrisation="block", tolerance=1e-6, times=[3.0, 1e3, 2e5])
     b = flow.parameters[:, :, -1]
     assert abs(float(b[0, 1] - b[1, 1])) < 0.01  # t = 3
     assert float(b[1, -1]) == pytest.approx(3**0.25, abs=1e-5)
@@ -103,9 +90,7 @@ def test_limits_do_not_commute():
 
 def test_flow_stops_on_a_small_gradient_and_on_ctrl_c():
     task = noiseless(torch.eye(1, dtype=F))
-    flow = lp.gradient_flow(
-        task, blocks(1), math.inf, 1e6, parametrisation="block", average=SobolAverage(64), gradient_tolerance=1e-6
-    )
+    flow = lp.gradient_flow(task, blocks(1), math.inf, 1e6, parametrisation="block", gradient_tolerance=1e-6)
     assert flow.status == "converged"
     assert float(flow.gradient_norm[-1]) < 1e-6
 
@@ -113,7 +98,7 @@ def test_flow_stops_on_a_small_gradient_and_on_ctrl_c():
         if time > 0.5:
             raise KeyboardInterrupt
 
-    partial = lp.gradient_flow(task, blocks(1), 100, 50.0, parametrisation="block", average=SobolAverage(64), progress=stop)
+    partial = lp.gradient_flow(task, blocks(1), 100, 50.0, parametrisation="block", progress=stop)
     assert partial.status == "interrupted"
     assert 0.5 < float(partial.times[-1]) < 50
 

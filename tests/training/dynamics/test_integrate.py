@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.integrate
 import torch
+from training_examples import SCALAR, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training import SobolAverage, adam_flow, modified_flow
+from largeprompt.training import adam_flow, modified_flow
 from largeprompt.training.dynamics.integrate import FixedStep, integrate, report_times
 from largeprompt.training.risk.exact import RiskError
 
@@ -17,14 +18,6 @@ START, TIMES = np.array([1.0, 0.0]), np.linspace(0, 2, 5)
 
 def turn(_, y):
     return np.array([-y[1], y[0]])
-
-
-TASK = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
-BLOCK = {"parametrisation": "block", "average": SobolAverage(64)}
-
-
-def layer(a=0.4, b=0.5, kind=lp.SoftmaxAttention):
-    return kind([[a, 0.0], [0.0, 0.0]], [[0.0, b]])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +116,7 @@ def test_a_solver_that_fails_is_not_called_finished(run, solver, monkeypatch):
     original = getattr(scipy.integrate, solver)._step_impl
     monkeypatch.setattr(getattr(scipy.integrate, solver), "_step_impl", step)
     arguments = (0.1, 5.0) if run is modified_flow else (5.0,)
-    found = run(TASK, layer(), 20, *arguments, **BLOCK)
+    found = run(SCALAR, scalar_layer(), 20, *arguments, parametrisation="block")
     assert found.status == "diverged"
     assert "no such step" in found.message
     assert 0 < float(found.times[-1]) < 5

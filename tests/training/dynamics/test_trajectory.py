@@ -9,7 +9,6 @@ from torch.testing import assert_close
 from training_examples import blocks, noiseless
 
 import largeprompt as lp
-from largeprompt.training import SobolAverage
 from largeprompt.training.dynamics.trajectory import hessians_along, slopes_along
 from largeprompt.training.risk.objective import make_objective
 
@@ -18,15 +17,13 @@ F = torch.float64
 
 def test_trajectory_has_times_dataset_and_dense_output():
     task = noiseless(torch.eye(1, dtype=F))
-    flow = lp.gradient_flow(
-        task, blocks(1), 50, 2.0, parametrisation="block", average=SobolAverage(64), times=[0.5, 1.0], tolerance=1e-6
-    )
+    flow = lp.gradient_flow(task, blocks(1), 50, 2.0, parametrisation="block", times=[0.5, 1.0], tolerance=1e-6)
     assert flow.times.tolist() == [0.0, 0.5, 1.0, 2.0]
     assert flow.to_xarray().attrs["status"] == "finished"
     assert list(flow.to_xarray().parameter.values) == ["A[0, 0]", "b"]
     assert_close(flow.theta(1.0), flow.parameters[2])
     assert "length=50" in repr(flow)
-    descent = lp.gradient_descent(task, blocks(1), 50, 0.1, 10, parametrisation="block", average=SobolAverage(64))
+    descent = lp.gradient_descent(task, blocks(1), 50, 0.1, 10, parametrisation="block")
     assert_close(descent.theta(0.25), (descent.parameters[2] + descent.parameters[3]) / 2)
     with pytest.raises(lp.InvalidArgumentError, match="time: got 3"):
         flow.at(3.0)
@@ -34,7 +31,7 @@ def test_trajectory_has_times_dataset_and_dense_output():
 
 def test_trajectory_draws_and_prints_itself():
     task = noiseless(torch.eye(1, dtype=F))
-    options = {"parametrisation": "block", "average": SobolAverage(64), "times": [0.5, 1.0], "tolerance": 1e-4}
+    options = {"parametrisation": "block", "times": [0.5, 1.0], "tolerance": 1e-4}
     flow = lp.gradient_flow(task, blocks(1), [50, math.inf], 2.0, **options)
     title, head, *rows = repr(flow).splitlines()
     assert title == "Trajectory(softmax, 2 lengths, until=2, finished)"

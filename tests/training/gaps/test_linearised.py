@@ -6,36 +6,25 @@ import numpy as np
 import torch
 from scipy.integrate import solve_ivp
 from torch.testing import assert_close
+from training_examples import SCALAR, scalar_derivatives, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training import SobolAverage
 from largeprompt.training.gaps.linearised import linearise
 
 F = torch.float64
-TASK = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
-BLOCK = {"parametrisation": "block", "average": SobolAverage(64)}
-
-
-def layer(a=0.4, b=0.5, kind=lp.SoftmaxAttention):
-    return kind([[a, 0.0], [0.0, 0.0]], [[0.0, b]])
-
-
-def scalar(y, _=None):
-    """d = 1, Σ = W = 1, infinite prompt: R = ½(ab - 1)² + noise; gradient and Hessian by hand."""
-    a, b = y
-    e = a * b - 1
-    return np.array([e * b, e * a]), np.array([[b * b, e + a * b], [e + a * b, a * a]])
 
 
 def test_covariance_equation_against_another_solver():
     """P' = -HP - PH + C along the scalar flow with a C that varies; and symmetric, nonnegative."""
-    line = linearise(lp.gradient_flow(TASK, layer(), math.inf, 5.0, times=np.linspace(0, 5, 51), **BLOCK), 0.25)
+    line = linearise(
+        lp.gradient_flow(SCALAR, scalar_layer(), math.inf, 5.0, times=np.linspace(0, 5, 51), parametrisation="block"), 0.25
+    )
     C = torch.tensor([[2.0, 0.3], [0.3, 1.0]], dtype=F)
     source = (1 + line.nodes)[..., None, None] * C
     P = line.covariance(source)[line.reported]
 
     def slope(t, y):
-        gradient, H = scalar(y[:2])
+        gradient, H = scalar_derivatives(y[:2])
         M = y[2:].reshape(2, 2)
         return np.concatenate([-gradient, (-H @ M - M @ H + (1 + t) * C.numpy()).ravel()])
 

@@ -6,24 +6,20 @@ import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
+from training_examples import SCALAR, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training import SobolAverage, stochastic_ensemble, stochastic_gap
+from largeprompt.training import stochastic_ensemble, stochastic_gap
 from largeprompt.training.gaps.stochastic import _third
 from largeprompt.training.risk.objective import make_objective
 
 F = torch.float64
-TASK = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
-
-
-def layer(a=0.4, b=0.5, kind=lp.SoftmaxAttention):
-    return kind([[a, 0.0], [0.0, 0.0]], [[0.0, b]])
 
 
 def test_third_derivative_along_a_covariance():
     """R = ½(ab - 1)²: ∇³R:P by hand."""
     a, b, P = 0.7, 0.9, torch.tensor([[0.5, 0.1], [0.1, 0.3]], dtype=F)
-    objective, *_ = make_objective(TASK, layer(), [math.inf] * 5, "block", SobolAverage(64))
+    objective, *_ = make_objective(SCALAR, scalar_layer(), [math.inf] * 5, "block")
     found = _third(objective.gradient, torch.tensor([a, b], dtype=F), P)
     # ∂R/∂a = ab² - b: its Hessian is [[0, 2b], [2b, 2a]]; ∂R/∂b likewise
     by_hand = [2 * 2 * b * P[0, 1] + 2 * a * P[1, 1], 2 * 2 * a * P[0, 1] + 2 * b * P[0, 0]]
@@ -33,17 +29,9 @@ def test_third_derivative_along_a_covariance():
 def test_ensemble_of_sgd_spreads_as_predicted():
     """Spread within 5 standard errors of the law at small η/B; repeatable; the stationary excess is (η/4B) tr C."""
     law = stochastic_gap(
-        TASK,
-        layer(),
-        5,
-        2.0,
-        torch.Generator().manual_seed(0),
-        times=np.linspace(0, 2, 9),
-        prompts=4000,
-        average=SobolAverage(1024),
-        noise_times=9,
+        SCALAR, scalar_layer(), 5, 2.0, torch.Generator().manual_seed(0), times=np.linspace(0, 2, 9), prompts=4000, noise_times=9
     )
-    arguments = (TASK, layer(), 5, 0.02, 100, 64, 200)
+    arguments = (SCALAR, scalar_layer(), 5, 0.02, 100, 64, 200)
     drawn = stochastic_ensemble(*arguments, torch.Generator().manual_seed(1), record=9)
     again = stochastic_ensemble(*arguments, torch.Generator().manual_seed(1), record=9)
     assert torch.equal(drawn.parameters, again.parameters)
@@ -65,9 +53,9 @@ GENERATOR = torch.Generator()
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: stochastic_gap(TASK, layer(), math.inf, 1.0, GENERATOR), "length"),
-        (lambda: stochastic_gap(TASK, layer(), 10, 1.0, None), "generator"),
-        (lambda: stochastic_gap(TASK, layer(), 10, 1.0, GENERATOR, groups=1), "groups"),
+        (lambda: stochastic_gap(SCALAR, scalar_layer(), math.inf, 1.0, GENERATOR), "length"),
+        (lambda: stochastic_gap(SCALAR, scalar_layer(), 10, 1.0, None), "generator"),
+        (lambda: stochastic_gap(SCALAR, scalar_layer(), 10, 1.0, GENERATOR, groups=1), "groups"),
     ],
 )
 def test_bad_input(call, words):

@@ -4,23 +4,12 @@ import math
 
 import pytest
 import torch
-from training_examples import draw, grid_contexts
+from training_examples import KINDS, draw, grid_contexts, random_task, spd
 
 import largeprompt as lp
 from largeprompt.training.risk.exact import context_risk
 
 F = torch.float64
-KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
-
-
-def spd(d, seed):
-    root = draw(d, d, seed=seed) / math.sqrt(d)
-    return root @ root.mT + 0.2 * torch.eye(d, dtype=F)
-
-
-def random_task(d, seed):
-    query = spd(d, seed + 2) if seed % 2 else None
-    return lp.LinearRegression(spd(d, seed), spd(d, seed + 1) / d, 0.05 + 0.1 * (seed % 5), query)
 
 
 @pytest.mark.parametrize("part", range(8))

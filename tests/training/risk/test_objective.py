@@ -79,7 +79,7 @@ class Squared(OnlyU):
 def test_parametrisations_of_users_have_right_hessians(way):
     task = lp.LinearRegression(EYE, EYE, 0.1)
     attention = lp.SoftmaxAttention(torch.eye(3, dtype=F), torch.ones(1, 3, dtype=F))
-    objective, theta, _ = make_objective(task, attention, [20], way, SobolAverage(512))
+    objective, theta, _ = make_objective(task, attention, [20], way)
     theta = theta + 0.3 * torch.ones_like(theta)
     step = 1e-5 * torch.eye(9, dtype=F).unsqueeze(1)
     slopes = torch.stack([(objective.gradient(theta + e)[1] - objective.gradient(theta - e)[1])[0] / 2e-5 for e in step])
@@ -94,9 +94,7 @@ def test_hessian_of_every_parametrisation_is_the_slope_of_its_gradient(kind, way
     U, V = (part[0] for part in start.layer(start.start().unsqueeze(0)))
     if way == "block":
         U, V = torch.nn.functional.pad(U[:d, :d], (0, 1, 0, 1)), torch.nn.functional.pad(V[:, d:], (d, 0))
-    objective, theta, _ = make_objective(
-        task(), KINDS[kind](U, V), [3, 50, math.inf], start if way == "factorised" else way, SobolAverage(512)
-    )
+    objective, theta, _ = make_objective(task(), KINDS[kind](U, V), [3, 50, math.inf], start if way == "factorised" else way)
     theta = theta + 0.05 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(1), dtype=F)
     gradient, hessian, step = objective.gradient(theta)[1], objective.hessian(theta), 1e-5
     for i in range(theta.shape[-1]):
@@ -110,10 +108,10 @@ def test_hessian_of_every_parametrisation_is_the_slope_of_its_gradient(kind, way
 
 
 def test_a_risk_below_the_noise_is_refused():
-    """Six Sobol dimensions with sixteen points cannot hold large scores: that is an error, not a negative risk."""
+    """An average that is too rough for large scores is an error, not a risk below the noise."""
     chosen = task(3, noise=0.1)
     U, V = 3 * torch.eye(4, dtype=F), torch.ones(1, 4, dtype=F)
-    objective, theta, _ = make_objective(chosen, lp.SoftmaxAttention(U, V), 10, "full", SobolAverage(16))
+    objective, theta, _ = make_objective(chosen, lp.SoftmaxAttention(U, V), 10, "full")
     shrunk = dataclasses.replace(objective, floor=float(objective.risks(theta)[0]) + 1.0)
     with pytest.raises(RiskError, match=r"below the noise .* Use more points"):
         shrunk.gradient(theta)

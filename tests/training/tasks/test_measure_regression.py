@@ -7,7 +7,7 @@ import torch
 
 import largeprompt as lp
 from largeprompt.testing import MeasureContract
-from largeprompt.training import MeasureRegression, SobolAverage, fixed_step_flow
+from largeprompt.training import MeasureRegression, fixed_step_flow
 
 F = torch.float64
 EYE = torch.eye(2, dtype=F)
@@ -17,8 +17,9 @@ B = torch.tensor(1.4, dtype=F)
 
 
 def block(A, b):
-    U, V = torch.zeros(3, 3, dtype=F), torch.zeros(1, 3, dtype=F)
-    U[:2, :2], V[0, 2] = A, b
+    d = len(A)
+    U, V = torch.zeros(d + 1, d + 1, dtype=F), torch.zeros(1, d + 1, dtype=F)
+    U[:d, :d], V[0, d] = A, b
     return lp.SoftmaxAttention(U, V)
 
 
@@ -48,7 +49,7 @@ def test_gaussian_inputs_are_the_library_s_regression():
     torch.testing.assert_close(task.block_risk(A, B), library.risk(block(A, B)), rtol=1e-10, atol=0)
     torch.testing.assert_close(task.limit_risk(block(A, B)), library.risk(block(A, B)), rtol=1e-10, atol=0)
     small = 0.3 * A
-    found, exact = task.block_risk(small, B, 40), library.risk(block(small, B), 40, average=SobolAverage(2**13))
+    found, exact = task.block_risk(small, B, 40), library.risk(block(small, B), 40)
     torch.testing.assert_close(found, exact, rtol=2e-4, atol=0)
 
 
@@ -172,10 +173,10 @@ def test_rules_state_their_error():
     """Uniform inputs: the estimate covers the difference to a rule of 80 nodes."""
     one = torch.eye(1, dtype=F)
     inputs = lp.Uniform(1)
-    found = MeasureRegression(inputs, one, 0.1).block_estimate(4 * one, torch.tensor(0.5, dtype=F), 1000)
+    found = MeasureRegression(inputs, one, 0.1).risk_estimate(block(4 * one, 0.5), 1000)
     fine = MeasureRegression(inputs, one, 0.1, lp.measures.gauss_rule(inputs, 80)).block_risk(4 * one, 0.5, 1000)
     assert 0 < abs(found.value - float(fine)) < found.standard_error < 1e-6
-    signs = MeasureRegression(lp.Rademacher(1), one, 0.1).block_estimate(one, torch.tensor(1.0, dtype=F), 9)
+    signs = MeasureRegression(lp.Rademacher(1), one, 0.1).risk_estimate(block(one, 1.0), 9)
     assert signs.standard_error < 1e-12
 
 

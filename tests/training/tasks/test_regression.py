@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
-from training_examples import draw, grid_contexts
+from training_examples import KINDS, draw, grid_contexts, random_task, spd
 
 import largeprompt as lp
 from largeprompt.law import weight_moments
@@ -17,17 +17,6 @@ from largeprompt.training.risk.exact import context_risk, finite_length_excess, 
 from largeprompt.training.risk.table import WeightTables
 
 F = torch.float64
-KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
-
-
-def spd(d, seed):
-    root = draw(d, d, seed=seed) / math.sqrt(d)
-    return root @ root.mT + 0.2 * torch.eye(d, dtype=F)
-
-
-def random_task(d, seed):
-    query = spd(d, seed + 2) if seed % 2 else None
-    return lp.LinearRegression(spd(d, seed), spd(d, seed + 1) / d, 0.05 + 0.1 * (seed % 5), query)
 
 
 @settings(max_examples=25, deadline=None)

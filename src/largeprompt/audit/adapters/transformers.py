@@ -2,10 +2,12 @@
 
 import contextlib
 import importlib
+import inspect
 import itertools
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -21,11 +23,15 @@ Model: TypeAlias = "PreTrainedModel"
 # gets a layer's number, its inputs and the outputs (batch, heads, T, o), and may give other outputs; None leaves them as they are
 Visitor: TypeAlias = Callable[[int, Heads, Tensor], Tensor | None]
 CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of the names of models whose logits are of the next token
-UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # arguments that change the scores in ways that Heads does not know
+INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # what a module asks for its attention function
 
 
 class AuditError(LargePromptError, ValueError):
     """The model cannot be audited: why, and what to do instead."""
+
+
+class AuditWarning(UserWarning):
+    """The audit goes on, but not with exactly what was given to it."""
 
 
 def transformers_module(name: str = "transformers") -> Any:
@@ -37,59 +43,139 @@ def transformers_module(name: str = "transformers") -> Any:
         raise AuditError(f"{package} is not installed; the audit needs it: pip install 'largeprompt[models]'") from error
 
 
-def attention_layers(model: Model) -> list[torch.nn.Module]:
-    """Self-attention modules in the order of their layers, or a sentence that says why the model cannot be looked into."""
+def _attends(kind: type[torch.nn.Module]) -> bool:
+    """Whether modules of this class ask the interface of transformers for their attention function."""
+    code = getattr(inspect.unwrap(kind.forward), "__code__", None)
+    return code is not None and INTERFACE in code.co_names
+
+
+def attention_modules(model: Model) -> dict[torch.nn.Module, list[int]]:
+    """Self-attention modules, each with the numbers of the layers that it serves in one pass; none where calls must be counted.
+
+    Numbers are those of the model's own list of layers, also in hybrids, where only some layers attend. Where a model has layers
+    that it numbers itself beside others (the language model beside a vision tower), the former count.
+    """
     kind = type(model).__name__
     if not isinstance(model, transformers_module().PreTrainedModel):
         remedy = "For other modules pass (query, key, value) to audit.Heads, or use audit.module_heads for MultiheadAttention."
         raise InvalidArgumentError("model", kind, "a PreTrainedModel of transformers", remedy)
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise AuditError(
-            f"{kind} is an encoder-decoder: its cross-attention reads two prompts. "
-            "Audit its encoder alone (model.get_encoder()) or a decoder-only model."
-        )
-    if not model._can_set_attn_implementation():
-        raise AuditError(
-            f"{kind} does not go through the attention interface of transformers: its heads cannot be seen. "
-            "Use an architecture that does (most of version 5 do), or pass (query, key, value) to largeprompt.audit.Heads."
-        )
-    found = [module for module in model.modules() if hasattr(module, "is_causal") or hasattr(module, "scaling")]
+    found: dict[torch.nn.Module, list[str]] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        if _attends(type(module)):
+            found.setdefault(module, []).append(name)
     if not found:
-        raise AuditError(f"{kind} has no attention module that goes through the interface: nothing to audit.")
-    return [module for module in found if getattr(module, "layer_idx", None) is not None] or found
+        raise AuditError(_unseen(model))
+    numbered = {module: names for module, names in found.items() if getattr(module, "layer_idx", None) is not None}
+    found = numbered or found
+    stacks = sorted({_stack(name) for names in found.values() for name in names})
+    if len(stacks) > 1:
+        raise AuditError(_several(model, stacks))
+    if not numbered and sum(map(len, found.values())) < _size(model, "num_hidden_layers", 0):
+        return {module: [] for module in found}  # layers share a module that stands in no list of layers
+    places = {module: [int(part) for name in names for part in _after(name)[:1]] for module, names in found.items()}
+    every = [number for numbers in places.values() for number in numbers]
+    if len(set(every)) == len(every) == sum(map(len, found.values())):
+        return places
+    return {module: [int(module.layer_idx) if numbered else i] for i, module in enumerate(found)}  # type: ignore[arg-type]
 
 
-def head_count(model: Model) -> tuple[int, int]:
-    """Layers that attend, and heads in each; where modules have no number of their own (some share one), the config's layers."""
-    numbers = {getattr(module, "layer_idx", None) for module in attention_layers(model)}
-    config = model.config.get_text_config()
-    return len(numbers) if None not in numbers else int(config.num_hidden_layers), int(config.num_attention_heads)
+def _stack(name: str) -> str:
+    """The list of layers that a module stands in: its name up to the first number."""
+    return ".".join(itertools.takewhile(lambda part: not part.isdigit(), name.split(".")))
+
+
+def _after(name: str) -> list[str]:
+    """The numbers in a module's name."""
+    return [part for part in name.split(".") if part.isdigit()]
+
+
+def _unseen(model: Model) -> str:
+    kind = type(model).__name__
+    if not any("attention" in type(module).__name__.lower() for module in model.modules()):
+        return f"{kind} has no softmax attention: there is nothing to audit."
+    return (
+        f"{kind} computes its attention itself and does not go through the attention interface of transformers (nor do BLOOM, "
+        "MPT, MPNet, DeBERTa, Falcon and GPT-J): its heads cannot be seen. Use an architecture that does, or pass "
+        "(query, key, value) to largeprompt.audit.Heads, with position biases as its mask."
+    )
+
+
+def _several(model: Model, stacks: list[str]) -> str:
+    kind = type(model).__name__
+    if getattr(model.config, "is_encoder_decoder", False):
+        return (
+            f"{kind} is an encoder-decoder: its cross-attention reads two prompts. Audit its encoder alone "
+            "(model.get_encoder()) or a decoder-only model."
+        )
+    models = [name for name, part in model.named_modules() if name and isinstance(part, transformers_module().PreTrainedModel)]
+    parts = [name for name in models if sum(stack.startswith(f"{name}.") for stack in stacks) == 1]
+    return (
+        f"{kind} has {len(stacks)} stacks of layers ({', '.join(stacks)}), which read different things. "
+        f"Audit one of its parts{': model.' * bool(parts)}{' or model.'.join(parts)}."
+    )
+
+
+def _size(model: Model, name: str, otherwise: int) -> int:
+    """A number of the model's config, which may be missing or differ between layers."""
+    value = getattr(model.config.get_text_config(), name, None)
+    return value if isinstance(value, int) else otherwise
+
+
+def attending_layers(model: Model) -> list[int]:
+    """True numbers of the layers that attend, ascending."""
+    numbers = sorted({number for each in attention_modules(model).values() for number in each})
+    return numbers or list(range(_size(model, "num_hidden_layers", 0)))
+
+
+def silent_layers(model: Model) -> list[int]:
+    """Layers that do not attend: convolutions, recurrences, linear attention."""
+    return sorted(set(range(_size(model, "num_hidden_layers", 0))) - set(attending_layers(model)))
+
+
+def head_count(model: Model) -> int:
+    """Heads in each layer that attends."""
+    count = _size(model, "num_attention_heads", 0)
+    if not count:
+        raise AuditError(f"The layers of {type(model).__name__} have different numbers of heads; the audit needs one for all.")
+    return count
+
+
+def _readable(model: Model, given: str) -> str:
+    """The attention function that runs during the audit: the model's own, where its masks and scores can be read."""
+    capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None  # which sdpa cannot do
+    if given in ("eager", "sdpa") and not (capped and given == "sdpa"):
+        return given
+    if not any(word in given for word in ("flash", "flex", "paged", "/", "sdpa")):
+        return given  # somebody's own
+    instead = "sdpa" if model._supports_sdpa and not capped else "eager"
+    warnings.warn(
+        f"The model runs {given!r}, which cannot be looked into; while it is audited it runs {instead!r}.", AuditWarning, 3
+    )
+    return instead
 
 
 @contextlib.contextmanager
 def watching(model: Model, visitor: Visitor) -> Iterator[None]:
     """Let ``visitor`` see every attention layer of ``model`` inside the block.
 
-    The model goes on with its own attention function. Ours is registered with transformers only while the block runs, and the
-    model is as before afterwards, also after an error. Outputs are the model's own, bit for bit, unless the visitor
-    gives others.
+    The model goes on with its own attention function (sdpa or eager in place of flash and flex attention, with a warning). Ours
+    is registered with transformers only while the block runs, and the model is as before afterwards, also after an error.
+    Outputs are the model's own, bit for bit, unless the visitor gives others.
 
     Parameters
     ----------
     model
-        A model of transformers that does not run flash or flex attention.
+        A model of transformers.
     visitor
         ``visitor(layer, heads, output)`` with the outputs (batch, heads, T, o); what it returns replaces them, None leaves them.
     """
-    attention_layers(model)
-    before = model.config._attn_implementation or "eager"
-    if "flash" in before or "flex" in before:
-        raise AuditError(f"The model runs {before!r}, whose masks cannot be read. Load it with attn_implementation='sdpa'.")
-    calls = itertools.count()  # of layers that have no number of their own, in one pass
+    numbers = attention_modules(model)
+    run = _readable(model, model.config._attn_implementation or "eager")
+    turns: dict[torch.nn.Module, Iterator[int]] = {}  # the numbers of a module's next calls
 
     def begin(*_: Any) -> None:
-        nonlocal calls
-        calls = itertools.count()
+        counted = itertools.count()  # by modules that layers share
+        turns.update({module: itertools.cycle(each) if each else counted for module, each in numbers.items()})
 
     functions = transformers_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
     masks = transformers_module("transformers.masking_utils").ALL_MASK_ATTENTION_FUNCTIONS
@@ -98,34 +184,95 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
     def forward(
         module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **given: Any
     ) -> tuple[Tensor, Tensor | None]:
-        number = getattr(module, "layer_idx", None)
-        layer = next(calls) if number is None else int(number)
-        for name in UNSUPPORTED:
-            if given.get(name) is not None:
-                raise AuditError(f"layer {layer}: the model passes {name!r} to its attention, which the audit does not understand.")
-        own = functions.get_interface(before, getattr(sys.modules[type(module).__module__], "eager_attention_forward", None))
+        own = functions.get(run) or getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
         if own is None:
             kind = type(model).__name__
-            raise AuditError(f"{kind} has no attention function for {before!r}: load it with attn_implementation='sdpa'.")
+            raise AuditError(f"{kind} has no attention function for {run!r}: load it with attn_implementation='sdpa'.")
         output, weights = own(module, query, key, value, attention_mask, **given)
-        scale, causal = given.get("scaling"), given.get("is_causal")
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        causal = getattr(module, "is_causal", True) if causal is None else causal
-        causal = bool(causal) and attention_mask is None and query.shape[2] > 1
-        changed = visitor(layer, Heads(query, key, value, attention_mask, float(scale), causal), output.transpose(1, 2))
+        if module not in turns:
+            return output, weights
+        heads = _heads(module, query, key, value, attention_mask, given)
+        changed = visitor(next(turns[module]), heads, output.transpose(1, 2))
         return (output if changed is None else changed.transpose(1, 2).to(output.dtype).contiguous()), weights
 
     functions.register(ours, forward)
-    masks.register(ours, masks[before])
+    masks.register(ours, masks[run])
     hook = model.register_forward_pre_hook(begin)
+    before = _implementations(model)
     try:
         model.set_attn_implementation(ours)
         yield
     finally:
         hook.remove()
-        model.set_attn_implementation(before)
+        for config, implementation in before:
+            config._attn_implementation_internal = implementation
         for registry in (functions, masks):
             registry._global_mapping.pop(ours, None)
+
+
+def _implementations(model: Model) -> list[tuple[Any, Any]]:
+    """Every config of the model and of its parts, with the attention function that it names."""
+    configs = [module.config for module in model.modules() if isinstance(module, transformers_module().PreTrainedModel)]
+    for config in configs:
+        configs += [part for name in config.sub_configs if (part := getattr(config, name, None)) is not None]
+    return [(config, config._attn_implementation_internal) for config in configs]
+
+
+def _heads(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, given: dict[str, Any]) -> Heads:
+    """What the module passed to its attention function."""
+    scale, causal, bias, sink = (given.get(name) for name in ("scaling", "is_causal", "position_bias", "s_aux"))
+    scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
+    causal = getattr(module, "is_causal", True) if causal is None else causal
+    causal = bool(causal) and mask is None and query.shape[2] > 1
+    if bias is not None:
+        mask, causal = _biased(bias, mask, query, key, causal), False
+    heads = Heads(query, key, value, mask, scale, causal, given.get("softcap"))
+    return heads if sink is None else with_atom(heads, sink)
+
+
+def _biased(bias: Tensor, mask: Tensor | None, query: Tensor, key: Tensor, causal: bool) -> Tensor:
+    """Offsets that depend on positions, and forbidden keys, as one mask of numbers."""
+    if mask is None:
+        if not causal:
+            return bias
+        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril(key.shape[2] - query.shape[2])
+    least = torch.finfo(bias.dtype).min
+    if mask.dtype == torch.bool:
+        return torch.where(mask, bias, least)
+    return (bias + mask).clamp_min(least)
+
+
+def with_atom(heads: Heads, score: Tensor) -> Heads:
+    """The heads with one more key in front of all others: value zero, and for head h the score ``score[h]`` at every query.
+
+    This is what a learned sink does to softmax attention, Σ_l e^{s_l} v_l / (e^{b} + Σ_l e^{s_l}). The scores stay products of
+    queries and keys: one more coordinate is b/scale in the queries, 1 in the new key and 0 in all others.
+    """
+    if heads.cap is not None:
+        raise AuditError("The model has both learned sinks and a soft cap, which the audit does not understand together.")
+    pad = torch.nn.functional.pad
+    column = (score.to(heads.wide) / heads.scale).reshape(1, -1, 1, 1).expand(*heads.query.shape[:3], 1)
+    key = pad(heads.key, (0, 1, 1, 0))
+    key[:, :, 0, -1] = 1
+    mask = (
+        None
+        if heads.mask is None
+        else pad(heads.mask.expand(-1, -1, -1, heads.key.shape[2]), (1, 0), value=heads.mask.dtype == torch.bool)
+    )
+    query = torch.cat([heads.query.to(heads.wide), column], -1)
+    return Heads(query, key, pad(heads.value, (0, 0, 1, 0)), mask, heads.scale, heads.causal, atoms=heads.atoms + 1)
+
+
+def tokens_read(model: Model, inputs: Mapping[str, Tensor]) -> int:
+    """Tokens that the attention sees: those of a text, or patches and frames, which are counted in a pass of their own."""
+    if "input_ids" in inputs:
+        return inputs["input_ids"].shape[1]
+    counts: set[int] = set()
+    with evaluating(model), watching(model, lambda layer, heads, output: counts.add(heads.query.shape[2])):
+        model(**inputs)
+    if len(counts) != 1:
+        raise AuditError(f"The layers of {type(model).__name__} read different numbers of tokens ({sorted(counts)}).")
+    return counts.pop()
 
 
 @contextlib.contextmanager

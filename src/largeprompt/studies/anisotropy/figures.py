@@ -75,7 +75,7 @@ def constants(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     for i, k in enumerate(sorted({0, last // 2, last})):
         label = rf"exact, $L=10^{{{int(data.decade[k])}}}$ to $10^{{{int(data.decade_end[k])}}}$"
         right.plot(data.random_square, data.random_exponent.isel(decade_end=k), MARKERS[i], color=COLOURS[i], label=label)
-    title = rf"random queries, mean $\sigma^2={float(data.mean_score_variance):g}$"
+    title = rf"random queries, mean $\sigma^2={data.mean_score_variance:g}$"
     describe(right, r"$H^2$, set by $\lambda_{\max}$", "decay exponent", title, legend=7, loc="lower left", ylim=(0, 1.1))
 
 

@@ -81,8 +81,8 @@ def spectrum_errors(config: AnisotropyConfig, name: str, progress: Progress) -> 
     grid, points = ("direction", "score_variance"), ("sampled_length", "direction")
     return xr.Dataset(
         {
-            "exact": ((*grid, "length"), mse, {"long_name": "E|T_L - T|^2, exact"}),
-            "size": (grid, size, {"long_name": "squared norm of the limit, |Gamma u|^2"}),
+            "exact": ((*grid, "length"), mse),
+            "size": (grid, size),
             "trace": float(values.sum()),
             "condition": float(values.max() / values.min()),
             "effective_rank": float(values.sum() / values.max()),
@@ -139,10 +139,10 @@ def random_queries(config: AnisotropyConfig, progress: Progress) -> xr.Dataset:
     square = config.mean_score_variance * np.asarray(config.spikes)  # H² = s² λ_max
     return xr.Dataset(
         {
-            "random_mse": (("spike", "decade"), mse, {"long_name": "query-averaged E|T_L - T|^2"}),
+            "random_mse": (("spike", "decade"), mse),
             "random_exponent": (("spike", "decade_end"), exponent),
-            "random_square": ("spike", square, {"long_name": "H^2"}),
-            "random_sharp": ("spike", sharp_exponent(square), {"long_name": "g(H), predicted"}),
+            "random_square": ("spike", square),
+            "random_sharp": ("spike", sharp_exponent(square)),
             "mean_score_variance": config.mean_score_variance,
         },
         coords={"spike": list(config.spikes), "decade": list(config.decades), "decade_end": list(config.decades[1:])},

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, judged, listed, rule, span
+from largeprompt.runs.judging import Answer, judged, listed, rule, span
 from largeprompt.studies.anisotropy.formulas import TOLERANCE
 from largeprompt.studies.convergence.formulas import FITS, z_scores
 
@@ -30,19 +30,19 @@ def spread(values: xr.DataArray) -> xr.DataArray:
 
 
 @rule("E3", "At given σ² and L, do two traces, tr Γ and ‖Γu‖², explain the error for every spectrum and direction?")
-def two_traces(data: xr.Dataset) -> tuple[Outcome, str]:
+def two_traces(data: xr.Dataset) -> Answer:
     """Holds to 1e-10, and where drawn prompts agree with the exact law."""
     residual, (score, allowed) = collapse_error(data), z_scores(data)
     return (
         judged(residual < 1e-10 and score <= allowed, rests_on=[data.exact, data.sampled, data.sampled_standard_error]),
         f"f tr(Γ) + g ‖Γu‖² fits {data.sizes['spectrum'] * data.sizes['direction']} spectra and directions to {residual:.1e}; "
-        f"condition numbers up to {float(data.condition.max()):.0e}. "
+        f"condition numbers up to {data.condition.max():.0e}. "
         f"Drawn prompts agree within {score:.1f} standard errors ({allowed:.1f} allowed).",
     )
 
 
 @rule("E3", "Does the score variance alone explain the error, tr Γ being fixed?", control=True)
-def score_variance_alone(data: xr.Dataset) -> tuple[Outcome, str]:
+def score_variance_alone(data: xr.Dataset) -> Answer:
     """Fails where errors of one score variance differ by more than FITS."""
     ratio = spread(data.exact).max("length")
     return (
@@ -57,14 +57,13 @@ def score_variance_alone(data: xr.Dataset) -> tuple[Outcome, str]:
     "Does one pair (c1, c2) hold for all spectra and score variances?",
     fails="The paper's form, as a description: its constants change with the score variance and the spectrum.",
 )
-def one_pair(data: xr.Dataset) -> tuple[Outcome, str]:
+def one_pair(data: xr.Dataset) -> Answer:
     """Fails where c2, or c1 at one score variance, changes by more than FITS."""
     c1, c2 = float(spread(data.c1).max()), float(spread(data.c2).max())
     return (
         judged(float(data.c2.max() / data.c2.min()) <= FITS and c1 <= FITS, rests_on=[data.c1, data.c2]),
-        f"c2 changes by at most {c2 - 1:.0%} between spectra and directions at one σ², but from {span(data.c2, '.2f')} between "
-        f"σ² = {float(data.score_variance[0]):g} and {float(data.score_variance[-1]):g}; c1 changes by up to {c1:.2f} times "
-        "between spectra.",
+        f"c2 changes by at most {c2 - 1:.0%} between spectra and directions at one σ², but from {span(data.c2, '.2f')} between σ² "
+        f"= {data.score_variance[0]:g} and {data.score_variance[-1]:g}; c1 changes by up to {c1:.2f} times between spectra.",
     )
 
 
@@ -81,21 +80,21 @@ def needed_length(data: xr.Dataset) -> Answer:
     differ, more = longest / shortest > FITS, "more than " if unmet else ""
     return (
         judged(not differ, rests_on=[shortest]) if differ or not unmet else "undecided",
-        f"At σ² = {float(needed.score_variance):g} it is {shortest:.2g} to {more}{longest:.2g} tokens, like "
+        f"At σ² = {needed.score_variance:g} it is {shortest:.2g} to {more}{longest:.2g} tokens, like "
         "e^(σ²) (1 + tr Γ/‖Γu‖²): along weak directions the output is small and the noise of all others is not.",
         f"At one score variance {TOLERANCE:.0%} error takes {shortest:.2e} to {more}{longest:.2e} tokens.",
     )
 
 
 @rule("E3", "For random queries of one mean score variance, does the exponent follow g(H), H² set by the largest eigenvalue?")
-def random_query_exponent(data: xr.Dataset) -> tuple[Outcome, str]:
+def random_query_exponent(data: xr.Dataset) -> Answer:
     """Holds within 0.06 at the longest prompts."""
     exponents = data.random_exponent.isel(decade_end=-1)
     gap = float(abs(exponents - data.random_sharp).max())
     return (
         judged(gap < 0.06, rests_on=[exponents]),
-        f"At mean σ² = {float(data.mean_score_variance):g} the exponent falls from {float(exponents.max()):.2f} to "
-        f"{float(exponents.min()):.2f} as the largest eigenvalue takes {float(data.spike[0]):.0%} to {float(data.spike[-1]):.0%} "
+        f"At mean σ² = {data.mean_score_variance:g} the exponent falls from {exponents.max():.2f} to "
+        f"{exponents.min():.2f} as the largest eigenvalue takes {data.spike[0]:.0%} to {data.spike[-1]:.0%} "
         f"of the trace; within {gap:.3f} of g(H) at L = 10^{int(data.decade[-1])}.",
     )
 

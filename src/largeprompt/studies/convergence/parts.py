@@ -62,9 +62,9 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
     grid, points = ("quantity", "length"), ("quantity", "sampled_length")
     data = xr.Dataset(
         {
-            "exact": (grid, _mean_squares(exact), {"long_name": "mean squared distance to the limit, exact"}),
-            "certified": (grid, bounds, {"long_name": "proved upper bound"}),
-            "first_order": ("length", rough.mse.numpy(), {"long_name": "output, leading order in 1/L"}),
+            "exact": (grid, _mean_squares(exact)),
+            "certified": (grid, bounds),
+            "first_order": ("length", rough.mse.numpy()),
             "exact_at_samples": (points, exact_at),
             "sampled": (points, squared.mean(-1)),
             "sampled_standard_error": (points, squared.std(-1, ddof=1) / math.sqrt(config.replicas)),

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from largeprompt.runs.judging import FALSE_ALARM, Answer, NotInRunError, Outcome, Rule, at, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, Answer, NotInRunError, Rule, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.convergence.formulas import FITS, LOGS, SLOPES, Array, paper_form, z_scores
 
 # of 150 quick runs with other seeds 89 to 96 % of these intervals held the exact value
@@ -24,7 +24,7 @@ def in_logarithms(data: xr.Dataset, quantity: str) -> tuple[Array, Array, NDArra
     x, q = np.log(part.length.values), part.score_variance.values[:, None]
     window = (part.length.values >= float(data.fitted_from)) & (part.length.values <= float(data.fitted_to))
     if not window.any():
-        raise NotInRunError(f"needs lengths from {float(data.fitted_from):g} to {float(data.fitted_to):g}")
+        raise NotInRunError(f"needs lengths from {data.fitted_from:g} to {data.fitted_to:g}")
     return np.log(part.values) - LOGS[quantity] * np.log(x) - 3 * np.log(q), x / q, window
 
 
@@ -55,7 +55,7 @@ def breaks_below(data: xr.Dataset, c1: float, c2: float) -> float:
 
 
 @rule("C3", "Do drawn prompts agree with the exact law, output and both derivatives?")
-def samples(data: xr.Dataset) -> tuple[Outcome, str]:
+def samples(data: xr.Dataset) -> Answer:
     """Holds where no mean is farther off than chance allows."""
     score, allowed = z_scores(data)
     return (
@@ -69,13 +69,13 @@ def certified(quantity: str) -> Rule:
     """Holds where the bound is nowhere below the exact error."""
 
     @rule(CLAIM[quantity], f"Does the exact error of {NAMES[quantity]} stay below its certificate at every length?")
-    def below(data: xr.Dataset) -> tuple[Outcome, str]:
+    def below(data: xr.Dataset) -> Answer:
         ratio = (data.certified / data.exact).sel(quantity=quantity)
         end = ratio.isel(length=-1)
         return (
             judged(bool((ratio >= 1 - 1e-9).all()), rests_on=[ratio]),
-            f"Bound over exact error from L = 1 to {float(data.length[-1]):.0e}: never below {float(ratio.min()):.4g}, at most "
-            f"{float(ratio.max()):.3g}; {float(end.min()):.4f} to {float(end.max()):.4g} at the end.",
+            f"Bound over exact error from L = 1 to {data.length[-1]:.0e}: never below {ratio.min():.4g}, at most "
+            f"{ratio.max():.3g}; {end.min():.4f} to {end.max():.4g} at the end.",
         )
 
     return below
@@ -106,11 +106,11 @@ def slope(quantity: str) -> Rule:
             f"Squared errors of derivatives fall with exponent {span(fitted, '.3g')} up to L = {int(data.fitted_to)}, "
             f"{max(ends):.3g} in the end."
         )
-        text = ", ".join(f"{_interval(row)} at σ² = {float(row.score_variance):g}" for row in slopes)
+        text = ", ".join(f"{_interval(row)} at σ² = {row.score_variance:g}" for row in slopes)
         return (
             judged(bool(inside.all()), in_part=bool(inside.any()), rests_on=[slopes]),
             f"L = {int(data.fitted_from)} to {int(data.fitted_to)}, by the exact law: {text}. "
-            f"At L = {float(data.length[-1]):.0e} it is {span(ends, '.2f')} by the exact law. {DRAWN}",
+            f"At L = {data.length[-1]:.0e} it is {span(ends, '.2f')} by the exact law. {DRAWN}",
             headline if quantity == "jacobian_u" else "",
         )
 
@@ -123,7 +123,7 @@ def form(quantity: str) -> Rule:
     means = "The paper's form: its constants depend on the score variance, so that no one pair describes the error at all of them."
 
     @rule(CLAIM[quantity], f"Does {words} with one pair (c1, c2)?", fails=means)
-    def describes(data: xr.Dataset) -> tuple[Outcome, str]:
+    def describes(data: xr.Dataset) -> Answer:
         c1, c2, factor = common_pair(data, quantity)
         rows = data.c2.sel(quantity=quantity)
         return (
@@ -158,7 +158,7 @@ def at_one(quantity: str) -> Rule:
     means = "The paper's form: it needs L >= 2. A certificate takes its place at L = 1."
 
     @rule(CLAIM[quantity], f"Does the paper's form hold at L = 1 for {NAMES[quantity]}?", fails=means)
-    def holds(data: xr.Dataset) -> tuple[Outcome, str]:
+    def holds(data: xr.Dataset) -> Answer:
         found = at(data.exact.sel(quantity=quantity), length=1.0)
         largest = max(float(paper_form(1.0, float(q), 1.0, 1.0)) for q in data.score_variance)
         return (
@@ -170,7 +170,7 @@ def at_one(quantity: str) -> Rule:
 
 
 @rule("C3", "Is the first order in 1/L good in the frozen regime, L <= e^(σ²/2)?", control=True)
-def frozen(data: xr.Dataset) -> tuple[Outcome, str]:
+def frozen(data: xr.Dataset) -> Answer:
     """Fails where it is more than twice the exact error."""
     there = data.frozen & (data.length > 1)
     if not bool(there.any()):

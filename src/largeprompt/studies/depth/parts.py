@@ -18,15 +18,6 @@ from largeprompt.studies.depth.config import THRESHOLD, Case, DepthConfig, Kind,
 from largeprompt.studies.depth.prompts import QUANTITIES, entry_law, excess_kurtosis, from_first, make_stack, measure, prompts
 
 Array = NDArray[np.float64]
-LONG_NAMES = {
-    "band": "L times the relative squared error, predicted",
-    "score_variance": "query-averaged score variance of the next layer, recursion",
-    "raw": "relative squared error",
-    "error": "the same with control variates of known mean",
-    "predicted_edge": "first layer outside the linear regime",
-    "predicted_frozen": "first layer in the frozen regime",
-    "predicted_crossing": "first layer with a band above the threshold",
-}
 
 
 def sizes(limit: DeepLimit) -> Array:
@@ -104,7 +95,7 @@ def stack_errors(config: DepthConfig, case: Case, progress: Progress) -> xr.Data
     }
     by_length = {"predicted_edge": edge, "predicted_frozen": frozen, "predicted_crossing": crossed, "measured_breaking": broken}
     line, full = ("case", "layer"), ("case", "length", "quantity", "layer")
-    found = xr.Dataset(
+    return xr.Dataset(
         {
             "band": (("case", "quantity", "layer"), band[None]),
             "slope": (("interval", "case", "quantity", "layer"), fit[:, None]),
@@ -124,9 +115,6 @@ def stack_errors(config: DepthConfig, case: Case, progress: Progress) -> xr.Data
             "interval": ["estimate", "lower", "upper"],
         },
     )
-    for name, text in LONG_NAMES.items():
-        found[name].attrs["long_name"] = text
-    return found
 
 
 def _first(flags: Array, layers: int) -> int:
@@ -169,15 +157,15 @@ def normalised_errors(config: DepthConfig, kind: Kind, scale: Scale, dim: int, p
     line = ("normalised", "layer")
     return xr.Dataset(
         {
-            "level": (line, level[None], {"long_name": "relative squared error at infinite length, predicted"}),
-            "level_error": (line, level_error[None], {"long_name": "standard error over scrambles of the points"}),
-            "measured_level": (line, (weights @ error)[None], {"long_name": "intercept of the error in 1/L"}),
+            "level": (line, level[None]),
+            "level_error": (line, level_error[None]),
+            "measured_level": (line, (weights @ error)[None]),
             "measured_level_error": (line, np.sqrt(weights**2 @ spread**2)[None]),
             "normalised_error": (("normalised", "normalised_length", "layer"), error[None]),
             "normalised_standard_error": (("normalised", "normalised_length", "layer"), spread[None]),
-            "normalised_kurtosis": (line, bent[None], {"long_name": "excess kurtosis of what the next layer reads"}),
+            "normalised_kurtosis": (line, bent[None]),
             "normalised_score_variance": (line, np.append(limit.score_variance.numpy(), np.nan)[None]),
-            "plain_edge": ("normalised", [edge or config.layers + 1], {"long_name": "breaking layer without normalisation"}),
+            "plain_edge": ("normalised", [edge or config.layers + 1]),
         },
         coords={
             "normalised": [name],
@@ -227,10 +215,10 @@ def one_layer(config: DepthConfig, progress: Progress) -> xr.Dataset:
     tokens = mu.sample(64, generator)
     return xr.Dataset(
         {
-            "one_layer_exact": ("control_length", exact.mse.numpy(), {"long_name": "exact law, averaged over the query"}),
-            "one_layer": ("control_length", [each.mean() for each in found], {"long_name": "queries that nobody reads"}),
+            "one_layer_exact": ("control_length", exact.mse.numpy()),
+            "one_layer": ("control_length", [each.mean() for each in found]),
             "one_layer_standard_error": ("control_length", [each.std(ddof=1) / root for each in found]),
-            "one_layer_self": ("control_length", [each.mean() for each in own], {"long_name": "tokens that read themselves"}),
+            "one_layer_self": ("control_length", [each.mean() for each in own]),
             "one_layer_self_error": ("control_length", [each.std(ddof=1) / root for each in own]),
             "one_layer_band": first_order,
             "one_layer_leading": leading,

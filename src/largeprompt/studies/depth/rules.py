@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, allowed_score, compared, judged, rule, span
+from largeprompt.runs.judging import Answer, allowed_score, compared, judged, rule, span
 from largeprompt.studies.depth.config import THRESHOLD
 from largeprompt.studies.exponent.formulas import sharp_exponent
 
@@ -32,7 +32,7 @@ def common_lengths(data: xr.Dataset) -> list[float]:
 
 
 @rule("Q2", "Is one layer the law of `convergence`, and do layers with V = 0 leave the tokens where they are?")
-def one_layer(data: xr.Dataset) -> tuple[Outcome, str]:
+def one_layer(data: xr.Dataset) -> Answer:
     """Holds where queries outside the prompt are within chance of the exact law, and V = 0 moves nothing."""
     worst, limit = compared(data.one_layer, data.one_layer_exact, data.one_layer_standard_error)
     still = float(data.identity_error)
@@ -47,7 +47,7 @@ def one_layer(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q2", "Where the closure should not break, do mean, covariance and tokens tend to the closure like 1/L?")
-def rate(data: xr.Dataset) -> tuple[Outcome, str]:
+def rate(data: xr.Dataset) -> Answer:
     """Holds where all slopes are within 0.1 of -1, fails where an interval leaves that."""
     part = tame(data).slope.sel(quantity=list(COMPARED))
     middle, low, high = (part.sel(interval=each) for each in ("estimate", "lower", "upper"))
@@ -80,18 +80,18 @@ def band(data: xr.Dataset) -> Answer:
     inside = bool((abs(ratio - 1) <= WITHIN + limit * error).all())
     sharp = bool((limit * error <= THRESHOLD).all())  # else a comparison could not have failed
     off = abs(ratio - 1).transpose("length", ...)
-    texts = [f"{float(each.median()):.1%} (worst {float(each.max()):.1%}) at L = {float(each.length):g}" for each in off]
+    texts = [f"{each.median():.1%} (worst {each.max():.1%}) at L = {each.length:g}" for each in off]
     return (
         judged(inside, rests_on=[ratio, error]) if not inside or (sharp and ratio.size) else "undecided",
         f"Measured over predicted squared error differs from 1 by {', '.join(texts)} in the median over {ratio.sizes['case']} "
-        f"stacks, {ratio.sizes['layer']} layers and three quantities; standard error {float(error.median()):.1%} (largest "
-        f"{float(error.max()):.1%}).",
-        f"Errors after each layer are the predicted ones to {float(off.median()):.1%} (median).",
+        f"stacks, {ratio.sizes['layer']} layers and three quantities; standard error {error.median():.1%} (largest "
+        f"{error.max():.1%}).",
+        f"Errors after each layer are the predicted ones to {off.median():.1%} (median).",
     )
 
 
 @rule("Q2", "Would it do to add up the noise of the layers as if they were independent?", control=True)
-def naive(data: xr.Dataset) -> tuple[Outcome, str]:
+def naive(data: xr.Dataset) -> Answer:
     """Holds where it gives 0.8 to 1.25 of the predicted squared error."""
     part = tame(data)
     band = part.band.sel(quantity="token")
@@ -104,7 +104,7 @@ def naive(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q2", "Can the displacement of each token be read off the Hermite moments of its prompt, before any layer is run?")
-def realised(data: xr.Dataset) -> tuple[Outcome, str]:
+def realised(data: xr.Dataset) -> Answer:
     """Holds where at most 5 % of the squared error is left everywhere, in part where that is the median."""
     lengths = common_lengths(data)
     part = tame(data)
@@ -114,14 +114,14 @@ def realised(data: xr.Dataset) -> tuple[Outcome, str]:
     worst = float(last.max())
     return (
         judged(worst < 0.05, in_part=float(last.median()) < 0.05, rests_on=[worst]),
-        f"It explains all but {float(last.median()):.2%} of the squared error at L = {lengths[-1]:g} (worst case and layer "
-        f"{worst:.1%}); the rest falls with exponent {float(slope.median()):.2f} (-1 expected, down to the share of "
-        f"the modes left out, {float(part['tail'].max()):.2%} at most).",
+        f"It explains all but {last.median():.2%} of the squared error at L = {lengths[-1]:g} (worst case and layer "
+        f"{worst:.1%}); the rest falls with exponent {slope.median():.2f} (-1 expected, down to the share of "
+        f"the modes left out, {part['tail'].max():.2%} at most).",
     )
 
 
 @rule("Q2", "Is 1/L lost, as predicted, where some layer of the recursion has H² >= 1/2?")
-def slower(data: xr.Dataset) -> tuple[Outcome, str]:
+def slower(data: xr.Dataset) -> Answer:
     """Holds where every interval of the slope is above -0.9, fails where one is below; undecided without such a stack."""
     lengths = common_lengths(data)
     whole = (data.measured_breaking.sel(length=lengths) > data.layer.max()).all("length")
@@ -131,9 +131,9 @@ def slower(data: xr.Dataset) -> tuple[Outcome, str]:
     low, high = slope.sel(interval="lower"), slope.sel(interval="upper")
     holds, fails = bool(slope.size) and bool((low > -1 + WITHIN).all()), bool((high < -1 + WITHIN).any())
     texts = [
-        f"{float(one.slope.sel(quantity='token', interval='estimate').isel(layer=-1)):.2f} (95 %: "
-        f"{float(low.sel(case=one.case)):.2f} to {float(high.sel(case=one.case)):.2f}) where H² reaches "
-        f"{float(one.h_squared.max()):.2f}, g = {sharp_exponent(float(one.h_squared.max())):.2f} as L → ∞"
+        f"{one.slope.sel(quantity='token', interval='estimate').isel(layer=-1):.2f} (95 %: "
+        f"{low.sel(case=one.case):.2f} to {high.sel(case=one.case):.2f}) where H² reaches "
+        f"{one.h_squared.max():.2f}, g = {sharp_exponent(float(one.h_squared.max())):.2f} as L → ∞"
         for one in (part.isel(case=i) for i in range(part.sizes["case"]))
     ]
     return (
@@ -164,9 +164,9 @@ def breaking(data: xr.Dataset) -> Answer:
     return (
         judged(share > 0.9, in_part=share > 0.5, rests_on=[share]) if count else "undecided",
         f"Of {count} stacks and lengths that break, or should, {exact} do between the layer that leaves 'linear' (L < e^(2σ²), or "
-        f"a band above {float(data.threshold):g}) and the one that is 'frozen', {near} within one layer of that; the other {calm} "
-        f"neither should nor do; the furthest off is by {float(off.max()):g} layers. At L = {longest:g} these are "
-        f"{int(last.sum())}, off by at most {float(away.where(last, 0).max()):g}.",
+        f"a band above {data.threshold:g}) and the one that is 'frozen', {near} within one layer of that; the other {calm} "
+        f"neither should nor do; the furthest off is by {off.max():g} layers. At L = {longest:g} these are "
+        f"{int(last.sum())}, off by at most {away.where(last, 0).max():g}.",
         f"Of {count} stacks that break, {near} do so where predicted.",
     )
 
@@ -180,7 +180,7 @@ def _root(squares: xr.DataArray, errors: xr.DataArray) -> tuple[str, bool]:
 
 
 @rule("Q2", "With normalisation, does the error of the closure stop falling with L at the predicted level?")
-def level(data: xr.Dataset) -> tuple[Outcome, str]:
+def level(data: xr.Dataset) -> Answer:
     """Holds where all measured levels agree with the predicted ones and all are resolved, in part where some are."""
     part = data.isel(layer=slice(1, None))
     off = abs(part.measured_level - part.level)
@@ -202,12 +202,12 @@ def level(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q2", "With V of size 1, does normalisation keep the closure from breaking?")
-def normalised(data: xr.Dataset) -> tuple[Outcome, str]:
+def normalised(data: xr.Dataset) -> Answer:
     """Holds where no largest error passes the threshold, in part where some do."""
     last = data.normalised_error.isel(normalised_length=-1, layer=slice(1, None))
     worst = np.sqrt(last.max("layer"))
     dims = sorted({int(each) for each in data.dim.values})
-    texts = [f"{float(worst[data.dim.values == dim].max()):.2f} (d = {dim})" for dim in dims]
+    texts = [f"{worst[data.dim.values == dim].max():.2f} (d = {dim})" for dim in dims]
     scores, length, broken = float(data.normalised_score_variance.max()), int(data.normalised_length[-1]), worst > THRESHOLD
     return (
         judged(not bool(broken.any()), in_part=not bool(broken.all()), rests_on=[worst]),
@@ -218,7 +218,7 @@ def normalised(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q2", "Would it do to leave the covariance as it was on entry?", control=True)
-def frozen(data: xr.Dataset) -> tuple[Outcome, str]:
+def frozen(data: xr.Dataset) -> Answer:
     """Fails where some stack is then twice as wrong."""
     lengths = common_lengths(data)
     part = tame(data, lengths[-1]).isel(layer=-1)
@@ -233,7 +233,7 @@ def frozen(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C7", "Does a stack of softmax layers compute on a long prompt what its affine (linear-attention) limit does?")
-def transfer(data: xr.Dataset) -> tuple[Outcome, str]:
+def transfer(data: xr.Dataset) -> Answer:
     """Holds where no stack breaks and the outputs are near, in part where only those that should not break do not."""
     lengths = common_lengths(data)
     part = tame(data)

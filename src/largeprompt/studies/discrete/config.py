@@ -54,7 +54,6 @@ class DiscreteConfig:
     wander_cases: Distinct[Case] = ("softmax 30", "linear 30")
     wander_batch: Batch = (0.04, 64, 128)
     noise_prompts: Annotated[int, Field(ge=8)] = 2**16
-    sgd_points: Count = 2**14
     adam_lengths: Distinct[AnyLength] = (1000, math.inf)
     adam_until: Positive = 2.0
     adam_step_sizes: Distinct[Positive] = (1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4)
@@ -70,15 +69,11 @@ class DiscreteConfig:
     paper_prompts: AtLeastTwo = 2**14
     paper_times: Count = 31
     paper_records: AtLeastTwo = 11
-    paper_points: Count = 4096
     seed: Seed = 0
 
     @pydantic.model_validator(mode="after")
     def consistent(self) -> Self:
-        """Rules for the query need more points than dimensions, and the authors' runs end within the time of their law."""
-        paper = PaperConfig()
-        if self.sgd_points // 4 <= self.dim or self.paper_points <= paper.dim:
-            raise ValueError("sgd_points / 4 and paper_points must be more than the dimensions")
-        if paper.learning_rate * self.paper_steps > self.paper_until * (1 + 1e-9):
+        """The authors' runs end within the time of their law."""
+        if PaperConfig().learning_rate * self.paper_steps > self.paper_until * (1 + 1e-9):
             raise ValueError(f"paper_steps {self.paper_steps} must end by paper_until {self.paper_until:g}")
         return self

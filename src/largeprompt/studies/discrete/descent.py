@@ -14,15 +14,7 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F
 from largeprompt.studies.discrete.config import DiscreteConfig
 from largeprompt.studies.discrete.problem import largest_distance, path_at, problem
-from largeprompt.training import (
-    Parametrisation,
-    SobolAverage,
-    adam_descent,
-    descent_gap,
-    gradient_descent,
-    gradient_flow,
-    modified_flow,
-)
+from largeprompt.training import Parametrisation, adam_descent, descent_gap, gradient_descent, gradient_flow, modified_flow
 from largeprompt.training.dynamics.adam import adam_displacement, adam_flow
 from largeprompt.training.dynamics.trajectory import hessians_along, slopes_along
 from largeprompt.training.risk.objective import Objective, make_objective
@@ -33,7 +25,7 @@ BRACKET = (0.87, 1.1)  # around the predicted largest stable step, which is not 
 BEYOND = 1.01  # times the predicted largest stable step: the control
 LARGE = (0.6, 3.0)  # times it: steps from the study's own start
 GONE = 6.0  # an entry of θ beyond this counts as diverged; trained ones stay below 3
-BOWL_TIMES, BOWL_POINTS = 21, 256
+BOWL_TIMES = 21
 LAST = 64  # steps at the end over which sharpness and risk are averaged
 
 
@@ -64,7 +56,7 @@ def descent(config: DiscreteConfig, kind: str, progress: Progress) -> xr.Dataset
             modified[:, config.modified_step_sizes.index(step_size)] = apart.numpy()
     return xr.Dataset(
         {
-            "predicted_gap": ("length", [gap.supremum for gap in gaps], {"long_name": "sup of the gap over the step size"}),
+            "predicted_gap": ("length", [gap.supremum for gap in gaps]),
             "displacement": (("length", "time"), torch.stack([gap.displacement.norm(dim=-1) for gap in gaps]).numpy()),
             "gap": (("length", "step_size"), measured),
             "modified_gap": (("length", "modified_step_size"), modified),
@@ -98,18 +90,18 @@ def bowl(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     """The control: the read-out alone, where flow, descent and gap are e^{-λt}, (1 - ηλ)^k and -½λ²t e^{-λt} by direction."""
     task, balanced = problem(config)
     start = SoftmaxAttention(balanced.U, balanced.V.max().expand_as(balanced.V))  # off the blocks: all directions, and one rule
-    options: dict[str, Any] = {"parametrisation": ReadOutAlone(start), "average": SobolAverage(BOWL_POINTS, config.seed)}
+    alone, times = ReadOutAlone(start), np.linspace(0, config.until, BOWL_TIMES)
     length, step_size = float(config.lengths[0]), min(0.1, config.until / 20)
-    gap = descent_gap(task, start, length, config.until, times=np.linspace(0, config.until, BOWL_TIMES), tolerance=1e-8, **options)
+    gap = descent_gap(task, start, length, config.until, times=times, tolerance=1e-8, parametrisation=alone)
     values, vectors = torch.linalg.eigh(gap.hessian[0])
     first = gap.flow.parameters[0]
-    objective, *_ = make_objective(task, start, length, **options)
-    away = vectors.mT @ torch.linalg.solve(gap.hessian[0], objective.gradient(first.unsqueeze(0))[1][0])  # θ(0) less the minimum
+    slope = gap.flow.objective.gradient(first.unsqueeze(0))[1][0]
+    away = vectors.mT @ torch.linalg.solve(gap.hessian[0], slope)  # θ(0) less the minimum
     t = gap.times.unsqueeze(-1)
     closed_flow = first - (vectors @ ((1 - torch.exp(-values * t)) * away).mT).mT
     closed_gap = -(vectors @ (values.square() * t * torch.exp(-values * t) / 2 * away).mT).mT
     steps = math.floor(config.until / step_size)
-    run = gradient_descent(task, start, length, step_size, steps, record=steps + 1, **options).completed()
+    run = gradient_descent(task, start, length, step_size, steps, record=steps + 1, parametrisation=alone).completed()
     closed_descent = first - (vectors @ ((1 - (1 - step_size * values) ** (run.times.unsqueeze(-1) / step_size)) * away).mT).mT
     return xr.Dataset(
         {
@@ -172,7 +164,7 @@ def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.D
     risk = torch.stack([several.risks(theta) for theta in path]).mean(0)
     return xr.Dataset(
         {
-            "sharpness": ("settling", sharpness.numpy(), {"long_name": "largest Hessian eigenvalue along the flow"}),
+            "sharpness": ("settling", sharpness.numpy()),
             "stable_step": predicted,
             "path_stable_step": 2 / float(sharpness.max()),
             "measured_stable_step": (low + high) / 2,

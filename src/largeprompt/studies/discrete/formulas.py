@@ -7,11 +7,6 @@ COEFFICIENT = 0.02  # relative error of a predicted coefficient, as the step siz
 SLOPE = 0.1  # error of a measured exponent that does
 
 
-def lengths_text(values: xr.DataArray) -> str:
-    """Lengths in words."""
-    return ", ".join("∞" if np.isinf(x) else f"{x:g}" for x in values.values)
-
-
 def at_zero(x: xr.DataArray, ratio: xr.DataArray) -> xr.DataArray:
     """Ratios extrapolated to step size 0 from the two smallest ones, where it is linear in the step size."""
     ordered = ratio.sortby(x.name)

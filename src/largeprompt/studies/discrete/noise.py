@@ -13,7 +13,7 @@ from largeprompt.studies.discrete.config import DiscreteConfig
 from largeprompt.studies.discrete.problem import path_at, problem
 from largeprompt.studies.paper import parts as paper_parts
 from largeprompt.studies.paper.config import PaperConfig
-from largeprompt.training import SobolAverage, stochastic_gap
+from largeprompt.training import stochastic_gap
 from largeprompt.training.gaps.ensemble import stochastic_ensemble
 from largeprompt.training.risk.objective import make_objective
 
@@ -42,8 +42,8 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     (task, start), length, until = problem(config), config.sgd_length, config.sgd_until
     progress("predicted spread")
     options: dict[str, Any] = {"prompts": config.noise_prompts, "resolution": RESOLUTION}
-    times, average = np.linspace(0, until, config.sgd_times), SobolAverage(config.sgd_points, config.seed)
-    law = stochastic_gap(task, start, length, until, _generator(config, 1), times=times, average=average, **options)
+    options["times"] = np.linspace(0, until, config.sgd_times)
+    law = stochastic_gap(task, start, length, until, _generator(config, 1), **options)
     rows = []
     for number, (step_size, batch, runs) in enumerate(config.batches):
         progress(f"step size {step_size:g}, batch {batch}")
@@ -87,11 +87,10 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
 
 def _excess(config: DiscreteConfig, parameters: Tensor, reference: Tensor) -> Tensor:
     """Risk at each of ``parameters`` (run, p) above that at ``reference`` (p,), by one rule for both, a few runs at a time."""
-    (task, start), average = problem(config), SobolAverage(config.sgd_points // 4, config.seed)
-    found = []
+    (task, start), found = problem(config), []
     for part in parameters.split(TOGETHER):
-        objective, *_ = make_objective(task, start, [config.sgd_length] * (len(part) + 1), "full", average)
-        risks = objective.risks(torch.cat([part, reference.unsqueeze(0)]))  # together, for alone it is in blocks, without points
+        objective, *_ = make_objective(task, start, [config.sgd_length] * (len(part) + 1), "full")
+        risks = objective.risks(torch.cat([part, reference.unsqueeze(0)]))  # alone it is in blocks, which have another rule
         found.append(risks[:-1] - risks[-1])
     return torch.cat(found)
 
@@ -102,9 +101,9 @@ def wander(config: DiscreteConfig, case: str, progress: Progress) -> xr.Dataset:
     (task, start), length, until = problem(config, kind), int(words), config.wander_until
     step_size, batch, runs = config.wander_batch
     progress("predicted variance")
-    number, times = config.wander_cases.index(case), np.linspace(0, until, config.sgd_times)
+    number = config.wander_cases.index(case)
     options: dict[str, Any] = {"prompts": config.noise_prompts // 4, "shift": False, "resolution": RESOLUTION}
-    options |= {"times": times, "average": SobolAverage(config.sgd_points // 4, config.seed)}
+    options["times"] = np.linspace(0, until, config.sgd_times)
     law = stochastic_gap(task, start, length, until, _generator(config, 100 + number), **options)
     path, size = law.descent.flow.parameters, start.U.numel()
     slope = 2 * torch.cat([-path[:, :size], path[:, size:]], -1)  # of ‖V‖² - ‖U‖²
@@ -122,7 +121,6 @@ def wander(config: DiscreteConfig, case: str, progress: Progress) -> xr.Dataset:
         "free_wander": _at(drawn.times, law.times, walked.clamp_min(0.0)),
     }
     data = xr.Dataset({name: ("wander_time", value.numpy()) for name, value in found.items()})
-    data.wander.attrs["long_name"] = "variance of |V|^2 - |U|^2 between runs"
     return data.assign_coords(wander_time=drawn.times.numpy())
 
 
@@ -135,7 +133,7 @@ def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     times = np.unique(np.concatenate([[0.0], law_times, run_times]).round(12))
     progress("predicted spread")
     options: dict[str, Any] = {"prompts": config.paper_prompts, "shift": False, "resolution": 1e9, "tolerance": 1e-5}
-    options |= {"parametrisation": start, "times": times, "average": SobolAverage(config.paper_points, config.seed)}
+    options |= {"parametrisation": start, "times": times}
     law = stochastic_gap(task, layer, length, until, _generator(config, 300), **options)
     progress("SGD")
     options = {"parametrisation": start, "record": config.paper_records}

@@ -3,9 +3,9 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, at, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import Answer, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.discrete import sgd_rules
-from largeprompt.studies.discrete.formulas import COEFFICIENT, SLOPE, at_zero, lengths_text, usual
+from largeprompt.studies.discrete.formulas import COEFFICIENT, SLOPE, at_zero, usual
 
 STABLE = 2e-3  # relative error of a predicted largest stable step that counts as agreement
 HOVERS = 0.02  # relative difference of the mean sharpness from 2/η that does
@@ -24,15 +24,15 @@ def first_order(data: xr.Dataset) -> Answer:
     return (
         judged(wrong < COEFFICIENT and max(abs(slope - 1) for slope in slopes) < SLOPE, rests_on=[limit, slopes]),
         f"sup‖θ_GD - θ_flow‖/η predicted {listed(data.predicted_gap.sel(attention='softmax'), '.4f')} (softmax, L = "
-        f"{lengths_text(data.length)}); measured over predicted, both attentions, tends to 1 within {wrong:.1e} as η → 0, with "
+        f"{listed(data.length)}); measured over predicted, both attentions, tends to 1 within {wrong:.1e} as η → 0, with "
         f"slope {span(slopes, '.3f')} over the smallest four η; at η = {last:g} the law is low by a factor up to "
-        f"{float(ratio.sel(step_size=last).max()):.2f}.",
+        f"{ratio.sel(step_size=last).max():.2f}.",
         f"Descent leaves the flow by the predicted multiple of its step size, to {wrong:.2%}.",
     )
 
 
 @rule("N2", "Does descent follow the flow of R + (η/4)‖∇R‖² to second order?")
-def second_order(data: xr.Dataset) -> tuple[Outcome, str]:
+def second_order(data: xr.Dataset) -> Answer:
     """The distance to the modified flow has slope 2."""
     gap = data.modified_gap
     slopes = [log_slope(gap.modified_step_size, gap.sel(attention=a, length=x)) for a in data.attention for x in data.length]
@@ -44,7 +44,7 @@ def second_order(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N2", "Control: with the scores frozen the risk is a bowl; does the library give back its closed forms?")
-def bowl(data: xr.Dataset) -> tuple[Outcome, str]:
+def bowl(data: xr.Dataset) -> Answer:
     """Flow, descent and the gap between them."""
     flow, gap, run = (float(data[f"bowl_{name}_error"]) for name in ("flow", "gap", "descent"))
     return (
@@ -54,7 +54,7 @@ def bowl(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N2", "Control: do softmax and linear attention descend alike at L = ∞?")
-def same_at_infinity(data: xr.Dataset) -> tuple[Outcome, str]:
+def same_at_infinity(data: xr.Dataset) -> Answer:
     """Undecided where the infinite prompt is not among the lengths."""
     gap = at(data.gap, length=np.inf)
     apart = float(abs(gap.sel(attention="softmax") - gap.sel(attention="linear")).max())
@@ -62,20 +62,20 @@ def same_at_infinity(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N2", "Is the largest step at which descent returns to its end point 2 over the largest Hessian eigenvalue there?")
-def stable(data: xr.Dataset) -> tuple[Outcome, str]:
+def stable(data: xr.Dataset) -> Answer:
     """Measured by bisection around the prediction, which is not itself tried."""
     worst = float(abs(data.measured_stable_step / data.stable_step - 1).max(skipna=False))
     steps = zip(data.measured_stable_step, data.stable_step, strict=True)
-    pairs = ", ".join(f"{float(measured):.4f} against {float(predicted):.4f}" for measured, predicted in steps)
+    pairs = ", ".join(f"{measured:.4f} against {predicted:.4f}" for measured, predicted in steps)
     return (
         judged(worst < STABLE, rests_on=[worst]),
-        f"Measured against predicted at L = {lengths_text(data.length)}: {pairs}; largest relative "
-        f"difference {worst:.0e}, resolution {float((data.stable_step_error / data.stable_step).max()):.0e}.",
+        f"Measured against predicted at L = {listed(data.length)}: {pairs}; largest relative "
+        f"difference {worst:.0e}, resolution {(data.stable_step_error / data.stable_step).max():.0e}.",
     )
 
 
 @rule("N2", "Does descent with a step one per cent above that return to its end point?", control=True)
-def beyond_stable(data: xr.Dataset) -> tuple[Outcome, str]:
+def beyond_stable(data: xr.Dataset) -> Answer:
     """Fails where a small deviation grows tenfold."""
     least = float(data.growth_beyond.min())
     return judged(not least > 10, rests_on=[least]), f"A deviation of 1e-6 grows {least:.3g} times or more in 200 steps."
@@ -86,7 +86,7 @@ def beyond_stable(data: xr.Dataset) -> tuple[Outcome, str]:
     "From the start, do steps above 2/λ_max of the end point stop where the sharpness is 2/η?",
     fails="Our conjecture, at some of the lengths: large steps end near that sharpness, not at it.",
 )
-def edge(data: xr.Dataset) -> tuple[Outcome, str]:
+def edge(data: xr.Dataset) -> Answer:
     """Holds at every length, in part at the longest finite one alone."""
     end, limit = 2 / data.stable_step, 2 / data.large_step
     stayed = data.large_sharpness.notnull()
@@ -102,59 +102,58 @@ def edge(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(float(off.max()) < HOVERS, in_part=float(off[finite]) < HOVERS, rests_on=[off, reached, held]),
         f"Steps below it end within {reached:.1%} of the flow's own sharpness; steps up to 1.5 times it end with a mean sharpness "
-        f"within {listed(off, '.1%')} of 2/η (L = {lengths_text(data.length)}), on flatter and, at "
-        f"finite L, worse layers. At L = {float(longest.length):g} it stays "
-        f"within {float(held):.1%} of 2/η for steps from 1.05 to 2.5 times it. Along the flow the sharpness exceeds its end "
-        f"value by up to a factor {float(path[worst]):.2f} (L = {lengths_text(data.length[worst : worst + 1])}).",
+        f"within {listed(off, '.1%')} of 2/η (L = {listed(data.length)}), on flatter and, at finite L, worse layers. At L = "
+        f"{longest.length:g} it stays within {held:.1%} of 2/η for steps from 1.05 to 2.5 times it. Along the flow the sharpness "
+        f"exceeds its end value by up to a factor {path[worst]:.2f} (L = {listed(data.length[worst : worst + 1])}).",
     )
 
 
 @rule("N2", "As its step tends to 0, does Adam follow the sign flow, at a distance of 990 η |log of the gradient's change|?")
-def sign_flow(data: xr.Dataset) -> tuple[Outcome, str]:
+def sign_flow(data: xr.Dataset) -> Answer:
     """Undecided where the steps are too large to extrapolate."""
     ratio = data.early_sign_gap / data.predicted_sign_gap
     limit, smallest = float(at_zero(data.sign_step_size, ratio)), float(data.sign_step_size.min())
     outcome = judged(abs(limit - 1) < 5 * COEFFICIENT, rests_on=[limit])
     return (
         outcome if smallest <= SMALL_ADAM else "undecided",
-        f"Before the first change of sign, measured over predicted is {float(ratio.sel(sign_step_size=smallest)):.3f} at η = "
+        f"Before the first change of sign, measured over predicted is {ratio.sel(sign_step_size=smallest):.3f} at η = "
         f"{smallest:g} and {limit:.3f} extrapolated to 0; slope {log_slope(data.sign_step_size, data.early_sign_gap):.2f}. The "
         "memory of √v, 1000 steps, sets the scale.",
     )
 
 
 @rule("N2", "At usual step sizes, does Adam follow its own flow with memory?")
-def adam_memory(data: xr.Dataset) -> tuple[Outcome, str]:
+def adam_memory(data: xr.Dataset) -> Answer:
     """Fifty times as near as to the sign flow, and nearer in proportion to the step size."""
     slopes = [log_slope(data.adam_step_size, data.memory_gap.sel(adam_length=x)) for x in data.adam_length]
     common = usual(data)
     near, far = (float(data[name].sel(adam_step_size=common).max()) for name in ("memory_gap", "sign_gap"))
     return (
         judged(near < 0.02 * far and min(slopes) > 1 - SLOPE, rests_on=[near, far, slopes]),
-        f"Up to t = {float(data.adam_time[-1]):g} at η = {common:g} it stays within {near:.1e} of it (sign flow: {far:.2g}); the "
-        f"distance has slope {span(slopes, '.2f')} in η (L = {lengths_text(data.adam_length)}).",
+        f"Up to t = {data.adam_time[-1]:g} at η = {common:g} it stays within {near:.1e} of it (sign flow: {far:.2g}); the "
+        f"distance has slope {span(slopes, '.2f')} in η (L = {listed(data.adam_length)}).",
     )
 
 
 @rule("N2", "Does Adam end where the flow ends on the line of solutions at L = ∞?", control=True)
-def adam_end(data: xr.Dataset) -> tuple[Outcome, str]:
+def adam_end(data: xr.Dataset) -> Answer:
     """Fails where b² - ‖A‖², which the flow conserves, is another at the end of Adam."""
     one, common = at(data, adam_length=np.inf), usual(data)
     adam, memory = (float(one[f"{name}_gauge"].sel(adam_step_size=common)) for name in ("adam", "memory"))
     b, flow = float(one.adam_b.sel(adam_step_size=common).isel(adam_time=-1)), float(one.flow_gauge)
     return (
         judged(not abs(adam - flow) > FAR, rests_on=[adam, flow]),
-        f"b = {b:.4f} and b² - ‖A‖² = {adam:.3f} at η = {common:g} (predicted {memory:.3f}; sign flow {float(one.sign_gauge):.3f}) "
-        f"against {float(one.flow_b):.4f} and {flow:.1e}, which the flow conserves.",
+        f"b = {b:.4f} and b² - ‖A‖² = {adam:.3f} at η = {common:g} (predicted {memory:.3f}; sign flow {one.sign_gauge:.3f}) "
+        f"against {one.flow_b:.4f} and {flow:.1e}, which the flow conserves.",
     )
 
 
 @rule("N2", "After how many steps has Adam crossed the slow drift to the optimum of its length, and does its flow say so?")
-def adam_arrival(data: xr.Dataset) -> tuple[Outcome, str]:
+def adam_arrival(data: xr.Dataset) -> Answer:
     """Undecided where it has not arrived."""
     wrong = float(abs(data.arrival_steps / data.predicted_arrival - 1).max(skipna=False))
     text = "; ".join(
-        f"{float(s):.0f} (predicted {float(p):.0f}; flow: time {float(f):.3g}) at L = {float(x):g}"
+        f"{s:.0f} (predicted {p:.0f}; flow: time {f:.3g}) at L = {x:g}"
         for s, p, f, x in zip(data.arrival_steps, data.predicted_arrival, data.flow_arrival, data.arrival_length, strict=True)
     )
     return judged(wrong < COEFFICIENT, rests_on=[wrong]), f"Steps until b is within 1 % for good: {text}."

@@ -69,7 +69,7 @@ def exponents(data: xr.Dataset) -> dict[str, tuple[float, float]]:
 
 
 @rule("N2", "Is the root mean squared gap of SGD proportional to √(η/B)?")
-def proportional(data: xr.Dataset) -> tuple[Outcome, str]:
+def proportional(data: xr.Dataset) -> Answer:
     """Undecided where the exponents are not known to a tenth."""
     (size, size_error), (step, step_error) = (exponents(data)[name] for name in ("batch_size", "batch_step_size"))
     holds = abs(size + 0.5) < max(SLOPE, 3 * size_error) and abs(step - 0.5) < max(SLOPE, 3 * step_error)
@@ -82,7 +82,7 @@ def proportional(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N2", "Would half the batch size explain the spread as well?", control=True)
-def wrong_batch(data: xr.Dataset) -> tuple[Outcome, str]:
+def wrong_batch(data: xr.Dataset) -> Answer:
     """Fails where twice the predicted spread is too much."""
     score, allowed = spread_scores(data, 2.0)
     worst = float(score.max())
@@ -93,7 +93,7 @@ def wrong_batch(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N2", "Does the mean of the runs leave the flow, and their risk exceed it, as the curvature of the risk predicts?")
-def shift(data: xr.Dataset) -> tuple[Outcome, str]:
+def shift(data: xr.Dataset) -> Answer:
     """Undecided where no predicted shift is four standard errors large."""
     small = data.batch_step_size / data.batch_size <= 4 * SMALL_NOISE
     moved = (abs(data.sgd_shift - data.predicted_shift) / data.sgd_shift_error).where(small, drop=True)
@@ -102,11 +102,11 @@ def shift(data: xr.Dataset) -> tuple[Outcome, str]:
     seen = data.isel(batch=int(np.nanargmax((data.predicted_shift / data.sgd_shift_error).where(small).values)))
     return (
         agreement(score, allowed, float(seen.predicted_shift / seen.sgd_shift_error) > 4),
-        f"At η = {float(seen.batch_step_size):g}, B = {int(seen.batch_size)} the mean is moved by {float(seen.sgd_shift):.4f} ± "
-        f"{float(seen.sgd_shift_error):.4f} along the predicted {float(seen.predicted_shift):.4f}, and the risk is higher by "
-        f"{float(seen.sgd_excess):.2e} ± {float(seen.sgd_excess_error):.0e} (predicted {float(seen.predicted_excess):.2e}); "
+        f"At η = {seen.batch_step_size:g}, B = {int(seen.batch_size)} the mean is moved by {seen.sgd_shift:.4f} ± "
+        f"{seen.sgd_shift_error:.4f} along the predicted {seen.predicted_shift:.4f}, and the risk is higher by "
+        f"{seen.sgd_excess:.2e} ± {seen.sgd_excess_error:.0e} (predicted {seen.predicted_excess:.2e}); "
         f"all such settings within {score:.1f} standard errors, {allowed:.1f} allowed. Balanced by descent the excess would be "
-        f"{float(data.stationary_excess):.2f} η/B, and it is {float(data.final_excess):.2f} η/B at the last time.",
+        f"{data.stationary_excess:.2f} η/B, and it is {data.final_excess:.2f} η/B at the last time.",
     )
 
 
@@ -116,26 +116,25 @@ def cases_of(data: xr.Dataset, kind: str) -> xr.Dataset:
 
 
 @rule("N2", "Does softmax SGD wander along the slow direction, in ‖V‖² - ‖U‖², as predicted?")
-def wander(data: xr.Dataset) -> tuple[Outcome, str]:
+def wander(data: xr.Dataset) -> Answer:
     """Halfway and at the end, with enough runs to rule out a free walk."""
     part = cases_of(data, "softmax")
     late, end = part.isel(wander_time=[part.sizes["wander_time"] // 2, -1]), part.isel(wander_time=-1)
     score, allowed = compared(late.wander, late.predicted_wander, late.wander_error)
     sharp = compared(late.wander, late.free_wander, late.wander_error)[0] > allowed
     text = "; ".join(
-        f"{case}: {float(one.wander):.3g} ± {float(one.wander_error):.1g}, predicted {float(one.predicted_wander):.3g}, "
-        f"free walk {float(one.free_wander):.3g}"
+        f"{case}: {one.wander:.3g} ± {one.wander_error:.1g}, predicted {one.predicted_wander:.3g}, free walk {one.free_wander:.3g}"
         for case, one in ((str(c), end.sel(wander_case=c)) for c in part.wander_case.values)
     )
     return (
         agreement(score, allowed, sharp),
-        f"Variance between runs at t = {float(data.wander_time[-1]):g}: {text}. Within {score:.1f} standard errors, "
+        f"Variance between runs at t = {data.wander_time[-1]:g}: {text}. Within {score:.1f} standard errors, "
         f"{allowed:.1f} allowed.",
     )
 
 
 @rule("N2", "Does linear attention, whose every prompt keeps the symmetry U → cU, V → V/c, not wander there at all?")
-def symmetry(data: xr.Dataset) -> tuple[Outcome, str]:
+def symmetry(data: xr.Dataset) -> Answer:
     """Undecided unless both attentions are among the cases."""
     last = {kind: cases_of(data, kind).wander.isel(wander_time=-1).values for kind in ("linear", "softmax")}
     ratio = float(last["linear"][0] / last["softmax"][0]) if all(len(values) for values in last.values()) else np.nan
@@ -147,7 +146,7 @@ def symmetry(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N2", "At the authors' settings (P1: step 1e-3, batch 128), is SGD as near to the flow as the law says?")
-def authors(data: xr.Dataset) -> tuple[Outcome, str]:
+def authors(data: xr.Dataset) -> Answer:
     """With enough runs to rule out a spread that is twice as large."""
     end, last, allowed = data.isel(paper_step=-1), data.isel(paper_time=-1), allowed_score()
     score, double = (float(abs(end.paper_spread - factor * end.paper_predicted) / end.paper_spread_error) for factor in (1, 2))
@@ -157,8 +156,8 @@ def authors(data: xr.Dataset) -> tuple[Outcome, str]:
         agreement(score, allowed, double > allowed),
         f"After {round(float(end.paper_step) / 1e-3):,} steps the spread between runs is {float(end.paper_spread) ** 0.5:.4f} "
         f"(root mean square), predicted {float(end.paper_predicted) ** 0.5:.4f}, {score:.1f} standard errors apart. By the law a "
-        f"run ends at t = {float(last.paper_time):g} at {float(last.paper_law):.4f} ± {float(last.paper_law_error):.4f} from the "
-        f"flow, of ‖θ‖ = {float(last.paper_size):.2f}; along the way the mean risk differs from the flow's by at most "
+        f"run ends at t = {last.paper_time:g} at {last.paper_law:.4f} ± {last.paper_law_error:.4f} from the "
+        f"flow, of ‖θ‖ = {last.paper_size:.2f}; along the way the mean risk differs from the flow's by at most "
         f"{relative:.1e} of it, that of single runs by {between:.1e}.",
     )
 

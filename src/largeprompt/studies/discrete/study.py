@@ -36,7 +36,6 @@ STUDY = Study(
         wander_until=0.6,
         wander_batch=(0.02, 64, 24),
         noise_prompts=2**11,
-        sgd_points=2**9,
         adam_lengths=(math.inf,),
         adam_until=0.3,
         adam_step_sizes=(1e-2, 5e-3),
@@ -50,7 +49,6 @@ STUDY = Study(
         paper_prompts=2**9,
         paper_times=3,
         paper_records=3,
-        paper_points=64,
     ),
     parts=[  # the longest first, so that workers end together
         Part("SGD", noise.batches),

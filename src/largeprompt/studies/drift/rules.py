@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, at, judged, listed, log_slope, rule
+from largeprompt.runs.judging import Answer, at, judged, listed, log_slope, rule
 
 ARRIVED = 3.0  # flow times in units of L after which the drift is over
 REACHED = 1e-3  # relative distance of b to its optimum that counts as there
@@ -29,15 +29,15 @@ def parameters(data: xr.Dataset) -> Answer:
     apart = abs(far) > 0.1 and own < REACHED
     return (
         judged(not apart, rests_on=[far]) if own < REACHED else "undecided",
-        f"At L = {float(end.length[-1]):g} and t = {float(data.time[-1]):g}, b = {float(end.b[-1]):.3f} against "
+        f"At L = {end.length[-1]:g} and t = {data.time[-1]:g}, b = {end.b[-1]:.3f} against "
         f"tr(Σ⁻²)^¼ = {theorem:.3f}, {far:+.0%}; at every L that has had the time it is within {own:.1e} of the optimum of its own "
         "length" + (": the limits in L and t do not commute." if apart else "."),
-        f"At L = {float(end.length[-1]):g} the read-out ends {abs(far):.0%} {'above' if far > 0 else 'below'} the theorem's.",
+        f"At L = {end.length[-1]:g} the read-out ends {abs(far):.0%} {'above' if far > 0 else 'below'} the theorem's.",
     )
 
 
 @rule("C5", "Do the risks at the end tend to the infinite prompt's all the same?")
-def risks(data: xr.Dataset) -> tuple[Outcome, str]:
+def risks(data: xr.Dataset) -> Answer:
     """Holds where they fall with L, at a power above 0.7."""
     end = arrived(data)
     final = data.risk.isel(time=-1, length=np.flatnonzero(np.isfinite(data.length.values)))
@@ -46,19 +46,19 @@ def risks(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(bool((final.diff("length") < 0).all()) and slope < -0.7, rests_on=[slope, final]),
         f"Risk {listed(final, '.2g', 'L = {:g}')}: with exponent {slope:.2f} in L. The drift pays: at L = {length:g} it lowers "
-        f"the risk from {float(early.risk):.2g} at t = {float(early.time):.2g} to {float(end.risk[-1]):.2g}.",
+        f"the risk from {early.risk:.2g} at t = {early.time:.2g} to {end.risk[-1]:.2g}.",
     )
 
 
 @rule("C6", "Does the infinite-prompt flow, solved beside the others, end at tr(Σ⁻²)^¼?")
-def infinite_prompt(data: xr.Dataset) -> tuple[Outcome, str]:
+def infinite_prompt(data: xr.Dataset) -> Answer:
     """Holds to one part in a thousand."""
     wrong = float(abs(at(data.b, length=np.inf).isel(time=-1) / float(data.predicted_b) - 1))
     return judged(wrong < 1e-3, rests_on=[wrong]), f"b is there to {wrong:.1e}."
 
 
 @rule("C6", "Is b² - ‖A‖² conserved at finite length?", control=True)
-def conservation(data: xr.Dataset) -> tuple[Outcome, str]:
+def conservation(data: xr.Dataset) -> Answer:
     """Fails where it moves by more than 0.1."""
     length = float(arrived(data).length[-1])
     conserved = data.conserved.sel(length=length)

@@ -21,18 +21,6 @@ STARTS = {
     "balanced, b(0) < 0": (0.9, -1.0),
 }  # ‖A(0)‖_F in units of the theorem's bound, and b(0)/‖A(0)‖_F
 
-WORDS = {
-    "b": "b at the end",
-    "theorem_error": "relative error of b against tr(Sigma^-2)^(1/4)",
-    "b_error": "relative error of b against the endpoint that the conserved quantity allows",
-    "A_error": "relative error of A against Sigma^-1/b there",
-    "product_error": "|b Sigma A - I|_F/sqrt(d)",
-    "drift": "largest change of b^2 - |A|^2, relative to max(1, b^2)",
-    "risk": "risk at the end; the Bayes risk is 0",
-    "slow_time": "time reached",
-    "converged": "1 where the gradient norm fell below its tolerance",
-}
-
 
 @settings
 class EndpointConfig:
@@ -52,9 +40,8 @@ def flows(config: EndpointConfig, kind: str, d: int, progress: Progress) -> xr.D
     task = LinearRegression(sigma, eye, 0.0)
     size_end = float(torch.trace(torch.linalg.inv(sigma @ sigma)))  # tr Σ^{-2}
     solver: dict[str, Any] = {"parametrisation": "block", "method": "BDF", "times": np.logspace(-2, 14, 161)}
-    coarser = (
-        max(1.0, 20 / d) if size_end**0.25 > 10 else 1.0
-    )  # beside few large entries a solver follows the rounding of small ones
+    # beside few large entries a solver follows the rounding of small ones
+    coarser = max(1.0, 20 / d) if size_end**0.25 > 10 else 1.0
     solver |= {"tolerance": coarser * config.tolerance, "gradient_tolerance": config.gradient_tolerance}
     found = []
     for label, (size, ratio) in STARTS.items():
@@ -78,7 +65,7 @@ def flows(config: EndpointConfig, kind: str, d: int, progress: Progress) -> xr.D
                 "converged": float(flow.status == "converged"),
             }
         )
-    data = xr.Dataset({name: ("start", [row[name] for row in found], {"long_name": words}) for name, words in WORDS.items()})
+    data = xr.Dataset({name: ("start", [row[name] for row in found]) for name in found[0]})
     return data.assign_coords(start=list(STARTS)).assign(theorem_b=size_end**0.25)
 
 

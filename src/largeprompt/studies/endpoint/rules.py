@@ -5,7 +5,7 @@ import json
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, at, judged, rule, span
+from largeprompt.runs.judging import Answer, at, judged, rule, span
 
 SAME = 1e-6  # relative error of an end point that counts as agreement
 
@@ -25,7 +25,7 @@ def balanced(data: xr.Dataset) -> Answer:
 
 
 @rule("C6", "Does a start at three times the theorem's bound on alpha end there too?")
-def larger(data: xr.Dataset) -> tuple[Outcome, str]:
+def larger(data: xr.Dataset) -> Answer:
     """Holds where the condition is sufficient, not necessary."""
     wrong = float(at(data.A_error, start="balanced, alpha 3 times the bound").max())
     reached = wrong < SAME
@@ -37,7 +37,7 @@ def larger(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C6", "Do other starts end where the conserved b² - ‖A‖² says, b⁴ - (b(0)² - ‖A(0)‖²) b² = tr Σ⁻²?")
-def others(data: xr.Dataset) -> tuple[Outcome, str]:
+def others(data: xr.Dataset) -> Answer:
     """All starts but the balanced one."""
     rest = data.drop_sel(start="balanced", errors="ignore")
     worst, risk = float(np.maximum(rest.b_error, rest.A_error).max()), float(rest.risk.max())
@@ -49,7 +49,7 @@ def others(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C6", "Does an unbalanced start end at the theorem's b?", control=True)
-def unbalanced(data: xr.Dataset) -> tuple[Outcome, str]:
+def unbalanced(data: xr.Dataset) -> Answer:
     """Fails where every unbalanced start misses it."""
     uneven = data.theorem_error.sel(start=[name for name in data.start.values if str(name).startswith("unbalanced")])
     return (

@@ -46,10 +46,7 @@ def errors(config: ExponentConfig, dim: int, progress: Progress) -> xr.Dataset:
         mse[j] = [average_over_queries(10**k, square, dim, config.step, config.reach) for k in config.decades]
     slopes = np.diff(np.log10(mse), axis=-1) / np.diff(config.decades)
     return xr.Dataset(
-        {
-            "mse": (("square", "decade"), mse, {"long_name": "query-averaged E|T_L - T|^2, exact"}),
-            "exponent": (("square", "decade_end"), -slopes, {"long_name": "local exponent of the decay in L"}),
-        },
+        {"mse": (("square", "decade"), mse), "exponent": (("square", "decade_end"), -slopes)},
         coords={"square": list(config.squares), "decade": list(config.decades), "decade_end": list(config.decades[1:])},
     )
 
@@ -57,7 +54,4 @@ def errors(config: ExponentConfig, dim: int, progress: Progress) -> xr.Dataset:
 def with_predictions(config: ExponentConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """The exponents, with the two that are proposed for them."""
     square = parts["errors"].square
-    return parts["errors"].assign(
-        sharp=sharp_exponent(square).assign_attrs(long_name="g(H), predicted"),
-        bohbot=(1 / (1 + square)).assign_attrs(long_name="1/(1 + H^2), arXiv 2512.10656"),
-    )
+    return parts["errors"].assign(sharp=sharp_exponent(square), bohbot=(1 / (1 + square)))

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, Rule, judged, rule
+from largeprompt.runs.judging import Answer, Rule, judged, rule
 from largeprompt.studies.exponent.formulas import without_logarithm
 
 
@@ -20,7 +20,7 @@ def decided(data: xr.Dataset) -> xr.DataArray:
 
 def _listed(chosen: xr.DataArray) -> str:
     """The chosen H², dimension by dimension where there are several."""
-    rows = {int(row.dim): ", ".join(f"{float(value):g}" for value in row.square[row.values]) for row in chosen}
+    rows = {int(row.dim): ", ".join(f"{value:g}" for value in row.square[row.values]) for row in chosen}
     return "; ".join(words + (f" (d = {dim})" if len(rows) > 1 else "") for dim, words in rows.items() if words) or "none"
 
 
@@ -63,21 +63,20 @@ def whose(several: bool) -> Rule:
     "Is the exponent of the paper's form, c2/H² with one c2?",
     fails="The paper's form, as a description: the true exponent is bounded by 1 and has another shape in H.",
 )
-def one_constant(data: xr.Dataset) -> tuple[Outcome, str]:
+def one_constant(data: xr.Dataset) -> Answer:
     """Fails where the c2 that each H² needs differ by more than a quarter."""
     needed = data.exponent.isel(dim=0, decade_end=-1) * data.square
     least, most = (needed[int(pick(needed.values))] for pick in (np.argmin, np.argmax))
     spread = float(most / least)
     return (
         judged(spread <= 1.25, rests_on=[spread]),
-        f"c2 would have to grow from {float(least):.2f} (H² = {float(least.square):g}) to "
-        f"{float(most):.2f} (H² = {float(most.square):g}). "
-        "g(H)H² tends to 1 for large H: there the form is right with c2 = 1. For small H no c2 > 0 is: no exponent exceeds 1.",
+        f"c2 would have to grow from {least:.2f} (H² = {least.square:g}) to {most:.2f} (H² = {most.square:g}). g(H)H² tends to 1 "
+        "for large H: there the form is right with c2 = 1. For small H no c2 > 0 is: no exponent exceeds 1.",
     )
 
 
 @rule("C3", "Does any query-averaged error fall faster than 1/L?", control=True)
-def faster(data: xr.Dataset) -> tuple[Outcome, str]:
+def faster(data: xr.Dataset) -> Answer:
     """Fails where no local exponent exceeds 1."""
     largest = float(data.exponent.max())
     return judged(largest >= 1.001, rests_on=[largest]), f"The largest local exponent is {largest:.4f}."

@@ -59,7 +59,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     left.set(ylabel=r"effective tokens $1/\mathbf{E}\,\Sigma w^2$", title=f"Student-t, $u={tilt:g}$", ylim=(0.8, 3e5))
     for i, index in enumerate(np.flatnonzero((data.law == "Laplace").values)):
         case = data.isel(case=index)
-        _draw_collision(middle, case, i, f"$u={float(case.tilt):g}$", inverse=False)
+        _draw_collision(middle, case, i, f"$u={case.tilt:g}$", inverse=False)
         middle.plot(case.grid, case.asymptote, color="0.4", lw=0.7, ls=":", zorder=1)
     middle.set(ylabel=r"$\mathbf{E}\,\Sigma w^2$", title=r"Laplace, edge $\sqrt{2}$", ylim=(1e-14, 2))
     for i, case in enumerate(case for case in students if float(case.df) <= 5):

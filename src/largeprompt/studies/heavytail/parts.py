@@ -113,14 +113,14 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
     variance = [at.collision_variance, at.largest_variance, at.shortfall * np.maximum(most - at.shortfall, 0.0)]
     return xr.Dataset(
         {
-            "curve": ("grid", curve.collision, {"long_name": "E Σ w², exact"}),
-            "curve_mean": ("grid", curve.mean, {"long_name": "E T_L, exact"}),
-            "curve_mse": ("grid", curve.mse, {"long_name": "E (T_L - target)², exact"}),
-            "asymptote": ("grid", collision, {"long_name": "E Σ w², as L grows"}),
-            "asymptote_mean": ("grid", mean, {"long_name": "E T_L, as L grows"}),
+            "curve": ("grid", curve.collision),
+            "curve_mean": ("grid", curve.mean),
+            "curve_mse": ("grid", curve.mse),
+            "asymptote": ("grid", collision),
+            "asymptote_mean": ("grid", mean),
             "exact": (("quantity", "length"), np.stack([at.collision, at.largest, at.shortfall])),
-            "variance": (("quantity", "length"), np.stack(variance), {"long_name": "variance, exact; shortfall: an upper bound"}),
-            "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most]), {"long_name": "largest value"}),
+            "variance": (("quantity", "length"), np.stack(variance)),
+            "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most])),
             "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
             "route_difference": _route_difference(law, tilt, curve),
             "defect": max(curve.defect, at.defect),
@@ -181,10 +181,10 @@ def _summary(values: Array, tails: Array, center: float) -> xr.Dataset:
             "sampled": ("quantity", values[:3].mean(-1)),
             "sampled_standard_error": ("quantity", values[:3].std(-1, ddof=1) / math.sqrt(count)),
             "batches": ("batch", values[0].reshape(BATCHES, -1).mean(-1)),
-            "error": ("level", np.quantile(errors, LEVELS), {"long_name": "|T_L - target|, quantiles"}),
-            "of_largest": ("level", np.quantile(values[4], LEVELS), {"long_name": "T_L / max z, quantiles"}),
-            "tail_index": ("level", np.quantile(tails, LEVELS), {"long_name": "k-hat, quantiles"}),
-            "median_interval": ("bound", errors[ends], {"long_name": "95 % interval of the median error"}),
+            "error": ("level", np.quantile(errors, LEVELS)),
+            "of_largest": ("level", np.quantile(values[4], LEVELS)),
+            "tail_index": ("level", np.quantile(tails, LEVELS)),
+            "median_interval": ("bound", errors[ends]),
             "replicas": count,
         },
         coords={"quantity": list(QUANTITIES), "level": LEVELS, "bound": ["lower", "upper"]},
@@ -219,10 +219,9 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
         """The df at which prompts of this length break, from one that is nearly right."""
         if not math.isfinite(guess):
             return guess
-        excess = lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR)  # noqa: E731
-        return math.exp(
-            root_scalar(excess, x0=math.log(guess), x1=math.log(guess) + 1e-3, xtol=1e-4).root
-        )  # the next step is smaller by far
+        near = math.log(guess)
+        found = root_scalar(lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR), x0=near, x1=near + 1e-3, xtol=1e-4)
+        return math.exp(found.root)  # the next step is smaller by far
 
     ratio = np.stack([ratio_of(each, lengths) for each in df])
     breaks = [refined(length, crossing(df, ratio[:, i])) for i, length in enumerate(lengths)]
@@ -230,10 +229,10 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
     lasting = [first_length(functools.partial(ratio_of, each), lengths) for each in LASTING]
     data = xr.Dataset(
         {
-            "ratio": (("fine_df", "grid"), ratio, {"long_name": "E Σ w² over that of Gaussian tokens, exact"}),
+            "ratio": (("fine_df", "grid"), ratio),
             "breakdown": ("grid", breaks),
             "thumb": ("grid", [rule_of_thumb(tilt, length) for length in lengths]),
-            "lasting": ("lasting_df", lasting, {"long_name": "length from which on prompts of this df break"}),
+            "lasting": ("lasting_df", lasting),
         },
         coords={"fine_df": df, "grid": np.array(lengths, dtype=np.float64), "lasting_df": list(LASTING)},
     )

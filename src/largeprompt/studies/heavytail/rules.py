@@ -5,18 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import (
-    FALSE_ALARM,
-    Answer,
-    NotInRunError,
-    Outcome,
-    allowed_score,
-    compared,
-    judged,
-    log_slope,
-    rule,
-    span,
-)
+from largeprompt.runs.judging import FALSE_ALARM, Answer, NotInRunError, allowed_score, compared, judged, log_slope, rule, span
 from largeprompt.studies.heavytail import training_rules
 from largeprompt.studies.heavytail.formulas import BATCHES, FACTOR, FEWEST, gaussian, middle_tilt, students
 
@@ -46,7 +35,7 @@ def allowed_distance(variance: xr.DataArray, most: xr.DataArray, count: xr.DataA
 
 
 @rule("N3", "Do drawn prompts agree with the quadrature: Σ w², the largest weight, the distance to the largest token?")
-def samples(data: xr.Dataset) -> tuple[Outcome, str]:
+def samples(data: xr.Dataset) -> Answer:
     """By Bernstein's inequality."""
     count = data.sampled.size
     distance = abs(data.sampled - data.exact)
@@ -55,25 +44,25 @@ def samples(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(share <= 1, rests_on=[share]),
         f"{count} means lie within {share:.2f} of the distance that Bernstein's inequality allows (false alarms in "
-        f"less than {FALSE_ALARM:g} of runs), Σ w² and max w within {float(score.max()):.1f} of their exact standard deviations; "
-        f"the quadrature's own error is below {float(data.defect.max()):.0e}.",
+        f"less than {FALSE_ALARM:g} of runs), Σ w² and max w within {score.max():.1f} of their exact standard deviations; "
+        f"the quadrature's own error is below {data.defect.max():.0e}.",
     )
 
 
 @rule("N3", "Where there is a limit, does the exact law by the cgf give the same E Σ w² and E (T_L - T)² as the density does?")
-def routes(data: xr.Dataset) -> tuple[Outcome, str]:
+def routes(data: xr.Dataset) -> Answer:
     """Two quadratures, of which one knows the cgf and the other the density."""
     known = data.isel(case=np.flatnonzero(data.route_difference.notnull()))
-    names = ", ".join(f"{name} at u = {float(tilt):g}" for name, tilt in zip(known.law.values, known.tilt, strict=True))
+    names = ", ".join(f"{name} at u = {tilt:g}" for name, tilt in zip(known.law.values, known.tilt, strict=True))
     worst = float(known.route_difference.max())
     return (
         judged(worst < 1e-10, rests_on=[worst]),
-        f"{names}: they differ by at most {worst:.0e}, relatively, for L = {float(data.grid[0]):g} to {float(data.grid[-1]):.0e}.",
+        f"{names}: they differ by at most {worst:.0e}, relatively, for L = {data.grid[0]:g} to {data.grid[-1]:.0e}.",
     )
 
 
 @rule("N3", f"Below which df does a Student-t prompt have {FACTOR:g} times the Σ w² of a Gaussian one: as predicted?")
-def breakdown(data: xr.Dataset) -> tuple[Outcome, str]:
+def breakdown(data: xr.Dataset) -> Answer:
     """Undecided where no length has prompts enough."""
     known = (data.replicas.min("case") >= FEWEST) & (data.measured_breakdown_error > 0)
     score = (abs(data.measured_breakdown - data.interpolated_breakdown) / data.measured_breakdown_error).where(known)
@@ -103,27 +92,27 @@ def asymptotic(data: xr.Dataset) -> Answer:
     rising = data.breakdown.transpose("breakdown_tilt", "grid")
     broken = all(bool((np.diff(row[np.isfinite(row)]) > 0).all()) for row in rising.values)
     rows = "; ".join(
-        f"u = {float(tilt):g}: {float(row[np.isfinite(row)][0]):.3g} at L = {float(row.grid[np.isfinite(row)][0]):.0g} to "
-        f"{float(row[-1]):.3g} at {float(row.grid[-1]):.0e}"
+        f"u = {tilt:g}: {row[np.isfinite(row)][0]:.3g} at L = {row.grid[np.isfinite(row)][0]:.0g} to "
+        f"{row[-1]:.3g} at {row.grid[-1]:.0e}"
         for tilt, row in zip(data.breakdown_tilt.values, rising, strict=True)
     )
     tilt = middle_tilt(data)
     last = data.lasting.sel(breakdown_tilt=tilt)
-    lengths = ", ".join(f"{float(length):.2g} (df = {float(df):g})" for df, length in zip(last.lasting_df, last, strict=True))
+    lengths = ", ".join(f"{length:.2g} (df = {df:g})" for df, length in zip(last.lasting_df, last, strict=True))
     curves = data.isel(case=np.flatnonzero(np.isfinite(data.df) & (data.df > 2))).curve
     grown = curves.isel(grid=-1) > curves.min("grid")  # a law with a limit has E Σ w² fall for ever
     return (
         judged(False, rests_on=[rising.isel(grid=-1), last]) if broken else "undecided",
         f"The df that breaks grows with L ({rows}); every finite df has no limit, so that as L grows the breakdown is at df = inf. "
-        f"E Σ w² has turned to rise again by L = {float(data.grid[-1]):.0e} in {int(grown.sum())} of {grown.size} cases of finite "
+        f"E Σ w² has turned to rise again by L = {data.grid[-1]:.0e} in {int(grown.sum())} of {grown.size} cases of finite "
         f"df > 2. At u = {tilt:g} prompts break from L* = {lengths} on.",
-        f"Student-t prompts break from L = {float(last[0]):.3g} on (df = {float(last.lasting_df[0]):g}), from L = "
-        f"{float(last[-1]):.3g} on (df = {float(last.lasting_df[-1]):g}).",
+        f"Student-t prompts break from L = {last[0]:.3g} on (df = {last.lasting_df[0]:g}), from L = "
+        f"{last[-1]:.3g} on (df = {last.lasting_df[-1]:g}).",
     )
 
 
 @rule("N3", "Beyond the breakdown, does the layer return its largest token, and 1 - E Σ w² fall as predicted?")
-def argmax(data: xr.Dataset) -> tuple[Outcome, str]:
+def argmax(data: xr.Dataset) -> Answer:
     """Exact for df up to 4, drawn for df up to 2."""
     heavy = data.isel(case=np.flatnonzero(data.df <= 4))
     rate = ((1 - heavy.curve) / (1 - heavy.asymptote)).where(1 - heavy.curve > 1e-9)
@@ -139,7 +128,7 @@ def argmax(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N3", "Laplace: does E Σ w² fall like 1/L below u = 1/√2, like L^(1-√2/u) up to the edge √2, and stay at 1 - √2/u beyond?")
-def laplace(data: xr.Dataset) -> tuple[Outcome, str]:
+def laplace(data: xr.Dataset) -> Answer:
     """Slopes to 0.03, levels to 0.01, and the mean output beyond the edge to 0.05."""
     texts, errors = [], []  # errors in units of what is allowed
     for row in each_case(cases(data, "Laplace")):
@@ -153,10 +142,7 @@ def laplace(data: xr.Dataset) -> tuple[Outcome, str]:
             errors += [abs(level - (1 - alpha)) / 0.01, abs(drift) / 0.05]
             words = f"{level:.4f} (predicted {1 - alpha:.4f})"
             texts.append(f"level {words} at u = {tilt:g}, where E T is {drift:.1e} off (ln L)/√2 + const")
-    return (
-        judged(max(errors) < 1, rests_on=[errors]),
-        f"Exact, last decades up to L = {float(data.grid[-1]):.0e}: {'; '.join(texts)}.",
-    )
+    return (judged(max(errors) < 1, rests_on=[errors]), f"Exact, last decades up to L = {data.grid[-1]:.0e}: {'; '.join(texts)}.")
 
 
 @rule(
@@ -164,7 +150,7 @@ def laplace(data: xr.Dataset) -> tuple[Outcome, str]:
     "Laplace between 1/√2 and √2: does the typical error fall like L^-(1-u/√2), within 0.05?",
     fails="Our conjecture at these lengths: the rate leaves out a logarithm, and errors fall more slowly.",
 )
-def typical(data: xr.Dataset) -> tuple[Outcome, str]:
+def typical(data: xr.Dataset) -> Answer:
     """Median error of drawn prompts; undecided where no tilt is between."""
     texts, excesses = [], []  # of the error in the slope over its interval
     for row in each_case(cases(data, "Laplace")):
@@ -178,7 +164,7 @@ def typical(data: xr.Dataset) -> tuple[Outcome, str]:
         (slope, _), spread = np.polyfit(x, y, 1, w=1 / error.values, cov="unscaled")
         wide, expected = 2 * math.sqrt(spread[0, 0]), -(1 - float(row.tilt) / math.sqrt(2))
         excesses.append(abs(slope - expected) - wide)
-        texts.append(f"{slope:.3f} ± {wide:.3f} at u = {float(row.tilt):g} (predicted {expected:.3f})")
+        texts.append(f"{slope:.3f} ± {wide:.3f} at u = {row.tilt:g} (predicted {expected:.3f})")
     return (
         judged(max(excesses) <= 0.05, rests_on=[excesses]) if excesses else "undecided",
         f"Slope of the median error of drawn prompts from L = 100 on: {'; '.join(texts) or 'no such tilt'}; "
@@ -187,24 +173,24 @@ def typical(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N3", "Lognormal: a limit with Σ w² ~ 1/L for negative tilts, none for positive ones?")
-def lognormal(data: xr.Dataset) -> tuple[Outcome, str]:
+def lognormal(data: xr.Dataset) -> Answer:
     """Undecided unless there are tilts of both signs."""
     laws = cases(data, "lognormal")
     down, up = (laws.isel(case=np.flatnonzero(((laws.tilt < 0) == below).values)) for below in (True, False))
     if not down.sizes["case"] or not up.sizes["case"]:
         return "undecided", f"{down.sizes['case']} negative and {up.sizes['case']} positive tilts."
     ratio, end = (down.curve / down.asymptote).isel(grid=-1), up.curve.isel(grid=-1)
-    peaks = ", ".join(f"{float(p):.3g} at u = {float(u):g}" for p, u in zip((1 / up.curve).max("grid"), up.tilt, strict=True))
+    peaks = ", ".join(f"{p:.3g} at u = {u:g}" for p, u in zip((1 / up.curve).max("grid"), up.tilt, strict=True))
     grows = bool((end > up.curve.min("grid")).all())
     return (
         judged(grows and bool((abs(ratio - 1) < 0.01).all()), rests_on=[ratio, end]),
-        f"u < 0: E Σ w² over e^(Λ(2u)-2Λ(u))/L is {float(ratio.mean()):.4f} at L = {float(data.grid[-1]):.0e}. "
+        f"u < 0: E Σ w² over e^(Λ(2u)-2Λ(u))/L is {ratio.mean():.4f} at L = {data.grid[-1]:.0e}. "
         f"u > 0: however long, the prompt reads at most {peaks} effective tokens, and E Σ w² is {span(end, '.2f')} at the end.",
     )
 
 
 @rule("N3", f"Does the tail index of one prompt's weights, k-hat > {HEALTHY:g}, see the breakdown?")
-def tail_index(data: xr.Dataset) -> tuple[Outcome, str]:
+def tail_index(data: xr.Dataset) -> Answer:
     """Holds where it does in all cases, in part in most."""
     student = data.isel(case=np.flatnonzero(np.isfinite(data.df) & (data.df > 2))).sel(length=slice(100, None))
     agree, total = 0, 0
@@ -228,19 +214,19 @@ def tail_index(data: xr.Dataset) -> tuple[Outcome, str]:
     "Outside the hypothesis of C3 (sub-Gaussian tokens): does the output still approach the affine read-out?",
     fails="An extension of the paper beyond its hypothesis, which is therefore needed; the paper stands.",
 )
-def concentration(data: xr.Dataset) -> tuple[Outcome, str]:
+def concentration(data: xr.Dataset) -> Answer:
     """Fails where the median distance grows with L."""
     case = students(data, middle_tilt(data)).isel(case=0)
     first, last = (float(case.error.sel(level=0.5)[i]) for i in (0, -1))
     return (
         judged(not last > first, rests_on=[first, last]),
-        f"df = {float(case.df):g}, u = {float(case.tilt):g}: the median distance of drawn outputs to it goes from "
+        f"df = {case.df:g}, u = {case.tilt:g}: the median distance of drawn outputs to it goes from "
         f"{first:.2g} at L = {int(data.length[0])} to {last:.3g} at {int(data.length[-1])}.",
     )
 
 
 @rule("N3", "Does the exact law of Gaussian tokens with the same variance describe Student-t prompts?", control=True)
-def gaussian_theory(data: xr.Dataset) -> tuple[Outcome, str]:
+def gaussian_theory(data: xr.Dataset) -> Answer:
     """Fails for the heaviest tails."""
     tilt = middle_tilt(data)
     heavy = students(data, tilt).isel(case=0).sel(quantity="participation")
@@ -248,7 +234,7 @@ def gaussian_theory(data: xr.Dataset) -> tuple[Outcome, str]:
     worst, allowed = compared(heavy.sampled, exact, heavy.sampled_standard_error)
     return (
         judged(not worst > allowed, rests_on=[worst]),
-        f"df = {float(heavy.df):g}, u = {tilt:g}: it is {worst:.0f} standard errors off.",
+        f"df = {heavy.df:g}, u = {tilt:g}: it is {worst:.0f} standard errors off.",
     )
 
 

@@ -93,8 +93,8 @@ def train(config: HeavyTailConfig, df: float, progress: Progress) -> xr.Dataset:
         {
             "path": (("step", "run", "parameter"), path.numpy()),
             "diverged": ("run", diverged.numpy()),
-            "run_risk": ("run", risk, {"long_name": "population risk at the end, exact"}),
-            "run_median": ("run", torch.where(diverged, math.inf, error).numpy(), {"long_name": "median squared error at the end"}),
+            "run_risk": ("run", risk),
+            "run_median": ("run", torch.where(diverged, math.inf, error).numpy()),
             "optimum": ("found", optimum),
             "descent": ("found", descent),
         },

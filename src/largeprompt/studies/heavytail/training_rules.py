@@ -5,12 +5,12 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, at, judged, rule
+from largeprompt.runs.judging import Answer, at, judged, rule
 from largeprompt.studies.heavytail.formulas import FACTOR, crossing, jackknife_error
 
 
 @rule("N3", "Training with df = inf: does SGD end where exact descent on Gaussian prompts does, risk within 5 %?")
-def descent(data: xr.Dataset) -> tuple[Outcome, str]:
+def descent(data: xr.Dataset) -> Answer:
     """Mean over runs: the noise of SGD may add a little."""
     one = at(data, training_df=math.inf)
     mean, error = float(one.run_risk.mean()), float(one.run_risk.std(ddof=1)) / math.sqrt(one.sizes["run"])
@@ -26,7 +26,7 @@ def descent(data: xr.Dataset) -> tuple[Outcome, str]:
     "Outside the hypothesis of C5: does training on drawn prompts reach the Gaussian risk with heavy-tailed inputs (df > 2)?",
     fails="An extension of the paper beyond its hypothesis: with heavy tails even the best parameters have a larger risk.",
 )
-def training(data: xr.Dataset) -> tuple[Outcome, str]:
+def training(data: xr.Dataset) -> Answer:
     """Fails where the median risk over runs is twice the Gaussian one."""
     finite = data.sel(training_df=data.training_df > 2)
     risk = finite.run_risk.median("run")
@@ -35,7 +35,7 @@ def training(data: xr.Dataset) -> tuple[Outcome, str]:
     descent, least = (finite[name].sel(found="risk") for name in ("descent", "optimum"))
     columns = (risk, low, high, descent, least)
     rows = "; ".join(
-        f"df = {float(df):g}: {m:.3f} [{a:.3f}, {b:.3f}], descent {d:.3f}, least {o:.3f}"
+        f"df = {df:g}: {m:.3f} [{a:.3f}, {b:.3f}], descent {d:.3f}, least {o:.3f}"
         for df, m, a, b, d, o in zip(finite.training_df, *(column.values for column in columns), strict=True)
     )
     broken, error, exact = training_breakdown(finite)
@@ -60,11 +60,11 @@ def training_breakdown(finite: xr.Dataset) -> tuple[float, float, float]:
 
 
 @rule("N3", "Does SGD learn at every df, by the median squared error on independent prompts (1: no better than saying 0)?")
-def learning(data: xr.Dataset) -> tuple[Outcome, str]:
+def learning(data: xr.Dataset) -> Answer:
     """In part where it does at some."""
     lost, middle = data.diverged.astype(float).mean("run"), data.run_median.median("run")
     rows = "; ".join(
-        f"df = {float(df):g}: {100 * float(share):.0f} % diverged, {float(error):.2g}"
+        f"df = {df:g}: {100 * float(share):.0f} % diverged, {error:.2g}"
         for df, share, error in zip(data.training_df, lost, middle, strict=True)
     )
     useless = int((middle >= 1).sum())

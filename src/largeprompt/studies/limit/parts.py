@@ -102,13 +102,7 @@ def identity(config: LimitConfig, dim: int, progress: Progress) -> xr.Dataset:
             matrix, offset = affine_limit(attention, mu)
             missed.append(_relative((matrix @ z + offset).numpy(), expected))
         affine[kind] = np.median(missed)
-    return xr.Dataset(
-        {
-            "identity_error": ("kind", error, {"long_name": "largest relative error of T against quadrature"}),
-            "affine_error": ("kind", affine, {"long_name": "median relative error of the affine read-out"}),
-        },
-        coords={"kind": list(KINDS)},
-    )
+    return xr.Dataset({"identity_error": ("kind", error), "affine_error": ("kind", affine)}, coords={"kind": list(KINDS)})
 
 
 def _relative(found: np.ndarray, expected: np.ndarray) -> float:
@@ -138,10 +132,7 @@ def gap(config: LimitConfig, progress: Progress) -> xr.Dataset:
             independent[i, j] = np.linalg.norm(routes[law](u) - u)  # mean 0 and covariance I: the affine read-out is u
     grid = ("control", "gap_score_variance")
     return xr.Dataset(
-        {
-            "control_gap": (grid, predicted, {"long_name": "|T - affine|, by the cgf"}),
-            "control_gap_quadrature": (grid, independent, {"long_name": "|T - affine|, by quadrature"}),
-        },
+        {"control_gap": (grid, predicted), "control_gap_quadrature": (grid, independent)},
         coords={"control": list(CONTROLS), "gap_score_variance": list(config.gap_score_variances)},
     )
 
@@ -168,10 +159,7 @@ def operator(config: LimitConfig, progress: Progress) -> xr.Dataset:
         theirs = torch.nn.functional.scaled_dot_product_attention(*projected)
         prompt_error.append(_relative(ours.numpy(), theirs[0].numpy()))
     return xr.Dataset(
-        {
-            "nodes_error": ("nodes", nodes_error, {"long_name": "relative distance of T[nodes] to T[law]"}),
-            "prompt_error": ("prompt", prompt_error, {"long_name": "relative distance to scaled_dot_product_attention"}),
-        },
+        {"nodes_error": ("nodes", nodes_error), "prompt_error": ("prompt", prompt_error)},
         coords={"nodes": list(config.nodes), "prompt": list(config.prompts)},
     )
 
@@ -183,11 +171,8 @@ def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
     """
     eye = torch.eye(config.gap_dim, dtype=F)
     z = math.sqrt(config.score_variance / config.gap_dim) * eye.sum(0)
-    attention, mu, every = (
-        SoftmaxAttention(eye, eye),
-        LAWS[name](config.gap_dim),
-        length_grid(config.longest, config.points).tolist(),
-    )
+    attention, mu = SoftmaxAttention(eye, eye), LAWS[name](config.gap_dim)
+    every = length_grid(config.longest, config.points).tolist()
     progress(f"{name}: exact law")
     whole, at = (finite_prompt(attention, mu, z, lengths) for lengths in (every, config.drawn_lengths))
     first_order = finite_prompt(attention, mu, z, every, expansion=True).mse
@@ -202,17 +187,13 @@ def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
     grid, points = ("quantity", "length"), ("quantity", "drawn_length")
     return xr.Dataset(
         {
-            "exact": (grid, exact, {"long_name": "mean squared distance of T_L to the target, exact"}),
-            "first_order": ("length", first_order.numpy(), {"long_name": "E|T_L - T|^2, leading order in 1/L"}),
+            "exact": (grid, exact),
+            "first_order": ("length", first_order.numpy()),
             "exact_at_drawn": (points, exact_at_drawn),
-            "drawn": (points, squared.mean(-1).numpy(), {"long_name": "the same over drawn prompts"}),
+            "drawn": (points, squared.mean(-1).numpy()),
             "drawn_standard_error": (points, squared.std(-1).numpy() / math.sqrt(config.replicas)),
-            "has_standard_error": (
-                (),
-                mu.tilt_range(z)[1] > 4,
-                {"long_name": "squared errors have a variance: the cgf is finite at 4u"},
-            ),
-            "gap": ((), float(gap.norm()), {"long_name": "distance between limit and affine read-out"}),
+            "has_standard_error": mu.tilt_range(z)[1] > 4,
+            "gap": float(gap.norm()),
         },
         coords={"quantity": ["limit", "affine"], "length": np.asarray(every, float), "drawn_length": list(config.drawn_lengths)},
     )

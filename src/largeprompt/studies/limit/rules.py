@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Answer, Outcome, compared, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, Answer, compared, judged, listed, log_slope, rule, span
 
 EXACT = 1e-10  # relative error that counts as none
 NO_GAP = 1e-9  # distance to the affine read-out that counts as none
@@ -26,7 +26,7 @@ def gaussian(data: xr.Dataset) -> Answer:
 
 
 @rule("C1", "Is the limit for Gaussian mixtures the responsibility-weighted read-out?")
-def mixtures(data: xr.Dataset) -> tuple[Outcome, str]:
+def mixtures(data: xr.Dataset) -> Answer:
     """Holds to 1e-10."""
     error = worst(data, "mixture")
     return (
@@ -43,13 +43,13 @@ def one_operator(data: xr.Dataset) -> Answer:
         judged(nodes < EXACT and prompt < EXACT, rests_on=[nodes, prompt]),
         f"On prompts of 1 to {int(data.prompt.max())} tokens it is PyTorch's softmax attention to {prompt:.1e}; "
         f"on {int(data.nodes[-1])}² Gauss-Hermite nodes of a Gaussian law it is within {nodes:.1e} of its value on the law, "
-        f"on {int(data.nodes[1])}² within {float(data.nodes_error[1]):.1e}.",
+        f"on {int(data.nodes[1])}² within {data.nodes_error[1]:.1e}.",
         f"One formula gives PyTorch's attention on prompts, to {prompt:.2e}, and the integral over a law, to {nodes:.2e}.",
     )
 
 
 @rule("C2", "Is the limit affine for tokens that are not Gaussian?", control=True)
-def affine_for_others(data: xr.Dataset) -> tuple[Outcome, str]:
+def affine_for_others(data: xr.Dataset) -> Answer:
     """Fails where both routes find the same gap for every law, holds where there is none."""
     gap = data.control_gap_quadrature
     apart = float(abs(data.control_gap / gap - 1).max())
@@ -57,7 +57,7 @@ def affine_for_others(data: xr.Dataset) -> tuple[Outcome, str]:
     sizes = listed(gap.isel(gap_score_variance=-1), ".2g", "{}")
     return (
         judged(affine, rests_on=[gap, apart]) if refuted or affine else "undecided",
-        f"It misses the affine read-out by {sizes} at σ² = {float(data.gap_score_variance[-1]):g}; gaps by the cgf and by "
+        f"It misses the affine read-out by {sizes} at σ² = {data.gap_score_variance[-1]:g}; gaps by the cgf and by "
         f"quadrature agree to {apart:.1e}.",
     )
 
@@ -65,7 +65,7 @@ def affine_for_others(data: xr.Dataset) -> tuple[Outcome, str]:
 @rule(
     "C1", "Does the exact error of a finite prompt fall like 1/L for every law, and its distance to the affine map stop at the gap?"
 )
-def tends(data: xr.Dataset) -> tuple[Outcome, str]:
+def tends(data: xr.Dataset) -> Answer:
     """Holds where it falls all along, its last slope is -1 to 5 %, the level the gap to 1e-4, and the first order right to 20 %."""
     mse, levels = data.exact.sel(quantity="limit"), np.sqrt(data.exact.sel(quantity="affine").isel(length=-1))
     slopes = [log_slope(data.length[-2:], mse.sel(law=law)[..., -2:]) for law in data.law.values]
@@ -74,17 +74,17 @@ def tends(data: xr.Dataset) -> tuple[Outcome, str]:
     error = float(abs(levels / data.gap - 1).where(apart, 0.0).max())
     falls = bool((mse.diff("length") < 0).all())
     good = falls and max(abs(slope + 1) for slope in slopes) < 0.05 and error < 1e-4 and float(abs(first - 1).max()) < 0.2
-    found = ", ".join(f"{float(gap):.3f} ({gap.law.values})" for gap in data.gap[apart.values])
+    found = ", ".join(f"{gap:.3f} ({gap.law.values})" for gap in data.gap[apart.values])
     return (
         judged(good, rests_on=[mse, levels, data.gap, first]),
-        f"By the exact law the squared distance to the own limit falls from L = 1 on, at L = {float(data.length[-1]):.0e} with "
+        f"By the exact law the squared distance to the own limit falls from L = 1 on, at L = {data.length[-1]:.0e} with "
         f"exponent {span(slopes, '.3f')}, where the first order is {span(first, '.3f')} times it. The distance to the "
         f"affine map is there within {error:.0e} of the gap, {found}.",
     )
 
 
 @rule("C1", "Do drawn prompts agree with the exact law, in their distance to the limit and to the affine map?")
-def drawn_prompts(data: xr.Dataset) -> tuple[Outcome, str]:
+def drawn_prompts(data: xr.Dataset) -> Answer:
     """Every drawn mean within the standard errors that 1e-6 of runs exceed, for the laws whose squared errors have a variance."""
     known = data.has_standard_error.astype(bool)
     left = [str(law) for law in data.law.values[~known.values]]

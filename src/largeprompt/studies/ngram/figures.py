@@ -23,7 +23,7 @@ def draw_paths(data: xr.Dataset, axes: Axes) -> None:
     axes.annotate("shuffled in time", place, fontsize=7, color="0.25", ha="right")
     entry(axes, "exact", lw=1.2)
     entry(axes, "$C/L$", ls="--", lw=0.9)
-    title = rf"to the discrete tilt, $\beta={float(part.beta):g}$"
+    title = rf"to the discrete tilt, $\beta={part.beta:g}$"
     describe(axes, "prompt length $L$", r"$\mathbf{E}\,\|T_L-T\|^2$", title, log="xy", legend=7, below=2)
 
 
@@ -100,7 +100,7 @@ def draw_tube(data: xr.Dataset, axes: Axes) -> None:
     axes.plot(x, sup, color=COLOURS[0], lw=1.4, label="exact risk")
     marks(axes, 1, x, gap.isel(time=where), 2 * error.isel(time=where), "drawn prompts", mec="0.2", mew=0.4)
     axes.plot(x, 2 * error.max("time"), color=COLOURS[1], ls=":", lw=1, label="2 standard errors of drawn")
-    distance = rf"$\sup_{{t\leq {float(data.tube_until):g}}}|\beta_L-\beta_\infty|$"
+    distance = rf"$\sup_{{t\leq {data.tube_until:g}}}|\beta_L-\beta_\infty|$"
     describe(axes, "prompt length $L$", distance, "the tube on a bounded time", log="xy", legend=7, below=2)
 
 
@@ -149,7 +149,7 @@ def draw_risk(data: xr.Dataset, axes: Axes) -> None:
         axes.plot(*at, color=COLOURS[i], ms=9, zorder=5, **star)
     axes.plot([], [], color="0.6", ms=8, label=r"predicted $\beta_*(L)$", **star)
     limits = (float(data.risk.min()) / 3, 2 * float(data.risk.max()))
-    title = f"risk, Dirichlet({float(data.concentration):g}) rows"
+    title = f"risk, Dirichlet({data.concentration:g}) rows"
     describe(axes, r"tilt strength $\beta$", "excess squared risk", title, log="y", ylim=limits, legend=7, below=3)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, allowed_score, at, compared, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import Answer, allowed_score, at, compared, judged, listed, log_slope, rule, span
 
 NOMINAL = 1e-9  # rate of false alarms for squared errors, whose skewness costs some of it
 ROUNDING = 1e-12
@@ -42,7 +42,7 @@ def constant(data: xr.Dataset) -> Answer:
 
 
 @rule("Q3", "Is the exact law of a finite path (transfer matrices) right at every length?")
-def exact(data: xr.Dataset) -> tuple[Outcome, str]:
+def exact(data: xr.Dataset) -> Answer:
     """Holds where mean squared distances are within chance of the exact law."""
     _, text, good = scores(data.mse, data.exact, data.mse_standard_error)
     short = data.exact.isel(length=0) * data.length[0] / data.constant
@@ -54,7 +54,7 @@ def exact(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q3", "Does the rate depend on the mixing time as predicted?")
-def mixing(data: xr.Dataset) -> tuple[Outcome, str]:
+def mixing(data: xr.Dataset) -> Answer:
     """Holds where drawn errors are within chance of the exact law, and the slowest chain has the larger constant."""
     _, text, good = scores(data.mixing_drawn, data.mixing_exact, data.mixing_standard_error)
     ratio = data.mixing_constant / data.mixing_independent
@@ -62,13 +62,13 @@ def mixing(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(good and bool((slow > fast).all()), rests_on=[fast, slow]),
         f"C over that of independent tokens for β = {listed(data.mixing_beta.values)}: {listed(fast, '.2f')} at relaxation time "
-        f"{float(data.mixing_time[0]):.3g}, {listed(slow, '.2f')} at {float(data.mixing_time[-1]):.3g}. Drawn paths at the longest "
+        f"{data.mixing_time[0]:.3g}, {listed(slow, '.2f')} at {data.mixing_time[-1]:.3g}. Drawn paths at the longest "
         f"length are off the exact law by {text}.",
     )
 
 
 @rule("Q3", "Does the price of slow mixing vanish as β grows, where attention becomes the empirical n-gram?")
-def immune(data: xr.Dataset) -> tuple[Outcome, str]:
+def immune(data: xr.Dataset) -> Answer:
     """Holds to 1e-6."""
     gap = abs(float(data.mixing_ngram_ratio) - 1)
     return (
@@ -79,7 +79,7 @@ def immune(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q3", "Does the prediction fit the same symbols shuffled in time?", control=True)
-def shuffled(data: xr.Dataset) -> tuple[Outcome, str]:
+def shuffled(data: xr.Dataset) -> Answer:
     """Fails where some distance is beyond chance."""
     predicted, last = data.control_exact.sel(source="chain"), data.isel(length=-1)
     score, _, good = scores(data.shuffled_mse, predicted, data.shuffled_standard_error)
@@ -87,13 +87,12 @@ def shuffled(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(good, rests_on=[score]),
         f"At L = {int(last.length)} their squared distance to the limit is {found:.3g} ± {error:.1g}, up to {score:.0f} standard "
-        f"errors from the prediction ({float(predicted[-1]):.2g} there): they converge to the unigram, "
-        f"{float(data.shuffled_level):.3g} away.",
+        f"errors from the prediction ({predicted[-1]:.2g} there): they converge to the unigram, {data.shuffled_level:.3g} away.",
     )
 
 
 @rule("Q3", "Do independent tokens, independent symbols and Gaussian tokens give back the base theory in the same code?")
-def base(data: xr.Dataset) -> tuple[Outcome, str]:
+def base(data: xr.Dataset) -> Answer:
     """Holds where constants and exact laws are within chance, and overlapping windows cost nothing."""
     part = data.sel(source=[name for name in data.source.values if name != "chain"])
     _, first, good = scores(part.control_extrapolated, part.control_constant, part.control_extrapolated_standard_error)
@@ -107,7 +106,7 @@ def base(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q3", "On infinite prompts, does the trained β grow without bound, like ½ ln(2At)?")
-def growth(data: xr.Dataset) -> tuple[Outcome, str]:
+def growth(data: xr.Dataset) -> Answer:
     """Holds where dβ/d ln t is 1/2 to 0.01 and β is within 0.01 of the law at the end."""
     late = data.sel(time=slice(float(data.time[-1]) / 100, None))
     slope = [float(np.polyfit(np.log(late.time), path, 1)[0]) for path in late.beta_infinite.transpose("training_order", "time")]
@@ -115,12 +114,12 @@ def growth(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(off < 0.01 and all(abs(each - 0.5) < 0.01 for each in slope), rests_on=[off, *slope]),
         f"dβ/d ln t = {listed(slope, '.4f')} over the last two decades (orders {listed(data.training_order.values)}); at t "
-        f"= {float(data.time[-1]):.0e} β is within {off:.1g} of the law.",
+        f"= {data.time[-1]:.0e} β is within {off:.1g} of the law.",
     )
 
 
 @rule("Q3", "At finite L, does training stop at a finite β*(L) = ln(1 + L/a*)?")
-def optimum(data: xr.Dataset) -> tuple[Outcome, str]:
+def optimum(data: xr.Dataset) -> Answer:
     """Holds where drawn optima are within chance, and the exact ones tend to the predicted."""
     first, last = at(data, training_order=1), data.isel(training_length=-1)
     _, text, good = scores(first.best_beta, first.best_beta_exact, first.best_beta_standard_error)
@@ -130,15 +129,15 @@ def optimum(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(good and near and exact < min(0.15, 0.6 * before), rests_on=[before, exact, last.best_beta_standard_error]),
         f"At L = {int(last.training_length)}, order 1, the exact risk has its minimum at β = "
-        f"{float(first.best_beta_exact[-1]):.4f}, predicted {float(first.best_beta_predicted[-1]):.4f} with a* = "
-        f"{float(first.pseudo_count):.2f}; dβ*/d ln L = {float(step[0]):.3f} at the end. Drawn prompts (orders "
+        f"{first.best_beta_exact[-1]:.4f}, predicted {first.best_beta_predicted[-1]:.4f} with a* = "
+        f"{first.pseudo_count:.2f}; dβ*/d ln L = {step[0]:.3f} at the end. Drawn prompts (orders "
         f"{listed(data.training_order.values)}): {listed(last.best_beta, '.2f')} ± {listed(last.best_beta_standard_error, '.2f')}, "
         f"predicted {listed(last.best_beta_predicted, '.2f')}; against the exact minimum: {text}.",
     )
 
 
 @rule("C5", "Do flows of β at length L stay in a tube around the infinite-prompt flow that closes like 1/L on bounded times?")
-def tube(data: xr.Dataset) -> tuple[Outcome, str]:
+def tube(data: xr.Dataset) -> Answer:
     """Holds where the exact flows close like 1/L with the first-order constant, and drawn ones are within chance of them."""
     early = at(data, training_order=1).sel(time=slice(0, float(data.tube_until)))
     sup, lengths = abs(early.beta_exact - early.beta_infinite).max("time"), data.training_length
@@ -148,16 +147,15 @@ def tube(data: xr.Dataset) -> tuple[Outcome, str]:
     apart, allowed = float(score.max()), allowed_score(score.size, degrees=int(data.batches) - 1)
     return (
         judged(abs(ratio - 1) < 0.05 and abs(slope + 1) < 0.1 and apart <= allowed, rests_on=[ratio, slope, apart]),
-        f"sup |β_L - β_∞| for t <= {float(data.tube_until):g} on the exact risks falls from {float(sup[0]):.2g} (L = "
-        f"{int(lengths[0])}) to {float(sup[-1]):.2g} (L = {int(lengths[-1])}), slope {slope:.2f}, {ratio:.3f} times the first "
-        f"order at the end; drawn prompts are {apart:.1f} standard errors from it at most ({allowed:.1f} allowed). For all times "
-        f"it does not hold: β_∞ passes β*(L) after a time of order L², {float(data.crossover.sel(training_order=1)[-1]):.0e} at "
-        "the longest.",
+        f"sup |β_L - β_∞| for t <= {data.tube_until:g} on the exact risks falls from {sup[0]:.2g} (L = {int(lengths[0])}) to "
+        f"{sup[-1]:.2g} (L = {int(lengths[-1])}), slope {slope:.2f}, {ratio:.3f} times the first order at the end; drawn prompts "
+        f"are {apart:.1f} standard errors from it at most ({allowed:.1f} allowed). For all times it does not hold: β_∞ passes "
+        f"β*(L) after a time of order L², {data.crossover.sel(training_order=1)[-1]:.0e} at the longest.",
     )
 
 
 @rule("Q3", "Does attention approach the in-context empirical n-gram like e^-β, as the limit says?")
-def distance(data: xr.Dataset) -> tuple[Outcome, str]:
+def distance(data: xr.Dataset) -> Answer:
     """Holds where the leading constant is right to 1 %, closed forms to rounding, and drawn distances to 10 %."""
     last = data.isel(risk_length=-1)
     off = float(abs(last.tv_drawn / last.tv - 1).where(last.risk_beta > 0).max())
@@ -165,15 +163,14 @@ def distance(data: xr.Dataset) -> tuple[Outcome, str]:
     closed = float(data.closed_form_error)
     return (
         judged(off < 0.1 and far < 0.01 and closed < ROUNDING, rests_on=[off, far, closed]),
-        f"Limit: ‖T - P(q,·)‖ = ‖p - P(q,·)‖/(1 + (e^β - 1)π_q) at order 1 to {closed:.0e}; at β = "
-        f"{float(data.operator_beta[-1]):g} its leading constant times e^-β is right to {far:.0e} for all orders. Drawn at L = "
-        f"{int(last.risk_length)}: the total variation between head and n-gram is within {100 * off:.1f} % of the limit's for "
-        f"every β up to {float(last.risk_beta[-1]):g}.",
+        f"Limit: ‖T - P(q,·)‖ = ‖p - P(q,·)‖/(1 + (e^β - 1)π_q) at order 1 to {closed:.0e}; at β = {data.operator_beta[-1]:g} its "
+        f"leading constant times e^-β is right to {far:.0e} for all orders. Drawn at L = {int(last.risk_length)}: the total "
+        f"variation between head and n-gram is within {100 * off:.1f} % of the limit's for every β up to {last.risk_beta[-1]:g}.",
     )
 
 
 @rule("Q3", "Does attention at the β that was predicted to be best beat the unsmoothed empirical n-gram?")
-def beats(data: xr.Dataset) -> tuple[Outcome, str]:
+def beats(data: xr.Dataset) -> Answer:
     """Holds where it saves beyond chance at each length, in part where the lengths together do; fails where it loses."""
     part, first = data.sel(predictor="attention"), at(data, training_order=1)
     score = float((part.saved / part.saved_standard_error).min())
@@ -208,10 +205,10 @@ def affine(data: xr.Dataset) -> Answer:
     return (
         judged(gap < ROUNDING, rests_on=[gap]) if good or gap < ROUNDING else "undecided",
         f"The gap between limit and affine read-out is β^{span(slope, '.2f')} at small β and {span(far.affine_gap, '.2g')} at β = "
-        f"{float(far.operator_beta):g}, where {span(100 * far.affine_outside, '.0f')} % of the queries are sent out of the "
+        f"{far.operator_beta:g}, where {span(100 * far.affine_outside, '.0f')} % of the queries are sent out of the "
         f"simplex; its best multiple still misses {span(100 * far.best_scaled_gap / far.unigram_distance, '.0f')} % of ‖p - "
-        f"P(q,·)‖. Drawn paths stop at a squared distance of {float(data.affine_mse[-1]):.4g} (predicted level "
-        f"{float(data.affine_level):.4g}), off the exact law by {text}.",
+        f"P(q,·)‖. Drawn paths stop at a squared distance of {data.affine_mse[-1]:.4g} (predicted level "
+        f"{data.affine_level:.4g}), off the exact law by {text}.",
         f"An affine map misses that limit by {span(far.affine_gap, '.3g')}.",
     )
 
@@ -221,13 +218,13 @@ def affine(data: xr.Dataset) -> Answer:
     "Is the limit, instead, the mixture Σ_S (e^β - 1)^|S| π(q_S) P(· | q_S) of skip-grams, at order one a gate between row "
     "and unigram?",
 )
-def mixture(data: xr.Dataset) -> tuple[Outcome, str]:
+def mixture(data: xr.Dataset) -> Answer:
     """Holds to rounding."""
     worst = float(data.identity_error.max())
     return (
         judged(worst < ROUNDING, rests_on=[worst]),
         f"Largest difference over {data.sizes['case']} chains, orders {span(data.order, '.0f')}, and β up to "
-        f"{float(data.operator_beta[-1]):g}: {worst:.0e}.",
+        f"{data.operator_beta[-1]:g}: {worst:.0e}.",
     )
 
 

@@ -32,7 +32,7 @@ def draw_family(data: xr.Dataset, family: str, kind: str, axes: Axes) -> None:
         law = one.isel(member=member)
         root = np.sqrt(law[f"drawn_{kind}mse"])
         axes.plot(law.length, np.sqrt(law[f"{kind}mse"]), color=COLOURS[i], lw=1.1)
-        label = f"${FAMILIES[family][0]}={float(law.law_parameter):g}$"
+        label = f"${FAMILIES[family][0]}={law.law_parameter:g}$"
         marks(axes, i, law.length, root, law[f"drawn_{kind}error"] / root, label, ms=3.5)
         if kind:
             axes.axhline(abs(float(law.gap)), color=COLOURS[i], lw=0.9, ls=":")
@@ -100,7 +100,7 @@ def draw_crossing(data: xr.Dataset, axes: Axes) -> None:
             axes.plot(abs(one.gap), one.crossing, MARKERS[i], color=COLOURS[j], ms=4, mfc="none")
         control = data.sel(family=CONTROL, tilt=tilt).isel(member=0)
         noise = float(control.first_order.isel(length=-1) * data.length[-1])
-        axes.plot(gaps, noise / gaps**2, color=COLOURS[j], lw=0.9, ls="--", label=f"$u={float(tilt):g}$, Gaussian noise")
+        axes.plot(gaps, noise / gaps**2, color=COLOURS[j], lw=0.9, ls="--", label=f"$u={tilt:g}$, Gaussian noise")
     finite = data.crossing.where(np.isfinite(data.crossing) & (data.crossing > 1))
     limits = (10 ** math.floor(math.log10(float(finite.min()))), 10 ** math.ceil(math.log10(float(finite.max()))))
     words = (r"gap $|T-T_{\mathrm{affine}}|$", r"crossing length $L_\times$", "below it the Gaussian theory is as good")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Answer, Outcome, at, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, Answer, at, judged, listed, log_slope, rule, span
 from largeprompt.studies.nongaussian.comparisons import (
     counted,
     known_exactly,
@@ -32,7 +32,7 @@ def _others(data: xr.Dataset) -> xr.Dataset:
 
 
 @rule("N1", "Do independent Gaussian tokens give back the base theory?")
-def base(data: xr.Dataset) -> tuple[Outcome, str]:
+def base(data: xr.Dataset) -> Answer:
     """Holds where every mean squared distance is likely by the exact law, and the limit is the affine read-out."""
     one = at(data, family=CONTROL).isel(member=0)
     chance, allowed = least_likely(one), FALSE_ALARM / counted(data)
@@ -46,7 +46,7 @@ def base(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N1", "Do prompts of tokens that are not Gaussian tend to the tilt limit of their law, at the predicted rate?")
-def falls(data: xr.Dataset) -> tuple[Outcome, str]:
+def falls(data: xr.Dataset) -> Answer:
     """Holds where two routes give one exact law, drawn errors are likely by it and, where prompts are long, fall at its rate."""
     rest = _others(data)
     chance, allowed = least_likely(rest), FALSE_ALARM / counted(data)
@@ -65,7 +65,7 @@ def falls(data: xr.Dataset) -> tuple[Outcome, str]:
         f"Of {int(rest.drawn_mse.notnull().sum())} mean squared distances from L = {int(rest.length[0])} to "
         f"{int(rest.length[-1])} the one least likely by the exact law has probability {chance:.2g}, {allowed:.0e} allowed. In "
         f"{int(exact.notnull().sum())} pairs of law and tilt the first order is within {LONG:.0%} of the exact error at the end: "
-        f"there errors fall with exponent {float(exact.min()):.2f} to {float(exact.max()):.2f} by the exact law, and drawn ones "
+        f"there errors fall with exponent {exact.min():.2f} to {exact.max():.2f} by the exact law, and drawn ones "
         f"within {score:.1f} standard errors of that; {left} pairs need longer prompts. The exact errors are alike to {routes:.0e} "
         "by the library's law and by the atoms of a rule.",
     )
@@ -93,7 +93,7 @@ def levels(data: xr.Dataset) -> Answer:
 
 
 @rule("N1", "Is the affine read-out the limit for tokens that are not Gaussian?", control=True)
-def affine(data: xr.Dataset) -> tuple[Outcome, str]:
+def affine(data: xr.Dataset) -> Answer:
     """Fails where some distance to it is further from that to a limit than chance allows."""
     rest = _others(data).isel(length=-1)
     away = abs(rest.drawn_affine_mse - rest.mse) / rest.drawn_affine_error
@@ -102,13 +102,13 @@ def affine(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(not shown, rests_on=[away.max()]),
         f"At L = {int(rest.length)} the distance to it is not that of a limit in {shown} of {int(away.notnull().sum())} pairs of "
-        f"law and tilt (more than {allowed:.1f} standard errors), by up to {float(away.max()):.0f} of them; gaps are up to "
-        f"{float(abs(rest.gap / rest.affine).max()):.2g} of the read-out.",
+        f"law and tilt (more than {allowed:.1f} standard errors), by up to {away.max():.0f} of them; gaps are up to "
+        f"{abs(rest.gap / rest.affine).max():.2g} of the read-out.",
     )
 
 
 @rule("N1", "Do the third and fourth cumulants explain the gap?")
-def ladder(data: xr.Dataset) -> tuple[Outcome, str]:
+def ladder(data: xr.Dataset) -> Answer:
     """Holds to 10 % everywhere; in part where within half the radius of convergence they give at least half."""
     rest = _others(data)
     fourth = (rest.third + rest.fourth) / rest.gap
@@ -117,7 +117,7 @@ def ladder(data: xr.Dataset) -> tuple[Outcome, str]:
     beyond = fourth.where(rest.tilt >= rest.radius)
     alone = (rest.third / rest.gap).sel(family="skew") if "skew" in rest.family.values else rest.third * np.nan
     worst, most = float(abs(near - 1).max()), float(abs(fourth - 1).max())
-    by_tilt = "; ".join(f"u = {float(u):g}: {span(fourth.sel(tilt=u))}" for u in rest.tilt.values)
+    by_tilt = "; ".join(f"u = {u:g}: {span(fourth.sel(tilt=u))}" for u in rest.tilt.values)
     return (
         judged(worst <= 0.5 and most <= 0.1, in_part=worst <= 0.5, rests_on=[worst]),
         f"Share of the gap that they give, over all laws: {by_tilt}. Within half the radius of convergence {span(near)}, within "
@@ -127,7 +127,7 @@ def ladder(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N1", "Does the gap scale with the distance of the law from the Gaussian as predicted?")
-def scaling(data: xr.Dataset) -> tuple[Outcome, str]:
+def scaling(data: xr.Dataset) -> Answer:
     """Holds where the exponents are right to 2 % and the nearest gaps to 5 %."""
     rest = _others(data)
     found, numbers, good = [], [], True
@@ -162,7 +162,7 @@ def interpolated_crossing(data: xr.Dataset, name: str) -> xr.DataArray:
 
 
 @rule("N1", "From which length on does the gap show, and is that length predicted?")
-def crossing(data: xr.Dataset) -> tuple[Outcome, str]:
+def crossing(data: xr.Dataset) -> Answer:
     """Holds where drawn curves cross the gap within chance of the predicted length."""
     rest = _others(data)
     ratio = interpolated_crossing(rest, "drawn_mse") / interpolated_crossing(rest, "mse")  # the same interpolation for both
@@ -174,13 +174,13 @@ def crossing(data: xr.Dataset) -> tuple[Outcome, str]:
     first = (rest.crossing_first_order / rest.crossing).where(np.isfinite(rest.crossing) & (rest.crossing > 1))
     close = int((abs(first - 1) < LONG).sum())
     examples = ", ".join(
-        f"{float(row.sel(tilt=row.tilt[len(row.tilt) // 2])):.3g} ({name} {float(rest.law_parameter.sel(family=name)[0]):g})"
+        f"{row.sel(tilt=row.tilt[len(row.tilt) // 2]):.3g} ({name} {rest.law_parameter.sel(family=name)[0]:g})"
         for name in rest.family.values
         for row in [rest.crossing.sel(family=name).isel(member=0)]
     )
     return (
         judged(score <= allowed, rests_on=[score]) if seen else "undecided",
-        f"The gap passes the noise of a finite prompt at L = {examples}, u = {float(rest.tilt[len(rest.tilt) // 2]):g}. Drawn "
+        f"The gap passes the noise of a finite prompt at L = {examples}, u = {rest.tilt[len(rest.tilt) // 2]:g}. Drawn "
         f"prompts cross in {seen} pairs within the lengths drawn, at {span(ratio)} times the predicted length (within {score:.1f} "
         f"standard errors of the drawn curve). The first order alone is within {LONG:.0%} of the exact length in {close} of "
         f"{int(first.notnull().sum())} pairs.",
@@ -188,7 +188,7 @@ def crossing(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("N1", "Is a prompt of tokens repeated r times worth exactly L/r independent ones, and one without correlation worth L?")
-def repeated(data: xr.Dataset) -> tuple[Outcome, str]:
+def repeated(data: xr.Dataset) -> Answer:
     """Holds where every mean squared error is within chance of the exact law."""
     part = data.sel(dependence=known_exactly(data))
     whole, allowed = part.dependent_effective % 1 == 0, largest_allowed(data)
@@ -205,7 +205,7 @@ def _correlated(data: xr.Dataset) -> xr.Dataset:
 
 
 @rule("N1", "Is a prompt of autocorrelated tokens as good as the predicted effective number of independent ones?")
-def autocorrelated(data: xr.Dataset) -> tuple[Outcome, str]:
+def autocorrelated(data: xr.Dataset) -> Answer:
     """Holds where drawn errors are within 10 % of the exact law at the effective length and 4 standard errors; in part: 50 %."""
     part = _correlated(data).isel(dependent_length=-1)
     ratio, error = part.dependent_drawn / part.dependent_predicted, part.dependent_error / part.dependent_predicted
@@ -215,12 +215,12 @@ def autocorrelated(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(off < 0.1, in_part=off < 0.5, rests_on=[off]),
         f"L_eff/L at L = {int(part.dependent_length)}, for σ² = {listed(part.score_variance)}: "
-        f"{text}. Drawn errors are {span(ratio)} (± {float(error.max()):.2f}) times the exact law at L_eff.",
+        f"{text}. Drawn errors are {span(ratio)} (± {error.max():.2f}) times the exact law at L_eff.",
     )
 
 
 @rule("N1", "Are autocorrelated tokens as good as the same number of independent ones?", control=True)
-def as_independent(data: xr.Dataset) -> tuple[Outcome, str] | None:
+def as_independent(data: xr.Dataset) -> Answer | None:
     """Fails where some error is further from that of independent tokens than chance allows."""
     part = _correlated(data).isel(dependent_length=-1)
     if "AR(1) 0" not in data.dependence.values:

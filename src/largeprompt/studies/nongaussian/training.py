@@ -89,12 +89,12 @@ def trained(config: NonGaussianConfig, name: str, progress: Progress) -> xr.Data
     misled, right = (task.block_risk(*block.split(path[:, -1])).numpy() for path in (gauss, limit))
     predicted = xr.Dataset(
         {
-            "limit_theta": (theta, limit.numpy(), {"long_name": "flow on the tilt limit"}),
-            "gauss_theta": (theta, gauss.numpy(), {"long_name": "flow of the Gaussian theory"}),
-            "flow_theta": (("start", "flow_length", *theta[1:]), flow.numpy(), {"long_name": "flow on the exact risk"}),
+            "limit_theta": (theta, limit.numpy()),
+            "gauss_theta": (theta, gauss.numpy()),
+            "flow_theta": (("start", "flow_length", *theta[1:]), flow.numpy()),
             "flow_distance": (("start", "flow_length"), _supremum(flow, limit.unsqueeze(1)).numpy()),
             "flow_gauss_distance": (("start", "flow_length"), _supremum(flow, gauss.unsqueeze(1)).numpy()),
-            "level": ("start", _supremum(limit, gauss).numpy(), {"long_name": "sup distance of the infinite prompts, predicted"}),
+            "level": ("start", _supremum(limit, gauss).numpy()),
             "limit_risk": ("start", right),
             "misled_risk": ("start", misled),
         },

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Outcome, allowed_score, at, judged, log_slope, rule, span
+from largeprompt.runs.judging import Answer, allowed_score, at, judged, log_slope, rule, span
 from largeprompt.studies.nongaussian.comparisons import counted, largest_score, setting
 from largeprompt.studies.nongaussian.config import CONTROL
 
@@ -19,7 +19,7 @@ def _inputs(data: xr.Dataset) -> xr.Dataset:
 @rule(
     "C5", "Does training on inputs that are not Gaussian stay in a tube around the flow on the tilt limit that closes as L grows?"
 )
-def tube(data: xr.Dataset) -> tuple[Outcome, str]:
+def tube(data: xr.Dataset) -> Answer:
     """Holds where the tube narrows with every length, at the end at a power above 0.7."""
     part = _inputs(data)
     sup = part.flow_distance
@@ -30,9 +30,8 @@ def tube(data: xr.Dataset) -> tuple[Outcome, str]:
     text = ", ".join(f"{span(sup.sel(inputs=name).isel(flow_length=-1))} ({name})" for name in part.inputs.values)
     return (
         judged(falls and max(slopes) < -0.7, rests_on=[*slopes, sup]),
-        f"sup ‖θ_L - θ_∞‖ up to t = {float(part.time[-1]):g} on the exact risks falls from {span(sup.isel(flow_length=0))} at L = "
-        f"{float(sup.flow_length[0]):g} to {text} at L = {float(sup.flow_length[-1]):g}, with exponent "
-        f"{span(slopes, '.2f')} at the end.",
+        f"sup ‖θ_L - θ_∞‖ up to t = {part.time[-1]:g} on the exact risks falls from {span(sup.isel(flow_length=0))} at L = "
+        f"{sup.flow_length[0]:g} to {text} at L = {sup.flow_length[-1]:g}, with exponent {span(slopes, '.2f')} at the end.",
     )
 
 
@@ -51,7 +50,7 @@ def _scores(data: xr.Dataset) -> tuple[float, float]:
 
 
 @rule("C5", "Do flows on drawn prompts agree with the flows on the exact risk of their length?")
-def trained(data: xr.Dataset) -> tuple[Outcome, str]:
+def trained(data: xr.Dataset) -> Answer:
     """Fails beyond chance; undecided where chance allows more than a tenth of a parameter."""
     part = _inputs(data)
     (score, error), allowed = _scores(part), allowed_score(counted(data), degrees=setting(data, "sets") - 1)
@@ -59,10 +58,10 @@ def trained(data: xr.Dataset) -> tuple[Outcome, str]:
     ratio = part.trained_distance / exact
     return (
         "undecided" if score <= allowed and allowed * error >= RESOLVED else judged(score <= allowed, rests_on=[score, error]),
-        f"Mean tr A/d and b at the last time, {setting(data, 'sets')} sets of prompts, L = {float(part.drawn_length[0]):g} to "
-        f"{float(part.drawn_length[-1]):g}: within {score:.1f} standard errors, {allowed:.1f} allowed (Student's law), which are "
+        f"Mean tr A/d and b at the last time, {setting(data, 'sets')} sets of prompts, L = {part.drawn_length[0]:g} to "
+        f"{part.drawn_length[-1]:g}: within {score:.1f} standard errors, {allowed:.1f} allowed (Student's law), which are "
         f"{allowed * error:.1%} of the larger of them at most. The tube of the drawn flows is {span(ratio.isel(drawn_length=0))} "
-        f"times the predicted one at L = {float(part.drawn_length[0]):g}.",
+        f"times the predicted one at L = {part.drawn_length[0]:g}.",
     )
 
 
@@ -70,7 +69,7 @@ def trained(data: xr.Dataset) -> tuple[Outcome, str]:
     "C5",
     "Is the distance to the Gaussian theory's flow the predicted one, and does it level off where the two infinite prompts differ?",
 )
-def misled(data: xr.Dataset) -> tuple[Outcome, str]:
+def misled(data: xr.Dataset) -> Answer:
     """Holds where drawn flows are as far off as predicted, and the longest is within 10 % of the level."""
     part = _inputs(data)
     level = part.level
@@ -81,22 +80,22 @@ def misled(data: xr.Dataset) -> tuple[Outcome, str]:
     off = float((abs(drawn - predicted) - 6 * error - floor).max())
     flat = float(abs(exact / level - 1).max())
     text = ", ".join(
-        f"{name} {float(drawn.sel(inputs=name, start=start)):.3f} ± {float(error.sel(inputs=name, start=start)):.3f} "
-        f"({float(level.sel(inputs=name, start=start)):.3f}, {start})"
+        f"{name} {drawn.sel(inputs=name, start=start):.3f} ± {error.sel(inputs=name, start=start):.3f} "
+        f"({level.sel(inputs=name, start=start):.3f}, {start})"
         for name in part.inputs.values
         for start in part.start.values
     )
     bayes = setting(data, "noise_variance") / 2
     return (
         judged(off <= 0 and flat < 0.1, rests_on=[off, flat]),
-        f"sup distance of the flow on drawn prompts at L = {float(part.drawn_length[-1]):g} (of the two limits): {text}. At L = "
-        f"{float(part.flow_length[-1]):g} it is within {flat:.1%} of the level. At the Gaussian theory's parameters the infinite "
+        f"sup distance of the flow on drawn prompts at L = {part.drawn_length[-1]:g} (of the two limits): {text}. At L = "
+        f"{part.flow_length[-1]:g} it is within {flat:.1%} of the level. At the Gaussian theory's parameters the infinite "
         f"prompt has risk {span(part.misled_risk)}, at its own flow's {span(part.limit_risk)}; Bayes {bayes:g}.",
     )
 
 
 @rule("C5", "Does training on Gaussian inputs give back the base theory?")
-def gaussian_training(data: xr.Dataset) -> tuple[Outcome, str] | None:
+def gaussian_training(data: xr.Dataset) -> Answer | None:
     """Fails beyond chance; undecided where chance allows more than a tenth of a parameter."""
     if CONTROL not in data.inputs.values:
         return None
@@ -113,15 +112,14 @@ def gaussian_training(data: xr.Dataset) -> tuple[Outcome, str] | None:
 
 
 @rule("C5", "Does training on other inputs follow the Gaussian theory's flow as L grows?", control=True)
-def follows_gaussian(data: xr.Dataset) -> tuple[Outcome, str]:
+def follows_gaussian(data: xr.Dataset) -> Answer:
     """Fails where it ends more than three times as far from it as from the tilt flow."""
     part = _inputs(data)
     end, own = part.flow_gauss_distance.isel(flow_length=-1), part.flow_distance.isel(flow_length=-1)
     nearest = float((end / own).min())
     return (
         judged(nearest <= 3, rests_on=[nearest]),
-        f"At L = {float(part.flow_length[-1]):g} it is {span(end)} away from it, {span(end / own)} times as far as from the tilt "
-        "flow.",
+        f"At L = {part.flow_length[-1]:g} it is {span(end)} away from it, {span(end / own)} times as far as from the tilt flow.",
     )
 
 

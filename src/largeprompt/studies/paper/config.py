@@ -4,7 +4,7 @@ from typing import Self
 
 import pydantic
 
-from largeprompt.runs.settings import Count, Increasing, Length, NonNegative, Positive, Seed, Unique, more, settings
+from largeprompt.runs.settings import Count, Increasing, Length, NonNegative, Positive, Seed, Unique, settings
 
 SETTINGS = ("intended", "released")
 TRAINED = 300.0  # the authors' 300,000 steps of 1e-3
@@ -23,7 +23,6 @@ class PaperConfig:
     lengths: Increasing[Length] = (*range(10, 101, 10), *range(200, 1001, 100))
     until: Positive = TRAINED
     times: Count = 61
-    points: Count = 4096
     tolerance: Positive = 1e-5
     seed: Seed = 0
     sgd_lengths: Unique[Length] = (20,)
@@ -31,8 +30,6 @@ class PaperConfig:
     sgd_seeds: Unique[Seed] = (0, 1)
     learning_rate: Positive = 1e-3
     batch_size: Count = 128
-
-    enough_points = more("points", than="dim")
 
     @pydantic.model_validator(mode="after")
     def consistent(self) -> Self:

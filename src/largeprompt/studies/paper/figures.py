@@ -25,7 +25,7 @@ def trained(data: xr.Dataset, *panels: Axes) -> None:
             axes.plot(part.length, part.risk.sel(attention=kind), MARKERS[i] + "-", color=COLOURS[i], label=f"{kind}, trained")
             axes.axhline(float(last.risk.sel(setting=setting, attention=kind)[-1]), color=COLOURS[i], lw=0.8, ls=":")
         axes.plot(part.length, part.bayes_risk.isel(attention=0), color="black", ls="--", label="Bayes")
-        describe(axes, "prompt length $L$", "", f"{setting} setting, $t={float(data.time[-1]):g}$", log="xy")
+        describe(axes, "prompt length $L$", "", f"{setting} setting, $t={data.time[-1]:g}$", log="xy")
     entry(panels[0], r"the same, $L=\infty$", lw=0.8, ls=":")
     describe(panels[0], "", "population risk", legend=7.5)
 

@@ -11,7 +11,7 @@ from largeprompt.attention import Attention
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS, F, covariance
 from largeprompt.studies.paper.config import PaperConfig
-from largeprompt.training import Factorised, LinearRegression, SobolAverage, gradient_flow, stochastic_gradient_descent
+from largeprompt.training import Factorised, LinearRegression, gradient_flow, stochastic_gradient_descent
 
 
 def task(config: PaperConfig, setting: str) -> LinearRegression:
@@ -35,7 +35,7 @@ def start(config: PaperConfig, kind: str) -> tuple[Factorised, Attention]:
 def flows(config: PaperConfig, setting: str, kind: str, progress: Progress) -> xr.Dataset:
     """All lengths side by side by exact flow, and how far the read-out of the infinite prompt is from the Bayes predictor w·x_q."""
     chosen, (factors, layer), lengths = task(config, setting), start(config, kind), [*config.lengths, math.inf]
-    options: dict[str, Any] = {"parametrisation": factors, "tolerance": config.tolerance, "average": SobolAverage(config.points)}
+    options: dict[str, Any] = {"parametrisation": factors, "tolerance": config.tolerance}
     ends = (config.until, min(config.until, config.learning_rate * config.sgd_steps))  # dense where SGD is laid over
     options |= {
         "times": np.unique([np.linspace(0, end, config.times) for end in ends]),
@@ -46,7 +46,7 @@ def flows(config: PaperConfig, setting: str, kind: str, progress: Progress) -> x
     distance = (2 * limit_risk - chosen.noise_variance).clamp_min(0.0).sqrt().numpy()
     return (
         flow.to_xarray()[["risk", "gradient_norm"]]
-        .assign(distance=(("length", "time"), distance, {"long_name": "infinite-prompt read-out less w.x, rms"}))
+        .assign(distance=(("length", "time"), distance))
         .assign(bayes_risk=("length", [chosen.bayes_risk(length) for length in lengths]))
         .drop_attrs()
     )
@@ -56,7 +56,7 @@ def sgd(config: PaperConfig, kind: str, length: int, seed: int, progress: Progre
     """One SGD run as the authors ran it, in the intended setting."""
     (factors, layer), steps = start(config, kind), (config.learning_rate, config.sgd_steps, config.batch_size)
     generator = torch.Generator().manual_seed(10_000 * seed + 2 * length + (kind == "softmax"))
-    options: dict[str, Any] = {"parametrisation": factors, "record": 41, "average": SobolAverage(config.points)}
+    options: dict[str, Any] = {"parametrisation": factors, "record": 41}
     options["progress"] = lambda step: progress(f"step {step:,}") if step % 100 == 0 else None
     run = stochastic_gradient_descent(task(config, "intended"), layer, length, *steps, generator, **options).completed()
     return xr.Dataset({"sgd_risk": ("sgd_time", run.risk.numpy())}, coords={"sgd_time": run.times.numpy()})

@@ -24,12 +24,12 @@ def trained_rule(setting: str) -> Rule:
         outcome = judged(close < 1.02 and falls, rests_on=[close, nearer, over])
         return (
             "undecided" if float(data.time[-1]) < TRAINED else outcome,
-            f"At t = {float(data.time[-1]):g} and L = {float(finite.length[-1]):g}: softmax {float(soft[-1]):.4f}, linear "
-            f"{float(line[-1]):.4f}, Bayes {float(finite.bayes_risk.sel(attention='softmax')[-1]):.4f}; the infinite "
+            f"At t = {data.time[-1]:g} and L = {finite.length[-1]:g}: softmax {soft[-1]:.4f}, linear "
+            f"{line[-1]:.4f}, Bayes {finite.bayes_risk.sel(attention='softmax')[-1]:.4f}; the infinite "
             f"prompt is within {close - 1:.0e} of Bayes, relatively, with either. Softmax/linear from {span(over, '.2f')}: "
             "linear attention is " + ("better at every length." if bool((soft > line).all()) else "not better at every length."),
-            f"After the authors' training at L = {float(finite.length[-1]):g} the risk is {float(soft[-1]):.3g} (softmax), "
-            f"{float(line[-1]):.3g} (linear), {float(finite.bayes_risk.sel(attention='softmax')[-1]):.3g} (Bayes)."
+            f"After the authors' training at L = {finite.length[-1]:g} the risk is {soft[-1]:.3g} (softmax), "
+            f"{line[-1]:.3g} (linear), {finite.bayes_risk.sel(attention='softmax')[-1]:.3g} (Bayes)."
             if setting == SETTINGS[0]
             else "",
         )
@@ -54,7 +54,7 @@ def follows(data: xr.Dataset, difference: xr.DataArray) -> tuple[Outcome, float,
 
 
 @rule("P1", "Does SGD as the authors ran it follow the exact flow within its noise?")
-def sgd_follows(data: xr.Dataset) -> tuple[Outcome, str] | None:
+def sgd_follows(data: xr.Dataset) -> Answer | None:
     """Undecided with a single seed, whose noise is not known."""
     if "sgd_risk" not in data:
         return None
@@ -62,9 +62,9 @@ def sgd_follows(data: xr.Dataset) -> tuple[Outcome, str] | None:
     outcome, bias, noise = follows(data, gap)
     return (
         outcome,
-        f"Up to t = {float(data.sgd_time[-1]):g}, at L = {listed(data.sgd_length)}, both "
+        f"Up to t = {data.sgd_time[-1]:g}, at L = {listed(data.sgd_length)}, both "
         f"attentions: root mean square difference of the mean over {data.sizes['sgd_seed']} seeds from the flow {bias:.2%} of the "
-        f"risk, standard error of that mean {noise:.2%}; largest difference of a run {float(np.abs(gap).max()):.1%}.",
+        f"risk, standard error of that mean {noise:.2%}; largest difference of a run {np.abs(gap).max():.1%}.",
     )
 
 
@@ -74,7 +74,7 @@ def longest(data: xr.Dataset) -> float:
 
 
 @rule("P1", lambda data: f"Does SGD at these lengths follow the flow of another length, L = {longest(data):g}?", control=True)
-def other_length(data: xr.Dataset) -> tuple[Outcome, str] | None:
+def other_length(data: xr.Dataset) -> Answer | None:
     """The flow of the longest prompt instead."""
     if "sgd_risk" not in data:
         return None

@@ -33,10 +33,6 @@ def grid(config: PhaseDiagramConfig, progress: Progress) -> xr.Dataset:
     axes = ("length", "score_variance")
     names = [[regime(q, int(length)) for q in variance] for length in lengths]
     return xr.Dataset(
-        {
-            "effective_tokens": (axes, tokens, {"long_name": "effective tokens, 1/E[Y]"}),
-            "along_mse": (axes, along, {"long_name": "E(S - sigma)^2"}),
-            "regime": (axes, names, {"long_name": "regime by sigma/sqrt(2 ln L)"}),
-        },
+        {"effective_tokens": (axes, tokens), "along_mse": (axes, along), "regime": (axes, names)},
         coords={"length": lengths.astype(float), "score_variance": variance},
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, judged, rule, span
+from largeprompt.runs.judging import Answer, judged, rule, span
 
 
 def named_by_tokens(data: xr.Dataset) -> xr.DataArray:
@@ -35,14 +35,14 @@ def two_namings(data: xr.Dataset) -> Answer:
     share, farthest = float(agree.mean()), float(from_border.max()) if bool((~agree).any()) else 0.0
     return (
         judged(share >= 0.95 and farthest <= 0.15, rests_on=[share, part.effective_tokens]),
-        f"On {share:.1%} of the grid from L = 100 to {float(part.length[-1]):.0e}; where they differ, σ/√(2 ln L) is within "
+        f"On {share:.1%} of the grid from L = 100 to {part.length[-1]:.0e}; where they differ, σ/√(2 ln L) is within "
         f"{farthest:.2f} of a border.",
         f"Attention is linear, heavy or frozen: two ways to tell which agree on {share:.1%} of the diagram.",
     )
 
 
 @rule("C3", "Is the effective number of tokens L e^-σ² well inside the linear regime, σ/√(2 ln L) < 0.35?")
-def linear_regime(data: xr.Dataset) -> tuple[Outcome, str]:
+def linear_regime(data: xr.Dataset) -> Answer:
     """Holds within a factor of 1.5."""
     part = long_prompts(data)
     ratio = part.over_linear_law.where(part.alpha < 0.35)
@@ -50,12 +50,12 @@ def linear_regime(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(most < 1.5 and least > 0.999, rests_on=[least, most]),
         f"1/E[Y] is {span(ratio, '.3f')} times that, nearer 1 as L grows "
-        f"({float(ratio.isel(length=-1).max()):.4f} at most at the longest).",
+        f"({ratio.isel(length=-1).max():.4f} at most at the longest).",
     )
 
 
 @rule("C3", "Is the effective number of tokens L e^-σ² in the frozen regime too, σ/√(2 ln L) > 1?", control=True)
-def frozen_regime(data: xr.Dataset) -> tuple[Outcome, str]:
+def frozen_regime(data: xr.Dataset) -> Answer:
     """Fails where it is nowhere within a factor of 1.5."""
     part = long_prompts(data)
     ratio = part.over_linear_law.where(part.alpha > 1)

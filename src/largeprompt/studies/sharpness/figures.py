@@ -19,7 +19,7 @@ def sharpness(data: xr.Dataset, *panels: Axes) -> None:
     """Bound over exact error against L/ρ; one panel for each family of laws."""
     for axes, law in zip(panels, laws(data), strict=True):
         for i, case in enumerate(np.flatnonzero(data.law.values == law)):
-            label = rf"$\rho={float(data.rho[case]):.3g}$"
+            label = rf"$\rho={data.rho[case]:.3g}$"
             axes.plot(data.multiple, data.ratio[case], color=COLOURS[i], ls=DASHES[i], label=label)
         axes.axhline(1, color="0.5", lw=0.8)
         describe(axes, r"$L/\rho$", "bound / exact", TITLES.get(law, law), log="xy", legend=9)

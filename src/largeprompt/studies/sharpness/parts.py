@@ -51,7 +51,7 @@ def ratios(config: SharpnessConfig, law: str, progress: Progress) -> xr.Dataset:
         lengths = [max(1, round(multiple * rho[i])) for multiple in multiples]
         ratio[i] = (certificate(LAYER, mu, z, lengths).bound / finite_prompt(LAYER, mu, z, lengths).mse).numpy()
     return xr.Dataset(
-        {"ratio": (("case", "multiple"), ratio, {"long_name": "bound / exact mean squared error"}), "rho": ("case", rho)},
+        {"ratio": (("case", "multiple"), ratio), "rho": ("case", rho)},
         coords={"multiple": multiples, "law": ("case", [law] * len(tilts)), "tilt": ("case", tilts)},
     )
 
@@ -63,8 +63,8 @@ def signs(config: SharpnessConfig, progress: Progress) -> xr.Dataset:
     exact = 1 + torch.tanh(z[:, 0]).square()
     return xr.Dataset(
         {
-            "sign_leading_ratio": ("sign_tilt", (proved.leading / exact).numpy(), {"long_name": "leading term / exact error"}),
-            "sign_bound_ratio": ("sign_tilt", (proved.bound / exact).numpy(), {"long_name": "certificate / exact error"}),
+            "sign_leading_ratio": ("sign_tilt", (proved.leading / exact).numpy()),
+            "sign_bound_ratio": ("sign_tilt", (proved.bound / exact).numpy()),
         },
         coords={"sign_tilt": list(config.sign_tilts)},
     )

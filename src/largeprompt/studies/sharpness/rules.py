@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, judged, rule, span
+from largeprompt.runs.judging import Answer, judged, rule, span
 from largeprompt.studies.shortcontext.formulas import long_enough
 
 SHARP = 1.1  # bound over exact error that counts as sharp
@@ -19,7 +19,7 @@ def never_below(data: xr.Dataset) -> Answer:
     """Holds to rounding."""
     low = min(float(data.ratio.min()), float(data.sign_bound_ratio.min()))
     cases, high = data.ratio.size + data.sign_bound_ratio.size, float(data.ratio.max())
-    worst = [f"at most {float(data.ratio[(data.law == law).values].max()):.3g} ({law})" for law in laws(data)]
+    worst = [f"at most {data.ratio[(data.law == law).values].max():.3g} ({law})" for law in laws(data)]
     return (
         judged(low >= 1 - 1e-10, rests_on=[data.ratio, data.sign_bound_ratio]),
         f"Bound over exact error exceeds 1 by {low - 1:.1e} or more in {cases} cases, and is {', '.join(worst)}.",
@@ -28,12 +28,12 @@ def never_below(data: xr.Dataset) -> Answer:
 
 
 @rule("C3", f"Is it sharp, within {SHARP - 1:.0%} of the exact error?")
-def sharp(data: xr.Dataset) -> tuple[Outcome, str]:
+def sharp(data: xr.Dataset) -> Answer:
     """In part, for prompts that are long in units of ρ."""
     found, ranges = long_enough(data.ratio, "multiple", SHARP), []  # in units of ρ
     for law in laws(data):
         cases = [case for case in np.argsort(data.rho.values) if data.law.values[case] == law]  # least tilted first
-        ends = [f"{float(found[case]):.2g} ρ on for ρ = {float(data.rho[case]):.3g}" for case in (cases[0], cases[-1])]
+        ends = [f"{found[case]:.2g} ρ on for ρ = {data.rho[case]:.3g}" for case in (cases[0], cases[-1])]
         ranges.append(f"{' and '.join(ends)} ({law})")
     return (
         judged(False, in_part=bool(np.isfinite(found).all()), rests_on=[data.ratio]),
@@ -42,7 +42,7 @@ def sharp(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C3", "Would the leading term alone be a bound for every law?", control=True)
-def leading_term(data: xr.Dataset) -> tuple[Outcome, str]:
+def leading_term(data: xr.Dataset) -> Answer:
     """Fails where it is below the exact error of signs."""
     leading, bound = data.sign_leading_ratio, data.sign_bound_ratio
     return (

@@ -64,10 +64,10 @@ def output_errors(config: ShortContextConfig, tokens: str, progress: Progress) -
     labels = dict(zip(("dim", "condition", "direction", "score_variance"), zip(*cases, strict=True), strict=True))
     return xr.Dataset(
         {
-            "exact": (("case", "length"), exact, {"long_name": "E|T_L - T|^2, exact"}),
-            "first_order": (("case", "length"), first_order, {"long_name": "leading order in 1/L"}),
-            "size": ("case", size, {"long_name": "|T|^2"}),
-            "at_one": ("case", at_ones, {"long_name": "tr Gamma + |Gamma u|^2, the error at L = 1"}),
+            "exact": (("case", "length"), exact),
+            "first_order": (("case", "length"), first_order),
+            "size": ("case", size),
+            "at_one": ("case", at_ones),
         },
         coords={"length": np.asarray(lengths, float)} | {name: ("case", list(values)) for name, values in labels.items()},
     )
@@ -86,11 +86,7 @@ def regression(config: ShortContextConfig, condition: float, progress: Progress)
     signal = float(torch.trace(sigma)) / d  # tr WΣ
     at_one = (s2 + signal + b**2 * (signal + s2)) / 2  # the answer is b y_1, which knows nothing of x_q
     return xr.Dataset(
-        {
-            "risk": (("attention", "regression_length"), risk),
-            "zero_risk": ((), (s2 + signal) / 2, {"long_name": "risk of always answering 0"}),
-            "risk_at_one": ((), at_one, {"long_name": "risk of softmax attention at L = 1, predicted"}),
-        },
+        {"risk": (("attention", "regression_length"), risk), "zero_risk": (s2 + signal) / 2, "risk_at_one": at_one},
         coords={"attention": list(ATTENTIONS), "regression_length": np.asarray(lengths, float)},
     )
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, Rule, at, judged, rule
+from largeprompt.runs.judging import Answer, Rule, at, judged, rule
 from largeprompt.studies.shortcontext.formulas import ATTENTIONS, SHORT, TOLERANCES, ill_conditioned, isotropic
 
 ASKED = 10  # tokens that a rule asks about
@@ -13,11 +13,11 @@ SHORT_PROMPTS = "A method: the limit does not stand for a short prompt. The pape
 
 
 def _length(value: xr.DataArray, data: xr.Dataset, axis: str = "length") -> str:
-    return f"{float(value):.3g}" if math.isfinite(float(value)) else f"more than {float(data[axis][-1]):.0e}"
+    return f"{value:.3g}" if math.isfinite(float(value)) else f"more than {data[axis][-1]:.0e}"
 
 
 @rule("F1", "At L = 1, where T_1 = V z_1, is the error tr VΓVᵀ + ‖VΓu‖² and the regression risk that of answering b y_1?")
-def one_token(data: xr.Dataset) -> tuple[Outcome, str]:
+def one_token(data: xr.Dataset) -> Answer:
     """Holds to 1e-10 and 1e-6."""
     error = float(abs(at(data.exact, length=1.0) / data.at_one - 1).max())
     risk = at(data.risk.sel(attention="softmax"), regression_length=1.0)
@@ -53,8 +53,8 @@ def output(tokens: str) -> Rule:
 def _case(case: xr.Dataset) -> str:
     """A case in words."""
     direction = str(case.direction.values)
-    where = f"d = {int(case.dim)}" if direction == "any" else f"condition {float(case.condition):g}, {direction}"
-    return f"{where}, σ² = {float(case.score_variance):g}"
+    where = f"d = {int(case.dim)}" if direction == "any" else f"condition {case.condition:g}, {direction}"
+    return f"{where}, σ² = {case.score_variance:g}"
 
 
 @rule(
@@ -62,12 +62,12 @@ def _case(case: xr.Dataset) -> str:
     "Is the first order in 1/L within 50 % and 10 % of the exact error for short prompts?",
     fails="A method: the first order is no estimate for short prompts. Use the exact law.",
 )
-def first_order(data: xr.Dataset) -> tuple[Outcome, str]:
+def first_order(data: xr.Dataset) -> Answer:
     """Fails where some score variance needs more than ASKED in the largest dimension."""
     part = isotropic(data)
     rows = part.first_order_from.where(part.dim == part.dim.max(), drop=True)
     text = ", ".join(
-        f"{_length(row[0], part)} and {_length(row[1], part)} (σ² = {float(row.score_variance):g})"
+        f"{_length(row[0], part)} and {_length(row[1], part)} (σ² = {row.score_variance:g})"
         for row in rows.transpose("case", "within")
     )
     return judged(float(rows.max()) <= ASKED, rests_on=[rows]), f"It fails below L = {text}, d = {int(part.dim.max())}."
@@ -78,11 +78,11 @@ def regression(kind: str) -> Rule:
     question = f"Is the risk of {kind} attention at the infinite-prompt optimum near its limit for short prompts?"
 
     @rule("F1", question, fails=SHORT_PROMPTS)
-    def near(data: xr.Dataset) -> tuple[Outcome, str]:
+    def near(data: xr.Dataset) -> Answer:
         part = data.sel(attention=kind)
         half, tenth = (part.regression_from.sel(within=level) for level in TOLERANCES)
         text = "; ".join(
-            "{}, {} and {}".format(*(_length(each, data, "regression_length") for each in row)) + f" (condition {float(c):g})"
+            "{}, {} and {}".format(*(_length(each, data, "regression_length") for each in row)) + f" (condition {c:g})"
             for *row, c in zip(half, tenth, part.useful_from, data.regression_condition, strict=True)
         )
         return (
@@ -94,12 +94,12 @@ def regression(kind: str) -> Rule:
 
 
 @rule("F1", "Does one token suffice for an answer within 50 %?", control=True)
-def one_token_suffices(data: xr.Dataset) -> tuple[Outcome, str]:
+def one_token_suffices(data: xr.Dataset) -> Answer:
     """Fails where it does in no case."""
     ratio = np.sqrt(at(data.exact, length=1.0) / data["size"])
     return (
         judged(float(ratio.min()) <= 0.5, rests_on=[ratio]),
-        f"The relative error at L = 1 is {float(ratio.min()):.2f} to {float(ratio.max()):.3g}.",
+        f"The relative error at L = 1 is {ratio.min():.2f} to {ratio.max():.3g}.",
     )
 
 

@@ -29,7 +29,6 @@ class SoftmaxVsLinearConfig:
     trained_noise: NonNegative = 0.1
     until: Positive = 1e7
     starts: Count = 4
-    start_points: Count = 1024
     start_until: Positive = 1000.0
     start_lengths: Increasing[Length] = (5, 30)
     largest_scale: Scale = 6.5

@@ -40,7 +40,7 @@ def _shifts(data: xr.Dataset, axes: Axes) -> None:
     for i, reader in enumerate(row.reader.values):
         for dash, index in chosen.items():
             part = row.shift_excess.sel(reader=reader).isel(shift_variance=index)
-            label = str(reader) if reader == "pair" else f"{reader}, $\\tau^2={float(part.shift_variance):g}$"
+            label = str(reader) if reader == "pair" else f"{reader}, $\\tau^2={part.shift_variance:g}$"
             if reader != "pair" or dash == "-":
                 axes.plot(part.shift_length, part, ls=dash, ms=3.5, lw=1.0, label=label, **look(i))
     for dash, index in chosen.items():
@@ -79,10 +79,10 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
         left.axhline(float(data.limit_ratio.sel(dim=d).isel(noise=0)), color=COLOURS[i], lw=0.8, ls=":")
     entry(left, "predicted limit", lw=0.8, ls=":")
     left.axhline(1.0, color="0.2", lw=0.9)
-    title = f"$s^2={float(data.noise[0]):g}$, identity covariance"
+    title = f"$s^2={data.noise[0]:g}$, identity covariance"
     describe(left, "prompt length $L$", "excess risk, one head / linear", title, log="x", legend=7, below=4)
     for j, noise in enumerate(data.noise.values):
-        right.plot(dims, data.limit_ratio.sel(noise=noise), ls=DASHES[j], color=COLOURS[j], label=f"$s^2={float(noise):g}$")
+        right.plot(dims, data.limit_ratio.sel(noise=noise), ls=DASHES[j], color=COLOURS[j], label=f"$s^2={noise:g}$")
         right.plot(dims, ratio.isel(length=-1).sel(noise=noise), ls="none", mfc="none", ms=5, **look(j))
     right.plot(dims, data.noise_limit, color="0.6", lw=0.8, label=r"$(1+2/d)^{1+d/2}$")
     right.axhline(np.e, color="0.2", lw=0.8, ls=":")

@@ -57,10 +57,10 @@ def pairs(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -> x
         {
             "heads_excess": (("heads", *grid), np.stack(heads)),
             "heads_linear": (grid, linear),
-            "heads_vanishing": (grid, vanishing, {"long_name": "predicted as the tilts of a pair vanish"}),
+            "heads_vanishing": (grid, vanishing),
             "pair_small_tilt": (grid, small),
             "pair_tilt": (grid, tilt),
-            "identical_heads": ((), float(abs(alike / one - 1).max()), {"long_name": "two equal heads against one"}),
+            "identical_heads": float(abs(alike / one - 1).max()),
         },
         coords={"heads": [1, 2, 4, 8], "head_dim": list(config.head_dims), "head_noise": list(config.head_noises)},
     )

@@ -10,7 +10,7 @@ from largeprompt.attention import SoftmaxAttention
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS, F, block_start, covariance, largest_alpha
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig
-from largeprompt.training import LinearRegression, SeveralHeads, SobolAverage, Trajectory, gradient_flow, long_prompt_constants
+from largeprompt.training import LinearRegression, SeveralHeads, Trajectory, gradient_flow, long_prompt_constants
 from largeprompt.training.optima.layer import block_optimum, linear_optimum
 
 SHORT = 10  # prompts up to this long may need steep tilts
@@ -55,11 +55,11 @@ def one_head_map(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Datase
     grid = ("length", "dim", "noise")
     return xr.Dataset(
         {
-            "limit_ratio": (("dim", "noise"), limits, {"long_name": "softmax over linear for long prompts, predicted"}),
-            "noise_limit": ("dim", noisy, {"long_name": "the same where noise dominates"}),
-            "linear_predicted": (grid, c / (1 + c), {"long_name": "c/(1 + c)"}),
-            "softmax_best": (grid, softmax, {"long_name": "relative excess risk of the best softmax head"}),
-            "linear_best": (grid, linear, {"long_name": "relative excess risk of the best linear attention"}),
+            "limit_ratio": (("dim", "noise"), limits),
+            "noise_limit": ("dim", noisy),
+            "linear_predicted": (grid, c / (1 + c)),
+            "softmax_best": (grid, softmax),
+            "linear_best": (grid, linear),
             "softmax_tilt": (grid, tilt),
         },
         coords={"length": list(config.lengths), "dim": list(config.dims), "noise": list(config.noises)},
@@ -121,10 +121,9 @@ def random_starts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Datas
             progress(f"start {j + 1}, L = {length:g}")
             generator = torch.Generator().manual_seed(1000 * config.seed + j)
             U, V = (torch.randn(n, d + 1, generator=generator, dtype=F) / 2 for n in (d + 1, 1))
-            options = {"gradient_tolerance": 1e-5, "average": SobolAverage(config.start_points, config.seed)}
-            flow = _followed(task, SoftmaxAttention(U, V), length, config.start_until, **options)
+            flow = _followed(task, SoftmaxAttention(U, V), length, config.start_until, gradient_tolerance=1e-5)
             end = flow.at(float(flow.times[-1]))
-            risks[i, j] = relative_excess(task, float(task.risk(end, length, average=SobolAverage(16_384, config.seed + 1))))
+            risks[i, j] = relative_excess(task, float(task.risk(end, length)))
     return xr.Dataset(
         {
             "start_excess": (("start_length", "start"), risks),

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Answer, Outcome, at, compared, judged, listed, rule, span
+from largeprompt.runs.judging import FALSE_ALARM, Answer, at, compared, judged, listed, rule, span
 
 LIMIT = 1e-3  # relative: what counts as having reached a predicted limit
 CLOSE = 1e-2  # relative: what counts as having found the best block parameters
@@ -21,7 +21,7 @@ def ratio(data: xr.Dataset) -> xr.DataArray:
 @rule(
     "Q1", "On long prompts, is the excess of the best softmax head the predicted constant times that of the best linear attention?"
 )
-def limit(data: xr.Dataset) -> tuple[Outcome, str]:
+def limit(data: xr.Dataset) -> Answer:
     """Holds to 1e-3 for all covariances, where linear attention is c/(1 + c)."""
     off = float(abs(ratio(data).isel(length=-1) / data.limit_ratio - 1).max())
     other = (data.spectrum_softmax / data.spectrum_linear).isel(spectrum_length=-1) / data.spectrum_limit - 1
@@ -29,19 +29,19 @@ def limit(data: xr.Dataset) -> tuple[Outcome, str]:
     calm = data.limit_ratio.isel(noise=0)
     return (
         judged(max(off, worst) < LIMIT and closed < EXACT, rests_on=[off, worst, closed]),
-        f"Predicted for s² = {float(data.noise[0]):g}: {listed(calm, '.2f', 'd = {}')}. At L = {float(data.length[-1]):.0e} the "
+        f"Predicted for s² = {data.noise[0]:g}: {listed(calm, '.2f', 'd = {}')}. At L = {data.length[-1]:.0e} the "
         f"exact ratios are within {off:.1e} of the prediction for all dimensions and noise levels; for {data.sizes['spectrum']} "
         f"other covariances within {worst:.1e}. Linear attention is c/(1+c) to {closed:.0e}.",
     )
 
 
 @rule("Q1", "Is linear attention at least as good as one softmax head on in-context regression at every length?")
-def one_head(data: xr.Dataset) -> tuple[Outcome, str]:
+def one_head(data: xr.Dataset) -> Answer:
     """Holds where no excess of a softmax head is below that of linear attention."""
     every = np.concatenate([ratio(data).values.ravel(), (data.spectrum_softmax / data.spectrum_linear).values.ravel()])
     least, sets = float(every.min()), int(data.parameter_sets)
     at = ratio(data).where(ratio(data) == ratio(data).min(), drop=True)
-    where = f"L = {float(at.length[0]):g}, d = {int(at.dim[0])}, s² = {float(at.noise[0]):g}"
+    where = f"L = {at.length[0]:g}, d = {int(at.dim[0])}, s² = {at.noise[0]:g}"
     short = data.sel(length=data.length <= SHORT)
     read = ""
     if short.length.size:
@@ -50,22 +50,22 @@ def one_head(data: xr.Dataset) -> tuple[Outcome, str]:
     return (
         judged(least >= 1 and len(every) == sets, rests_on=[least]),
         f"{sets} tasks (length, dimension, noise, spectrum): the excess of softmax is at least {least:.4f} ({where}) and at most "
-        f"{float(every.max()):.2f} times that of linear attention." + read,
+        f"{every.max():.2f} times that of linear attention." + read,
     )
 
 
 @rule("Q1", "Do two heads with opposite tilts recover the constant of linear attention?")
-def pair(data: xr.Dataset) -> tuple[Outcome, str]:
+def pair(data: xr.Dataset) -> Answer:
     """Holds where the longest prompt gives the excess of linear attention, and small tilts their predicted one."""
     two = at(data.heads_excess, heads=2) / data.heads_linear
     end, limit = float(two.isel(head_length=-1).max()), float(abs(data.pair_small_tilt / data.heads_vanishing - 1).max())
     over = ((two - 1) * (data.head_length - 1)).sel(head_length=(data.head_length >= LONG) & (data.head_length < 1e5))
     text = ""
     if over.size:
-        text = f" From L = {LONG} on its best excess is above linear attention's by at most {float(over.max()):.2f}/(L - 1)."
+        text = f" From L = {LONG} on its best excess is above linear attention's by at most {over.max():.2f}/(L - 1)."
     return (
         judged(abs(end - 1) < 1e-4 and limit < 1e-4, rests_on=[end, limit]),
-        f"At L = {float(data.head_length[-1]):.0e} the excess is {end:.6f} of linear attention's. As the tilts vanish the pair is "
+        f"At L = {data.head_length[-1]:.0e} the excess is {end:.6f} of linear attention's. As the tilts vanish the pair is "
         f"linear attention over L - 1 tokens, centring having cost one (found to {limit:.0e})." + text,
     )
 
@@ -94,10 +94,10 @@ def _wins(row: xr.DataArray) -> str:
     """Where one number of heads has a lower excess than linear attention, and the least ratio."""
     won = row.where(row < 1 - ROUNDING, drop=True)
     if not won.size:
-        return f"{int(row.heads)} heads: nowhere, least ratio {float(row.min()):.4f}"
-    lengths = f"L = {span(won.head_length, 'g')} of at most {float(row.head_length.max()):.3g}"
+        return f"{int(row.heads)} heads: nowhere, least ratio {row.min():.4f}"
+    lengths = f"L = {span(won.head_length, 'g')} of at most {row.head_length.max():.3g}"
     tasks = f"d = {listed(won.head_dim)}, s² = {listed(won.head_noise)}"
-    return f"{int(row.heads)} heads: {lengths}, {tasks}, least ratio {float(row.min()):.4f}"
+    return f"{int(row.heads)} heads: {lengths}, {tasks}, least ratio {row.min():.4f}"
 
 
 @rule(
@@ -105,7 +105,7 @@ def _wins(row: xr.DataArray) -> str:
     "Do heads with free matrices, trained on drawn prompts, do better than tilts along the query?",
     fails="A conjecture of ours, and good news for the theory: the heads that it studies lose nothing.",
 )
-def free(data: xr.Dataset) -> tuple[Outcome, str]:
+def free(data: xr.Dataset) -> Answer:
     """Holds where the gain is five standard errors for some number of heads; undecided where the exact risks are missed."""
     score, allowed = compared(data.free_at_optimum, data.free_exact, data.free_at_optimum_error)
     gain, error = data.free_gain / data.free_exact, data.free_gain_error / data.free_exact
@@ -121,7 +121,7 @@ def free(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C7", "Does training from the theorem's start reach the best parameters of either attention?")
-def trained(data: xr.Dataset) -> tuple[Outcome, str]:
+def trained(data: xr.Dataset) -> Answer:
     """Holds where both flows end within 1e-5 of the least excess."""
     gaps = {kind: float(abs(data[f"{kind}_trained"] / data[f"{kind}_found"] - 1).max()) for kind in ("softmax", "linear")}
     share = (data.softmax_trained / data.linear_trained).isel(trained_spectrum=0)
@@ -134,7 +134,7 @@ def trained(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q1", "Do flows of all entries of U and V from random starts stay above linear attention?")
-def starts(data: xr.Dataset) -> tuple[Outcome, str]:
+def starts(data: xr.Dataset) -> Answer:
     """Fails where a flow ends below linear attention; undecided where none finds the best block parameters."""
     below, linear = (float((data.start_excess / data[f"start_{name}"]).min()) for name in ("block", "linear"))
     worse = int((data.start_excess > 1.05 * data.start_block).sum())
@@ -165,7 +165,7 @@ def location(data: xr.Dataset) -> Answer:
 
 
 @rule("Q1", "Regression with marked outliers: does softmax win beyond the predicted variance of the outliers?")
-def outliers(data: xr.Dataset) -> tuple[Outcome, str]:
+def outliers(data: xr.Dataset) -> Answer:
     """Holds where the crossing tends to the predicted one, within 10 % at the longest."""
     off = abs(data.outlier_crossing / data.outlier_predicted - 1)
     end = float(off.isel(outlier_length=-1).max())
@@ -174,14 +174,14 @@ def outliers(data: xr.Dataset) -> tuple[Outcome, str]:
     text = listed(middle.outlier_crossing, ".3g", "L = {:g}")
     return (
         judged(end < 0.1 and closing, rests_on=[end]),
-        f"With a share {float(middle.outlier_share):g} of outliers the risks cross at τ² = {text}, predicted "
-        f"{float(middle.outlier_predicted[0]):.3g} for long prompts. Over all shares the crossing is within "
+        f"With a share {middle.outlier_share:g} of outliers the risks cross at τ² = {text}, predicted "
+        f"{middle.outlier_predicted[0]:.3g} for long prompts. Over all shares the crossing is within "
         f"{100 * float(off.max()):.0f} % of the prediction, at the longest within {100 * end:.2f} %.",
     )
 
 
 @rule("Q1", "Prompts with a mean of their own: does a pair of softmax heads beat linear attention from the predicted length on?")
-def shifts(data: xr.Dataset) -> tuple[Outcome, str]:
+def shifts(data: xr.Dataset) -> Answer:
     """Holds where the pair wins at every length beyond the predicted one."""
     linear, head, pair = (data.shift_excess.sel(reader=name) for name in ("linear", "one head", "pair"))
     beyond = data.shift_length >= data.shift_crossing
@@ -193,12 +193,12 @@ def shifts(data: xr.Dataset) -> tuple[Outcome, str]:
         judged(wins, rests_on=[linear, pair, kept]),
         f"Predicted lengths for d = {int(row.shift_dim)}: {listed(row.shift_crossing, '.3g', 'τ² = {:g}')}; beyond them the pair "
         f"{'always wins' if wins else 'does not always win'}, and in {early} cases earlier. Linear attention loses {span(kept)} % "
-        f"of the signal for ever; at L = {float(data.shift_length[-1]):g} one head has {span(end)} times its excess.",
+        f"of the signal for ever; at L = {data.shift_length[-1]:g} one head has {span(end)} times its excess.",
     )
 
 
 @rule("Q1", "Do drawn prompts agree with the exact risks, all tasks and all kinds of attention?")
-def drawn(data: xr.Dataset) -> tuple[Outcome, str]:
+def drawn(data: xr.Dataset) -> Answer:
     """Holds where all means are within chance of the exact risks."""
     worst, allowed = compared(data.drawn_mean, data.drawn_exact, data.drawn_error)
     size = 100 * data.drawn_error / data.drawn_exact
@@ -210,19 +210,19 @@ def drawn(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("Q1", "Do two equal heads give back one, and do both attentions reach the infinite prompt's risk?")
-def identical(data: xr.Dataset) -> tuple[Outcome, str]:
+def identical(data: xr.Dataset) -> Answer:
     """Holds to rounding, where little is lost at the longest prompt."""
     same, left = float(data.identical_heads.max()), float(data.softmax_best.isel(length=-1).max())
     c = float(data.linear_predicted.isel(length=-1).max())
     return (
         judged(same < 1e-9 and left < 10 * c < 0.1, rests_on=[same, left, c]),
-        f"The two-dimensional rule at equal tilts is the one-dimensional one to {same:.0e}; at L = {float(data.length[-1]):.0e} "
+        f"The two-dimensional rule at equal tilts is the one-dimensional one to {same:.0e}; at L = {data.length[-1]:.0e} "
         f"softmax loses at most {left:.1e} of the signal's variance, linear attention {c:.1e}.",
     )
 
 
 @rule("Q1", "Does softmax overtake linear attention on outliers that carry no mark?", control=True)
-def blind(data: xr.Dataset) -> tuple[Outcome, str]:
+def blind(data: xr.Dataset) -> Answer:
     """Fails where softmax is worse at every share and length."""
     least, end = float(data.outlier_unmarked.min()), float(data.outlier_unmarked.isel(outlier_length=-1).min())
     calm = float(data.shift_none.isel(shift_length=-1).max())
@@ -230,7 +230,7 @@ def blind(data: xr.Dataset) -> tuple[Outcome, str]:
         judged(least < 1, rests_on=[least]),
         f"At the largest variance its risk is at least {least:.4f} times that of linear attention over all shares and lengths, "
         f"where both read next to nothing, and at least {end:.2f} times at the longest. (Without a mean of their own, at L = "
-        f"{float(data.shift_length[-1]):g}, linear attention has {calm:.4f} of the risk of a pair.)",
+        f"{data.shift_length[-1]:g}, linear attention has {calm:.4f} of the risk of a pair.)",
     )
 
 

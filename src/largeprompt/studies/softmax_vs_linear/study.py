@@ -15,14 +15,9 @@ from largeprompt.studies.softmax_vs_linear.tasks import drawn, location, outlier
 from largeprompt.studies.variables import variables
 
 
-def short_first(config: SoftmaxVsLinearConfig, results: Mapping[int, xr.Dataset]) -> xr.Dataset:
-    """Join numbers of heads along lengths, which are computed in another order."""
-    return along("head_length", name=float)(config, dict(sorted(results.items())))
-
-
 def combine(config: SoftmaxVsLinearConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """All side by side, and how many sets of parameters were searched."""
-    data = side_by_side(config, parts)
+    data = side_by_side(config, parts).sortby("head_length")  # computed in another order
     return data.assign(parameter_sets=data.softmax_best.size + data.spectrum_softmax.size)
 
 
@@ -48,7 +43,6 @@ STUDY = Study(
         trained_lengths=(100,),
         starts=1,
         start_lengths=(30,),
-        start_points=128,
         start_until=20.0,
         largest_scale=4.0,
         head_dims=(1, 2),
@@ -69,7 +63,7 @@ STUDY = Study(
         replicas=2000,
     ),
     parts=[
-        Part("heads", pairs, over=all_head_lengths, join=short_first),
+        Part("heads", pairs, over=all_head_lengths, join=along("head_length", name=float)),
         Part("trained", trained, over=lambda config: config.trained_spectra, join=stacked("trained_spectrum")),
         Part("starts", random_starts),
         Part("free", free_heads),

@@ -39,14 +39,14 @@ def location(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
     grid = ("location_length", "spike")
     return xr.Dataset(
         {
-            "location_annealed": (grid, annealed, {"long_name": "predicted share, also a proved lower bound"}),
+            "location_annealed": (grid, annealed),
             "location_bounds": ((*grid, "bound"), bounds),
-            "location_softmax": (grid, softmax, {"long_name": "share of the answer's variance that softmax reads"}),
+            "location_softmax": (grid, softmax),
             "location_missed": (grid, missed),
             "location_linear": (grid, linear),
-            "location_half": ("location_length", half, {"long_name": "spike at which softmax reads half"}),
-            "location_threshold": ("location_length", [2 * math.log(length) for length in lengths], {"long_name": "2 ln L"}),
-            "location_search": ((), gap),
+            "location_half": ("location_length", half),
+            "location_threshold": ("location_length", [2 * math.log(length) for length in lengths]),
+            "location_search": gap,
         },
         coords={"location_length": lengths, "spike": spikes, "bound": ["lower", "upper"]},
     )
@@ -72,9 +72,9 @@ def outliers(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -
         unmarked.append(worst.isotropic_optimum(length, mark=0.0).risk / worst.isotropic_optimum(length, LinearAttention).risk)
     return xr.Dataset(
         {
-            "outlier_predicted": ("outlier_share", predicted, {"long_name": "crossing variance, first order in 1/L"}),
-            "outlier_crossing": ("outlier_share", marked, {"long_name": "crossing variance, exact"}),
-            "outlier_unmarked": ("outlier_share", unmarked, {"long_name": "risk of softmax over linear without a mark"}),
+            "outlier_predicted": ("outlier_share", predicted),
+            "outlier_crossing": ("outlier_share", marked),
+            "outlier_unmarked": ("outlier_share", unmarked),
         },
         coords={"outlier_share": shares},
     )
@@ -102,10 +102,10 @@ def shifts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
     grid = ("shift_dim", "shift_variance")
     return xr.Dataset(
         {
-            "shift_crossing": (grid, predicted, {"long_name": "length from which on a pair beats linear attention, closed form"}),
-            "shift_floor": (grid, floor, {"long_name": "relative excess that linear attention keeps for ever"}),
+            "shift_crossing": (grid, predicted),
+            "shift_floor": (grid, floor),
             "shift_excess": (("reader", *grid, "shift_length"), excess),
-            "shift_none": (("shift_dim", "shift_length"), calm, {"long_name": "risk of linear over pair without a shift"}),
+            "shift_none": (("shift_dim", "shift_length"), calm),
         },
         coords={"reader": ["linear", "one head", "pair"], "shift_dim": dims, "shift_variance": variances, "shift_length": lengths},
     )

@@ -64,7 +64,6 @@ class TrainedConfig:
     test_prompts: Replicas = 1024
     test_queries: Count = 4
     audit_prompts: Replicas = 128
-    points: Count = 4096
     device: Device = "cpu"
     seed: Seed = 0
 

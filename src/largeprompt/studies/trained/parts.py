@@ -12,6 +12,7 @@ from torch import Tensor
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.audit.findings import Rule, derived, summary
 from largeprompt.audit.heads import Heads
+from largeprompt.audit.kinds import READ_MOMENTS
 from largeprompt.audit.readouts import read_out
 from largeprompt.audit.statistics import head_statistics
 from largeprompt.errors import InvalidArgumentError
@@ -19,10 +20,8 @@ from largeprompt.runs.study import Progress, along
 from largeprompt.studies.trained.config import Shape, TrainedConfig
 from largeprompt.studies.trained.theory import own_moment_risk, predictions, regression
 from largeprompt.studies.trained.transformer import Architecture, Attend, StackedTransformer, reading_mask, softmax_attention, train
-from largeprompt.training import SobolAverage
 
 AUDITED = ("score_variance", "alpha", "effective_tokens", "affine_error", "mean_error", "finding")
-SCRAMBLES = 8  # of the Sobol points of an exact risk
 CHUNK_NUMBERS = 2**22  # of the widest layer of a test batch
 
 
@@ -152,14 +151,14 @@ class Trial:
             {
                 "risk": (("run", "length"), losses.mean(1) + self.config.noise_variance / 2),
                 "risk_error": (("run", "length"), losses.std(1, ddof=1) / math.sqrt(losses.shape[1])),
-                "risk_skewness": (("run", "length"), _skewness(losses, 1), {"long_name": "of the loss of one prompt"}),
+                "risk_skewness": (("run", "length"), _skewness(losses, 1)),
             },
             coords={"length": list(self.config.test_lengths)},
         )
 
     def replace(self, finding: xr.DataArray) -> xr.Dataset:
         """Risk at the longest training length with heads replaced, and the standard error of its change, on the same prompts."""
-        moments = torch.from_numpy((finding.transpose("layer", "run", "head") == 0).values).to(self.device)
+        moments = torch.from_numpy(finding.transpose("layer", "run", "head").isin(READ_MOMENTS).values).to(self.device)
 
         def put(kind: Any, everywhere: bool, chosen: Tensor | None) -> Attend:
             def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int) -> Tensor:
@@ -200,20 +199,15 @@ class Trial:
         config, task = self.config, regression(self.config.dim, self.config.noise_variance)
         U, V = self.model.single_layer()
         attention = SoftmaxAttention(U, V)
-        averages = [SobolAverage(config.points, seed) for seed in range(SCRAMBLES)]
-        every = sorted({*config.test_lengths, *config.training_lengths})
-        values = np.stack(  # (scrambling, length, run)
-            [[task.risk(attention, length, average=each).numpy() for length in every] for each in averages]
+        tested, trained = (
+            np.stack([task.risk(attention, length).numpy() for length in lengths])
+            for lengths in (config.test_lengths, config.training_lengths)
         )
-        objective = values[:, [every.index(each) for each in config.training_lengths]].mean(1)
-        replaced = [own_moment_risk(task, U, V, self.longest, task.contexts(each)).numpy() for each in averages]
-        tested = values.mean(0)[[every.index(each) for each in config.test_lengths]]
         return xr.Dataset(
             {
                 "exact_risk": (("length", "run"), tested),
-                "exact_objective": ("run", objective.mean(0)),
-                "exact_objective_error": ("run", objective.std(0, ddof=1) / math.sqrt(SCRAMBLES)),
-                "exact_replaced": ("run", np.mean(replaced, 0), {"long_name": "risk with the affine read-out, exact"}),
+                "exact_objective": ("run", trained.mean(0)),
+                "exact_replaced": ("run", own_moment_risk(task, U, V, self.longest).numpy()),
             },
             coords={"length": list(config.test_lengths)},
         )

@@ -5,8 +5,8 @@ from typing import get_args
 import numpy as np
 import xarray as xr
 
-from largeprompt.audit.kinds import FINDINGS
-from largeprompt.runs.judging import FALSE_ALARM, Answer, Outcome, Rule, allowed_score, judged, listed, span
+from largeprompt.audit.kinds import FINDINGS, READ_MOMENTS
+from largeprompt.runs.judging import FALSE_ALARM, Answer, Rule, allowed_score, judged, listed, span
 from largeprompt.studies.trained.choosing import (
     about,
     choice,
@@ -33,7 +33,7 @@ LOWERED = 0.1  # share of the signal by which a model must lower the risk to hav
 
 
 @about(one_head, "C6", "Does a trained bare head have, on fresh prompts of every length, the exact risk of its own U and V?")
-def agreement(control: xr.Dataset) -> tuple[Outcome, str]:
+def agreement(control: xr.Dataset) -> Answer:
     """Holds where every sampled risk is within chance of the exact one."""
     score, limit = float(abs(z_scores(control, control.exact_risk)).max()), allowed_score(control.risk.size)
     return (
@@ -47,17 +47,16 @@ def agreement(control: xr.Dataset) -> tuple[Outcome, str]:
 def optimum(control: xr.Dataset) -> Answer:
     """Holds to 2 %."""
     gap = control.exact_objective / control.objective_optimum - 1
-    error = float((control.exact_objective_error / control.objective_optimum).max())
     return (
         judged(float(abs(gap).max()) <= REACHED, rests_on=[gap]),
         f"Exact mean risk over L = {listed(control.training_length)}: {span(gap, '+.2%')} from the optimum "
-        f"{float(control.objective_optimum):.4f} in {gap.size} trainings, each ± {error:.2%} ({REACHED:.0%} allowed).",
+        f"{control.objective_optimum:.4f} in {gap.size} trainings ({REACHED:.0%} allowed).",
         f"Training one softmax head by Adam ends {span(gap, '+.2%')} from the exact optimum of one layer.",
     )
 
 
 @about(one_head, "C6", "Is the trained head at no length better than the best of that length, U = diag(aI, 0), v = (0, b)?")
-def never_better(control: xr.Dataset) -> tuple[Outcome, str]:
+def never_better(control: xr.Dataset) -> Answer:
     """Holds where no sampled risk is below the best beyond chance."""
     score, limit = float(z_scores(control, control.softmax_optimum).min()), allowed_score(control.risk.size, sides=1)
     least = float((control.exact_risk / control.softmax_optimum - 1).min())
@@ -69,16 +68,16 @@ def never_better(control: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @about(one_head, "C5", "At which lengths does the risk of the trained head follow the exact theory of one layer?")
-def carried(control: xr.Dataset) -> tuple[Outcome, str]:
+def carried(control: xr.Dataset) -> Answer:
     """Holds where the excess is within 10 % of the best head for training everywhere, in part where it is somewhere."""
     apart = abs(control.exact_risk - control.carried) / (control.carried - control.floor)
     best = (control.exact_risk.mean("run") - control.floor) / (control.softmax_optimum - control.floor)
     near = control.length.values[(best <= 1 + FOLLOWS).values]
     return (
         judged(float(apart.max()) <= FOLLOWS, in_part=float(apart.min()) <= FOLLOWS, rests_on=[apart]),
-        f"Its excess is within {float(apart.max()):.1%} of that of the best head for training at every tested L "
+        f"Its excess is within {apart.max():.1%} of that of the best head for training at every tested L "
         f"({int(control.length[0])} to {int(control.length[-1])}), and within {FOLLOWS:.0%} of the best for L itself at L = "
-        f"{listed(near) or 'none'}; at L = {int(control.length[-1])} it is {float(best[-1]):.2f} times that.",
+        f"{listed(near) or 'none'}; at L = {int(control.length[-1])} it is {best[-1]:.2f} times that.",
     )
 
 
@@ -88,14 +87,14 @@ def regime(kind: Kind) -> Rule:
     question = f"Do trained heads {words} sit in the linear regime, alpha < 1/2, at the longest training length?"
 
     @about(choice(lambda data: ~is_shuffled(data) & (data.kind.values == kind)), "C7", question)
-    def found(models: xr.Dataset) -> tuple[Outcome, str]:
+    def found(models: xr.Dataset) -> Answer:
         last = models.isel(checkpoint=-1)
         known = last.alpha.notnull()
         share = (last.alpha < 0.5).where(known).mean(["layer", "head"])  # (model, run)
         mean, low, high = share_interval(share)
         alpha = last.alpha.quantile([0.1, 0.5, 0.9], ["model", "run", "layer", "head"])
         first = (models.isel(checkpoint=0).alpha < 0.5).where(known).mean()
-        each = ", ".join(f"{float(row.mean()):.2f} ({row.model.values})" for row in share)
+        each = ", ".join(f"{row.mean():.2f} ({row.model.values})" for row in share)
         frozen = float((last.alpha >= 1).where(known).mean())
         deepest = last.isel(model=int(np.argmax(last.layers.values)))
         layers = deepest.alpha.median(["run", "head"]).sel(layer=slice(1, int(deepest.layers)))
@@ -103,8 +102,8 @@ def regime(kind: Kind) -> Rule:
         return (
             "holds" if low > 0.5 else "fails" if high < 0.5 else "undecided",
             f"Share of heads {mean:.2f} [{low:.2f}, {high:.2f}] over {share.size} trainings at L = {longest(models)} "
-            f"({float(first):.2f} untrained): {each}. alpha is {float(alpha[1]):.2f} (10 to 90 %: {float(alpha[0]):.2f} to "
-            f"{float(alpha[2]):.2f}), {frozen:.0%} are frozen.{by_layer}",
+            f"({first:.2f} untrained): {each}. alpha is {alpha[1]:.2f} (10 to 90 %: {alpha[0]:.2f} to "
+            f"{alpha[2]:.2f}), {frozen:.0%} are frozen.{by_layer}",
         )
 
     return found
@@ -115,14 +114,14 @@ def regime(kind: Kind) -> Rule:
     "C2",
     f"Is the affine error of trained heads that of as many Gaussian tokens with their moments, within a factor of {EXPLAINED}?",
 )
-def law(models: xr.Dataset) -> tuple[Outcome, str]:
+def law(models: xr.Dataset) -> Answer:
     """Holds for nine in ten heads, in part for half."""
     last = models.isel(checkpoint=-1)
     known = last.law_share.notnull()
     near = ((last.law_share > 1 / EXPLAINED) & (last.law_share < EXPLAINED)).where(known)
     share = float(near.mean())
     finding = [int((last.finding == code).sum()) for code in range(len(FINDINGS))]
-    each = ", ".join(f"{float(row.median()):.2f} ({row.model.values})" for row in last.law_share)
+    each = ", ".join(f"{row.median():.2f} ({row.model.values})" for row in last.law_share)
     return (
         judged(share >= 0.9, in_part=share >= 0.5, rests_on=[share]),
         f"For {share:.0%} of {int(known.sum())} heads at L = {longest(models)}; expected over found mean square, medians: {each}. "
@@ -142,23 +141,18 @@ def _number_of_heads(data: xr.Dataset) -> str:
     _number_of_heads,
     fails="A method: training does not find the opposite tilts with which two heads would reach it.",
 )
-def several(model: xr.Dataset) -> tuple[Outcome, str]:
+def several(model: xr.Dataset) -> Answer:
     """Holds where the excess is within 10 % of linear attention's at every length of training, in part at some."""
     part = trained_on(model)
     (linear, error), (single, _) = (excess_ratio(part, of) for of in (part.linear_optimum, part.softmax_optimum))
     least = ((part.risk - part.floor) / (part.linear_optimum - part.floor)).min("run")
     near = abs(linear - 1) <= FOLLOWS
-    text = ", ".join(f"{float(a):.2f} ± {float(e):.2f}" for a, e in zip(linear, error, strict=True))
+    text = ", ".join(f"{a:.2f} ± {e:.2f}" for a, e in zip(linear, error, strict=True))
     return (
         judged(bool(near.all()), in_part=bool(near.any()), rests_on=[linear]) if near.size else "undecided",
         f"Excess over that of linear attention {text} at L = {listed(part.length)} ({listed(least, '.2f')} in "
         f"the best training; the mean is {listed(single, '.2f')} of the best single head).",
     )
-
-
-def _beats(data: xr.Dataset) -> xr.DataArray:
-    """Whether a model is better than the best single head in every run, beyond sampling error."""
-    return (z_scores(data, data.softmax_optimum) < -allowed_score(data.risk.size, sides=1)).all("run")
 
 
 @about(
@@ -167,15 +161,15 @@ def _beats(data: xr.Dataset) -> xr.DataArray:
     "Do deeper models and real blocks beat the best single layer with one head, at every length of training?",
     fails="Our conjecture, by this training: some of its runs end above the best single head.",
 )
-def deeper(models: xr.Dataset) -> tuple[Outcome, str]:
+def deeper(models: xr.Dataset) -> Answer:
     """Holds where every run is better beyond chance at every length of training, in part at some."""
-    beats = _beats(models)
+    beats = (z_scores(models, models.softmax_optimum) < -allowed_score(models.risk.size, sides=1)).all("run")
     trained = trained_on(beats.to_dataset(name="beats").assign(training_length=models.training_length)).beats
     at = models.sel(length=longest(models), method="nearest")
     (ratio, error), (bayes, _) = (excess_ratio(at, of) for of in (at.softmax_optimum, at.bayes))
     rows, lost = [], []
     for i, name in enumerate(models.model.values):
-        rows.append(f"{name} {float(ratio[i]):.3f} ± {float(error[i]):.3f} ({float(bayes[i]):.2f} times Bayes)")
+        rows.append(f"{name} {ratio[i]:.3f} ± {error[i]:.3f} ({bayes[i]:.2f} times Bayes)")
         if not beats.values[i].all():
             lost.append(f"{name} at L = {listed(models.length.values[~beats.values[i]])}")
     return (
@@ -186,7 +180,7 @@ def deeper(models: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @about(deep_models, "Q2", "Does the risk of deeper models and real blocks follow the exact theory of one layer anywhere?")
-def theory_elsewhere(models: xr.Dataset) -> tuple[Outcome, str]:
+def theory_elsewhere(models: xr.Dataset) -> Answer:
     """Holds in part where some excess is within 10 % of that of one head or of linear attention."""
     follows, text = [], []
     for name, target in {"one head": "softmax_optimum", "linear attention": "linear_optimum", "Bayes": "bayes"}.items():
@@ -209,7 +203,7 @@ def _change(data: xr.Dataset, name: str) -> xr.DataArray:
 
 
 @about(one_head, "C7", "Does the affine read-out of the prompt's own moments change the trained head's risk as the exact law says?")
-def replaced_exactly(control: xr.Dataset) -> tuple[Outcome, str] | None:
+def replaced_exactly(control: xr.Dataset) -> Answer | None:
     """Holds where every change of the risk is within chance of the exact one; no verdict if that length is not tested."""
     if longest(control) not in control.length.values:
         return None
@@ -220,13 +214,13 @@ def replaced_exactly(control: xr.Dataset) -> tuple[Outcome, str] | None:
     limit = allowed_score(part.size)
     return (
         judged(score <= limit, rests_on=[score]),
-        f"At L = {longest(control)} the risk changes by {float(part.mean()):+.4f}, predicted {float(expected.mean()):+.4f}; "
+        f"At L = {longest(control)} the risk changes by {part.mean():+.4f}, predicted {expected.mean():+.4f}; "
         f"{part.size} trainings within {score:.1f} standard errors, {limit:.1f} allowed.",
     )
 
 
 @about(genuine, "C7", f"May every head of a trained model be replaced by its affine read-out, for at most {KEPT:.0%} more risk?")
-def replaced(models: xr.Dataset) -> tuple[Outcome, str]:
+def replaced(models: xr.Dataset) -> Answer:
     """Holds where no model has over 10 % more risk, in part where some have not."""
     affine, mean = _change(models, "affine"), _change(models, "mean")
     count = int((affine <= KEPT).sum())
@@ -246,10 +240,10 @@ def replaced(models: xr.Dataset) -> tuple[Outcome, str]:
     "C7",
     "Do heads that the audit says read only moments cost less, one by one, than the others when replaced at the query?",
 )
-def audit_is_right(models: xr.Dataset) -> tuple[Outcome, str]:
+def audit_is_right(models: xr.Dataset) -> Answer:
     """Holds in nine of ten trainings that have heads of both kinds, in part in more than half."""
     last = models.finding.isel(checkpoint=-1)
-    known, moments = last >= 0, last == 0
+    known, moments = last >= 0, last.isin(READ_MOMENTS)
     number = moments.sum(["layer", "head"])
     both = (number > 0) & (number < known.sum(["layer", "head"]))  # (model, run) with heads of either kind
     base = models.replaced_risk.sel(replaced="softmax")
@@ -258,8 +252,8 @@ def audit_is_right(models: xr.Dataset) -> tuple[Outcome, str]:
     right, total = float((abs(per_kept) < abs(per_lost)).where(both).sum()), int(both.sum())
     return (
         judged(right >= 0.9 * total, in_part=right > 0.5 * total) if total else "undecided",
-        f"In {right:.0f} of {total} trainings with heads of both kinds; change of risk per head {float(per_kept.median()):+.1%} "
-        f"against {float(per_lost.median()):+.1%} (medians). {float(moments.sum()) / float(known.sum()):.0%} of "
+        f"In {right:.0f} of {total} trainings with heads of both kinds; change of risk per head {per_kept.median():+.1%} "
+        f"against {per_lost.median():+.1%} (medians). {float(moments.sum()) / float(known.sum()):.0%} of "
         f"{int(known.sum())} heads read moments."
         if total
         else "No training has heads of both kinds.",
@@ -267,7 +261,7 @@ def audit_is_right(models: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @about(genuine, "C6", "Is no model better than Bayes?")
-def bayes(models: xr.Dataset) -> tuple[Outcome, str]:
+def bayes(models: xr.Dataset) -> Answer:
     """Holds where no sampled risk is below that of Bayes beyond chance."""
     score, limit = float(z_scores(models, models.bayes).min()), allowed_score(models.risk.size, sides=1)
     return (
@@ -278,26 +272,26 @@ def bayes(models: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @about(genuine, "C6", "Do untrained models, on average, do better than answering 0?", control=True)
-def untrained(models: xr.Dataset) -> tuple[Outcome, str]:
+def untrained(models: xr.Dataset) -> Answer:
     """Fails where they lower the risk by less than a tenth of the signal."""
     risk = models.checkpoint_risk.isel(checkpoint=0)
     lowered = (models.zero_risk - risk) / (models.zero_risk - models.floor)
     return (
         judged(float(lowered.mean()) > LOWERED, rests_on=[lowered]),
-        f"Before training the risk is {float(risk.mean()):.2f} in the mean of {risk.size} models and runs "
-        f"({span(risk, '.2f')}), and {float(models.zero_risk):.2f} for answering 0.",
+        f"Before training the risk is {risk.mean():.2f} in the mean of {risk.size} models and runs "
+        f"({span(risk, '.2f')}), and {models.zero_risk:.2f} for answering 0.",
     )
 
 
 @about(shuffled_models, "C6", "Does a model trained on prompts without information lower the risk?", control=True)
-def shuffled(models: xr.Dataset) -> tuple[Outcome, str]:
+def shuffled(models: xr.Dataset) -> Answer:
     """Fails where it lowers the risk by less than a tenth of the signal."""
     at = models.sel(length=longest(models), method="nearest")
     lowered = (at.zero_risk - at.risk) / (at.zero_risk - at.floor)
     return (
         judged(float(lowered.mean()) > LOWERED, rests_on=[lowered]),
         f"Every token had a task vector of its own in training. On true prompts of L = {int(at.length)} the risk is "
-        f"{float(at.risk.mean()):.3f}, {float(at.zero_risk):.3f} for answering 0, lower by {float(lowered.mean()):.1%} of the "
+        f"{at.risk.mean():.3f}, {at.zero_risk:.3f} for answering 0, lower by {lowered.mean():.1%} of the "
         f"signal ({LOWERED:.0%} would count).",
     )
 

@@ -28,7 +28,6 @@ STUDY = Study(
         checkpoints=3,
         test_prompts=256,
         audit_prompts=32,
-        points=1024,
     ),
     parts=[Part("theory", theory), Part("model", trial, over=lambda config: config.models, join=by_model)],
     rules=RULES,

@@ -9,8 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from largeprompt.attention import LinearAttention
-from largeprompt.training import Contexts, LinearRegression, SobolAverage, isotropic_optimum
-from largeprompt.training.risk.exact import read_out
+from largeprompt.training import LinearRegression, SobolAverage, isotropic_optimum
 
 
 def regression(dim: int, noise_variance: float) -> LinearRegression:
@@ -37,25 +36,20 @@ def common_optimum(task: LinearRegression, lengths: Sequence[int]) -> tuple[floa
     return float(found.fun), float(a), float(b)
 
 
-def own_moment_risk(task: LinearRegression, U: Tensor, V: Tensor, length: float, contexts: Contexts) -> Tensor:
+def own_moment_risk(task: LinearRegression, U: Tensor, V: Tensor, length: float) -> Tensor:
     """Risk of each run when its one head is replaced by the affine read-out of the prompt's own moments, shape (run,).
 
     It answers v·(m̂ + Γ̂u). Of L Gaussian tokens m̂ ~ N(0, Γ/L) is independent of LΓ̂, a Wishart matrix of L - 1 degrees, so that with
     q = u·Γu, a = v·Γu, t the answer and V2 = v·Γv the risk is, without the 1/2,
 
-        s² + ((1 - 1/L)a - t)² + (L - 1)(V2 q + a²)/L² + V2/L.
+        s² + ((1 - 1/L)a - t)² + (L - 1)(V2 q + a²)/L² + V2/L:
+
+    that of linear attention with (1 - 1/L)v over L - 1 tokens, and V2/L for the mean.
     """
-    read = read_out(U, V, contexts)
-    keep = 1 - 1 / length
-    twice = (
-        task.noise_variance
-        + keep**2 * read.size
-        - 2 * keep * read.agreement
-        + contexts.target.square().sum(-1)
-        + keep / length * (read.spread * read.score_variance + read.size)
-        + read.spread / length
-    )
-    return (twice * contexts.weight).sum(-1) / 2
+    d, kept, others = task.dim, (1 - 1 / length) * V, max(length - 1, 1)  # one token is its mean: nothing is kept of v
+    answers = torch.trace(task.covariance @ task.prior_covariance) + task.noise_variance  # E y²
+    spread = (V[:, 0, :d] @ task.covariance * V[:, 0, :d]).sum(-1) + V[:, 0, d].square() * answers  # E V2
+    return task.linear_risk(U, kept, [others] * len(U)) + spread / (2 * length)
 
 
 def predictions(task: LinearRegression, training_lengths: Sequence[int], lengths: Sequence[int]) -> xr.Dataset:
@@ -70,12 +64,12 @@ def predictions(task: LinearRegression, training_lengths: Sequence[int], lengths
     middle, logs = float(chi2.median(task.dim)), 2 * np.log(np.asarray(lengths, dtype=float))
     return xr.Dataset(
         {
-            "softmax_optimum": ("length", [each.risk for each in softmax], {"long_name": "best one-head softmax attention, exact"}),
-            "linear_optimum": ("length", linear, {"long_name": "best linear attention, exact"}),
-            "carried": ("length", carried, {"long_name": "one head, best over the training lengths, exact"}),
+            "softmax_optimum": ("length", [each.risk for each in softmax]),
+            "linear_optimum": ("length", linear),
+            "carried": ("length", carried),
             "bayes": ("length", [task.bayes_risk(length, average=SobolAverage(2**15)) for length in lengths]),
             "optimal_alpha": ("length", np.sqrt(middle * np.array([each.a for each in softmax]) ** 2 / logs)),
-            "carried_alpha": ("length", np.sqrt(middle * a**2 / logs), {"long_name": "sigma/sqrt(2 ln L) of the median query"}),
+            "carried_alpha": ("length", np.sqrt(middle * a**2 / logs)),
             "objective_optimum": objective,
             "zero_risk": (1 + task.noise_variance) / 2,
             "floor": task.noise_variance / 2,

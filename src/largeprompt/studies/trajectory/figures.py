@@ -30,7 +30,7 @@ def tube(data: xr.Dataset, left: Axes, right: Axes) -> None:
         right.plot(data.length, bound, MARKERS[i] + ":", color=COLOURS[i], mfc="none", label=f"{kind}, envelope")
     x, y = data.length.values.astype(float), float(data.linear_distance.max("time")[-1])
     right.plot(x, y * x[-1] / x, color="0.6", lw=0.9, ls="--", label="slope $-1$")
-    words = ("prompt length $L$", r"$\sup_t\,\|\theta_L-\theta_\infty\|$", f"up to $t={float(data.time[-1]):g}$")
+    words = ("prompt length $L$", r"$\sup_t\,\|\theta_L-\theta_\infty\|$", f"up to $t={data.time[-1]:g}$")
     describe(right, *words, log="xy", legend=7.5)
 
 

@@ -75,7 +75,7 @@ def with_needed_lengths(config: TrajectoryConfig, parts: Mapping[str, xr.Dataset
     for kind in KINDS:
         risks = parts["excess"][f"{kind}_best"]
         needed = [crossing(risks.excess_length.values, risks.sel(dim=d).values, targets) for d in config.excess_dims]
-        data[f"needed_length_{kind}"] = (("dim", "epsilon"), needed, {"long_name": "L(eps): from here on excess <= eps"})
+        data[f"needed_length_{kind}"] = (("dim", "epsilon"), needed)
     return data.assign_coords(epsilon=targets)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import Answer, Outcome, Rule, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import Answer, Rule, judged, listed, log_slope, rule, span
 from largeprompt.studies.exponent.formulas import sharp_exponent
 
 
@@ -26,11 +26,11 @@ def tube_rule(claim: str, kind: str) -> Rule:
         ratio = float((envelope.isel(time=-1) / distance.isel(time=-1)).isel(length=-1))
         return (
             judged(inside and falls, rests_on=[sup, slope, ratio]),
-            f"sup ‖θ_L - θ_∞‖ falls from {float(sup[0]):.2g} (L = {float(sup.length[0]):g}) to {float(sup[-1]):.2g} "
-            f"(L = {float(sup.length[-1]):.0e}), with exponent {-slope:.2f} at the end; the Grönwall envelope is "
+            f"sup ‖θ_L - θ_∞‖ falls from {sup[0]:.2g} (L = {sup.length[0]:g}) to {sup[-1]:.2g} "
+            f"(L = {sup.length[-1]:.0e}), with exponent {-slope:.2f} at the end; the Grönwall envelope is "
             f"{'never crossed' if inside else 'crossed'} and {ratio:.1f} times as large at the last time.",
-            f"At L = {float(sup.length[-1]):.0e} training stays within {float(sup[-1]):.2e} of the infinite-prompt parameters; at "
-            f"L = {float(sup.length[0]):g} within {float(sup[0]):.3g}."
+            f"At L = {sup.length[-1]:.0e} training stays within {sup[-1]:.2e} of the infinite-prompt parameters; at "
+            f"L = {sup.length[0]:g} within {sup[0]:.3g}."
             if claim == "C5"
             else "",
         )
@@ -39,7 +39,7 @@ def tube_rule(claim: str, kind: str) -> Rule:
 
 
 @rule("C5", "Does the longest prompt, started from a b(0) three times as large, end in the same tube?", control=True)
-def other_start(data: xr.Dataset) -> tuple[Outcome, str]:
+def other_start(data: xr.Dataset) -> Answer:
     """Fails where it ends more than three times as far away."""
     apart, near = float(data.softmax_astray[-1]), float(data.softmax_distance.max("time")[-1])
     return (
@@ -49,7 +49,7 @@ def other_start(data: xr.Dataset) -> tuple[Outcome, str]:
 
 
 @rule("C5", "Is there an L(eps) from which on the best risk over A = aI, b is within eps of the infinite prompt's?")
-def needed_length(data: xr.Dataset) -> tuple[Outcome, str]:
+def needed_length(data: xr.Dataset) -> Answer:
     """Undecided where the lengths end before it."""
     eps = float(data.epsilon[min(1, data.sizes["epsilon"] - 1)])
     known = bool(np.isfinite(data.needed_length_softmax).all())
@@ -57,15 +57,15 @@ def needed_length(data: xr.Dataset) -> tuple[Outcome, str]:
         "holds" if known else "undecided",
         f"For identity covariance and W = I/d, interpolated to about 1 %, L({eps:g}) = "
         f"{listed(data.needed_length_softmax.sel(epsilon=eps), '.2g', 'd = {}')}"
-        + (f"; found for every eps down to {float(data.epsilon.min()):g}." if known else "; not found for every eps asked."),
+        + (f"; found for every eps down to {data.epsilon.min():g}." if known else "; not found for every eps asked."),
     )
 
 
 @rule("C5", "Does the excess risk fall like 1/L?")
-def excess(data: xr.Dataset) -> tuple[Outcome, str]:
+def excess(data: xr.Dataset) -> Answer:
     """In part, at best: at the optimum of each length, not at the infinite-prompt endpoint in low dimension."""
     best, limit = exponents(data, "softmax_best"), exponents(data, "softmax_at_limit_endpoint")
-    pairs = ", ".join(f"{float(x):.2f} ({sharp_exponent(float(x.dim) ** -0.5):.2f}) at d = {int(x.dim)}" for x in limit)
+    pairs = ", ".join(f"{x:.2f} ({sharp_exponent(float(x.dim) ** -0.5):.2f}) at d = {int(x.dim)}" for x in limit)
     return (
         judged(False, in_part=float(best.min()) > 0.98, rests_on=[best, limit]),
         f"At the optimum of each length the exponent is {span(best, '.2f')}. At the infinite-prompt endpoint, over the last two "
@@ -84,7 +84,7 @@ def beside_linear(data: xr.Dataset) -> Answer:
         judged(both and float(abs(ratio - 1).max()) < 0.05, in_part=both, rests_on=[ratio, *falls, formula]),
         ("Both tend to the Bayes risk" if both else "They do not both tend to the Bayes risk")
         + f"; the excess of softmax is larger by a factor {listed(ratio, '.2f', 'd = {}')} at L = "
-        f"{float(data.excess_length[-1]):.0e}. (Linear attention against its closed form: {formula:.0e}.)",
+        f"{data.excess_length[-1]:.0e}. (Linear attention against its closed form: {formula:.0e}.)",
         f"Both attentions {'tend' if both else 'do not tend'} to the Bayes risk, and trained softmax has {span(ratio, '.3g')} "
         "times the excess of linear.",
     )

@@ -1,6 +1,8 @@
 """Gradient flow θ' = -∇R_L(θ) on the exact risk, all lengths side by side, with dense output."""
 
 import dataclasses
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
@@ -19,6 +21,7 @@ from largeprompt.training.tasks.task import Task
 
 SOLVERS = ("BDF", "Radau", "DOP853", "RK45")
 SMALL = 150  # parameters up to which a Hessian is worth its cost
+PATIENCE = 40  # gradients: a solver that wants Hessians more often than that gets exact ones, since slow ends of flows need them
 BLOW_UP = 1e6  # times the first risk: a flow cannot do that, so that numbers have gone wrong
 
 
@@ -99,13 +102,18 @@ def gradient_flow(
         method = "BDF" if start.shape[-1] <= SMALL else "DOP853"
     first = float(objective.gradient(start)[0].max())
     latest: list[Tensor] = []  # risks and gradients of the last evaluation, within the solver's error of those of its last step
+    evaluations = itertools.count()
+    asked = [-math.inf]  # at which evaluations the solver wanted a Hessian
 
     def slope(_: float, flat: Array) -> Array:
+        next(evaluations)
         latest[:] = objective.gradient(torch.from_numpy(flat).reshape(start.shape))
         return -latest[1].reshape(-1).numpy()
 
     def jacobian(_: float, flat: Array) -> Any:  # block diagonal because runs do not interact
-        blocks = -objective.stiffness(torch.from_numpy(flat).reshape(start.shape)).numpy()
+        asked.append(next(evaluations))
+        often = min(after - before for before, after in itertools.pairwise(asked)) < PATIENCE
+        blocks = -(objective.hessian if often else objective.stiffness)(torch.from_numpy(flat).reshape(start.shape)).numpy()
         return blocks[0] if len(blocks) == 1 else block_diag(list(blocks), format="csc")
 
     def ending(time: float) -> Ending | None:

@@ -5,7 +5,7 @@ With ω = Σ^{1/2}w and x_q = Rξ, both Gaussian, and ρ = ϱ·ξ every term of 
     q = ‖Yξ + ρω‖² + s²ρ²,   a = (ν + βω)·(Yξ + ρω) + s²βρ,   t = ω^TTξ,   V2 = ‖ν + βω‖² + s²β².
 
 Given the one number ρ all of them are quadratic in (ξ, ω): means of e^{-sq} times a², at and V2 have closed forms, and one integral
-over ρ is left. Formulas (query.9-12) of docs/mathematics/queries.md.
+over ρ is left. Formulas (query.9-13) of docs/mathematics/queries.md.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from largeprompt.training.tasks.task import GaussianTask, Task
 Form = Literal["full", "block"] | Parametrisation
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
 FINEST = 2e-7  # error of f and h along a run, for general layers
+FINE = 1e-11  # for layers in blocks
+LONG = 1e6  # tokens up to which that is far below f itself, 1/L
 STIFFNESS = SobolAverage(1024)  # for what a finite length adds to the Hessian that a solver asks for
 Derivatives = Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
 
@@ -170,9 +172,12 @@ def _block_layer(task: LinearRegression, block: Block, softmax: bool) -> Layer:
 
 
 def _block_derivatives(task: LinearRegression, lengths: Sequence[float], softmax: bool, accuracy: float = 0.0) -> Derivatives:
-    """Derivatives of the risk in what :func:`_block_layer` gives: no point is drawn; to all digits unless an accuracy is given."""
+    """Derivatives of the risk in what :func:`_block_layer` gives: no point is drawn; to ten digits unless an accuracy is given."""
     if not softmax:
         return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths))
+
+    if max((length for length in lengths if math.isfinite(length)), default=1.0) <= LONG:
+        accuracy = max(accuracy, FINE)
 
     def derivatives(forms: Tensor, scale: Tensor, hessian: bool) -> LayerDerivatives:
         found = form_derivatives(forms, scale, hessian, lengths=lengths, accuracy=accuracy)

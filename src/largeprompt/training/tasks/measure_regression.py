@@ -24,7 +24,7 @@ from largeprompt.law.nodes import feature_moments
 from largeprompt.measures import Discrete, Gaussian, Measure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
-from largeprompt.training.risk.average import SobolAverage
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import RiskEstimate, Task, normal
@@ -104,7 +104,7 @@ class MeasureRegression(Task):
     """Tokens (x, y), y = w·x + noise, with x from ``inputs``, a new w ~ N(0, W) in every prompt, and queries from the same law.
 
     Finite prompts have a risk at block parameters only (:meth:`block_risk`), a family that every flow keeps. It is
-    exact for Gaussian inputs and laws with finitely many values, else as good as the rule: :meth:`block_estimate` says how good.
+    exact for Gaussian inputs and laws with finitely many values, else as good as the rule: :meth:`risk_estimate` says how good.
 
     Parameters
     ----------
@@ -249,18 +249,18 @@ class MeasureRegression(Task):
             square = feature_moments(u @ tokens.mT, mass, features, length, extra=extra)[1]
         return ((square * share).sum(-1) + self.noise_variance) / 2
 
-    def block_estimate(self, A: Tensor, b: Tensor, length: float = math.inf) -> RiskEstimate:
-        """:meth:`block_risk` at one A and b, and how far a rule with two thirds of the nodes is from it.
+    def risk_estimate(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> RiskEstimate:
+        """Risk of one layer, and how far a rule with two thirds of the nodes is from it: no points are drawn.
 
         Zero for Gaussian inputs, and where a rule was given, which then counts as the law itself.
         """
+        self._check_one(attention)
         with torch.no_grad():
-            value = float(self.block_risk(A, b, length))
+            value = float(self.risk(attention, length))
             if self._gaussian is not None or self._given is not None:  # type: ignore[attr-defined]
                 return RiskEstimate(value, 0.0)
-            fewer = gauss_rule(self.inputs, 2 * NODES.get(self.dim, FEWEST) // 3)
-            coarse = dataclasses.replace(self, rule=fewer)
-            return RiskEstimate(value, abs(value - float(coarse.block_risk(A, b, length))))
+            fewer = dataclasses.replace(self, rule=gauss_rule(self.inputs, 2 * NODES.get(self.dim, FEWEST) // 3))
+            return RiskEstimate(value, abs(value - float(fewer.risk(attention, length))))
 
     def _block(self, A: Any, b: Any) -> tuple[Tensor, Tensor]:
         """A (..., d, d) and b (...), checked and of one batch shape."""

@@ -52,8 +52,8 @@ class ShiftedRegression:
     Examples
     --------
     >>> task = lp.training.ShiftedRegression(2, 1.0)
-    >>> print(f"{task.linear_optimum():.4f} {task.small_pair_risk():.4f}")  # of ½ E t² = 1, however long the prompt
-    0.3875 0.0000
+    >>> print(f"{task.linear_optimum():.4f}")  # of ½ E t² = 1, however long the prompt
+    0.3875
     >>> print(f"{task.crossing_length():.2f}")
     4.17
     """
@@ -103,13 +103,8 @@ class ShiftedRegression:
         eye = torch.eye(self.dim, dtype=torch.float64)
         return LinearRegression(eye, eye / self.dim, self.noise_variance, (1 + self.shift_variance) * eye)
 
-    def small_pair_risk(self, length: float = math.inf) -> float:
-        """Risk of the pair as its tilts vanish, which is linear attention over L - 1 centred tokens: formula (sel.10)."""
-        length = validation.length("length", length, allow_infinity=True)
-        return (self.noise_variance + 1 + self.shift_variance) / 2 if length == 1 else self._small_pair(length)
-
     def _small_pair(self, length: float) -> float:
-        """The same at lengths above 1 that need not be integers."""
+        """Risk of the pair as its tilts vanish, linear attention over L - 1 centred tokens, L > 1 real: formula (sel.10)."""
         c = ((1 + self.noise_variance) * self.dim + 1) / (length - 1)
         return (self.noise_variance + (1 + self.shift_variance) * c / (1 + c)) / 2
 

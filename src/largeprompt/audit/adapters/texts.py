@@ -1,0 +1,147 @@
+"""Texts from files, folders and JSON lines, and the tokens that a model's own tokenizer makes of them."""
+
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from largeprompt.audit.adapters.source import Source, load_config, one_sentence
+from largeprompt.audit.adapters.transformers import AuditError, AuditWarning, transformers_module
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
+OFFSET = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text")  # positions start late
+KINDS = (".txt", ".md", ".jsonl")  # what is read of a folder
+
+
+def texts_in(path: Path | str) -> list[str]:
+    """Texts of a UTF-8 file, of the lines of a JSONL file (strings, or objects with a ``text``), or of a folder of both.
+
+    Parameters
+    ----------
+    path
+        The file or folder; of a folder, files that end in .txt, .md or .jsonl, by name.
+
+    Returns
+    -------
+    list of str
+        None of them empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix.lower() in KINDS)
+        if not files:
+            raise AuditError(f"text: the folder {str(path)!r} holds no file that ends in {', '.join(KINDS)}.")
+        return [text for file in files for text in texts_in(file)]
+    whole = _read(path)
+    if path.suffix.lower() != ".jsonl":
+        return [whole]
+    return [_line(line, f"line {number} of {str(path)!r}") for number, line in enumerate(whole.splitlines(), 1) if line.strip()]
+
+
+def _read(file: Path) -> str:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise AuditError(f"text: there is no file {str(file)!r}.") from None
+    except UnicodeDecodeError as error:
+        raise AuditError(f"text: {str(file)!r} is not UTF-8 text ({error}).") from error
+    except OSError as error:
+        raise AuditError(f"text: {str(file)!r} could not be read ({error.strerror}).") from error
+    if not text.strip():
+        raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
+    return text
+
+
+def _line(line: str, where: str) -> str:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise AuditError(f"text: {where} is not JSON.") from None
+    text = found.get("text") if isinstance(found, dict) else found
+    if not isinstance(text, str) or not text.strip():
+        raise AuditError(f"text: {where} holds no text; give a string, or an object with a 'text'.")
+    return text
+
+
+def read_texts(
+    model: str, files: Sequence[Path | str], longest: int | None = None, *, revision: str | None = None, token: str | None = None
+) -> dict[str, Tensor]:
+    """Tokens of texts, padded on the right to one length; a text that is longer than the model reads is cut, with a warning.
+
+    Parameters
+    ----------
+    model
+        Folder, GGUF file or hub name of the model whose tokenizer is used.
+    files
+        UTF-8 texts, one in each file; JSONL files (one text in each line) and folders hold several.
+    longest
+        Cut texts to so many tokens; None for what the model reads.
+    revision, token
+        Of the hub, as for :func:`load_model`.
+
+    Returns
+    -------
+    dict of str to Tensor
+        ``input_ids`` (texts, T), and ``attention_mask`` where there is padding.
+    """
+    source = Source(model, revision, token)
+    return tokens_of(source, load_config(source), [text for file in files for text in texts_in(file)], longest)
+
+
+def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None = None) -> dict[str, Tensor]:
+    """What :func:`read_texts` gives, for a model whose config is loaded and texts that are read."""
+    tokenizer = _tokenizer(source)
+    most = (most_tokens(config), tokenizer.model_max_length)  # the latter 10^30 where it is not known
+    allowed = min((each for each in most if each is not None and each < 10**9), default=None)
+    if longest is not None and allowed is not None and longest > allowed:
+        raise AuditError(f"lengths: got {longest}; the model reads at most {allowed} tokens.")
+    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # long texts have our own message below
+    counts = [len(ids) for ids in tokenizer(texts, truncation=longest is not None, max_length=longest)["input_ids"]]
+    if allowed is not None and max(counts) > allowed:
+        where = (
+            "the text has" if len(texts) == 1 else f"{sum(count > allowed for count in counts)} of {len(texts)} texts have up to"
+        )
+        warnings.warn(
+            f"{where} {max(counts):,} tokens, and the model reads at most {allowed:,}: the rest is left out.", AuditWarning, 3
+        )
+        longest = allowed
+    if min(counts) < 2:
+        raise AuditError("text: one token only; give a text of at least two tokens.")
+    tokens = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1, truncation=longest is not None, max_length=longest)
+    found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
+    start = tokenizer.bos_token_id
+    if config.model_type.startswith("gemma") and start is not None and not bool((found["input_ids"][:, 0] == start).all()):
+        warnings.warn(
+            f"the tokenizer leaves out {tokenizer.bos_token!r}, which this model was trained to begin with.", AuditWarning, 3
+        )
+    if bool(found["attention_mask"].all()):
+        del found["attention_mask"]
+    return found
+
+
+def _tokenizer(source: Source) -> Any:
+    folder = Path(source.place)
+    if source.file is None and folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZERS):
+        raise AuditError(
+            f"model: the folder {source.model!r} has no tokenizer (tokenizer.json or the like): its texts cannot be read."
+        )
+    with one_sentence(source.model):
+        tokenizer = transformers_module().AutoTokenizer.from_pretrained(source.place, **source.options())
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    tokenizer.padding_side = tokenizer.truncation_side = "right"
+    return tokenizer
+
+
+def most_tokens(config: Any) -> int | None:
+    """Most positions that the model was made for."""
+    config = config.get_text_config()
+    for name in ("max_position_embeddings", "n_positions"):
+        value = getattr(config, name, None)
+        if isinstance(value, int) and value > 0:
+            return value - ((config.pad_token_id or 0) + 1 if config.model_type in OFFSET else 0)
+    return None

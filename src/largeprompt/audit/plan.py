@@ -1,0 +1,83 @@
+"""Which heads to run by their read-outs, as a file that a program can read."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from largeprompt.errors import InvalidArgumentError
+
+Head = tuple[int, int]
+Kind = Literal["mean", "affine", "mixture"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Heads to be replaced by a read-out, and what that does to the model.
+
+    Attributes
+    ----------
+    heads
+        Pairs (layer, head) counted from 0, those to be replaced first in front.
+    layers, heads_in_layer
+        The layers of the model that attend, and how many heads each has.
+    measure
+        What is kept: 'cosine' of the embeddings, or 'loss' of the next token before over after, for language models.
+    budget, kept, confirmed
+        How much of it had to be kept; how much is on the texts that chose the heads, and on others (None where there were none).
+    kind, components, sinks
+        The read-out, as :func:`linearize` takes it.
+
+    Examples
+    --------
+    >>> from largeprompt.audit import Plan
+    >>> plan = Plan(heads=((0, 1), (1, 0), (1, 1)), layers=(0, 1), heads_in_layer=2)
+    >>> plan.full_attention, plan.linear_layers
+    ([[1, 0], [0, 0]], [1])
+    """
+
+    heads: tuple[Head, ...]
+    layers: tuple[int, ...]
+    heads_in_layer: int
+    measure: Literal["cosine", "loss"] = "cosine"
+    budget: float = 1.0
+    kept: float = 1.0
+    confirmed: float | None = None
+    kind: Kind = "affine"
+    components: int = 8
+    sinks: int = 1
+
+    @property
+    def full_attention(self) -> list[list[int]]:
+        """One row for each layer that attends: 1 for heads that keep their cache, 0 for those that are replaced."""
+        return [[int((layer, head) not in self.heads) for head in range(self.heads_in_layer)] for layer in self.layers]
+
+    @property
+    def linear_layers(self) -> list[int]:
+        """Layers all of whose heads are replaced."""
+        return [layer for layer, row in zip(self.layers, self.full_attention, strict=True) if not any(row)]
+
+    def save(self, path: Path | str) -> Path:
+        """Write the plan as JSON, with ``full_attention`` and ``linear_layers`` beside the fields."""
+        target = Path(path)
+        target.write_text(self.json(), encoding="utf-8")
+        return target
+
+    def json(self) -> str:
+        """The plan as JSON text."""
+        derived = {"full_attention": self.full_attention, "linear_layers": self.linear_layers}
+        return json.dumps(dataclasses.asdict(self) | derived, indent=1) + "\n"
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what :meth:`save` wrote, or the ``heads.json`` of an audit."""
+        try:
+            found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+            named = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
+            named["heads"] = tuple((int(layer), int(head)) for layer, head in named["heads"])
+            return cls(**named | {"layers": tuple(map(int, named["layers"]))})
+        except OSError as error:
+            raise InvalidArgumentError("heads", repr(str(path)), f"a file that can be read ({error.strerror})") from None
+        except (ValueError, TypeError, KeyError):
+            allowed = "the JSON file of a plan, with heads, layers and heads_in_layer"
+            raise InvalidArgumentError("heads", repr(str(path)), allowed, "Plan.save or largeprompt audit writes one.") from None

@@ -1,0 +1,15 @@
+"""``python -m largeprompt.audit.real NAME ...``: fetch models and texts into the cache, and print where they are."""
+
+import sys
+
+from largeprompt.audit.real.models import SOURCES, fetched
+
+
+def main(names: list[str]) -> None:
+    """Fetch what is named, or everything; one line each on the standard output: where it is."""
+    for name in names or SOURCES:
+        print(fetched(name, lambda line: print(line, file=sys.stderr)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

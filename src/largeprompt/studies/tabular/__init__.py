@@ -1,0 +1,1 @@
+"""A pretrained in-context learner of tables: its prompt has no order, so that it is a measure."""

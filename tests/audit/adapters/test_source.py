@@ -1,0 +1,80 @@
+"""Where models come from: what is accepted, and what is refused before any weight is read."""
+
+import importlib.util
+import json
+
+import pytest
+import torch
+
+from largeprompt.audit import AuditError, load_model
+from largeprompt.audit.adapters.source import Source, load_config
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture
+def saved(tmp_path, built):
+    built("bert").to(torch.float32).save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def test_missing_extra(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(AuditError, match=r"largeprompt\[models\]"):
+        load_model("anything")
+
+
+def test_folders_that_are_not_models(tmp_path, saved):
+    with pytest.raises(AuditError, match=r"config\.json"):
+        load_model(str(tmp_path))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(AuditError, match="is a file"):
+        load_model(str(tmp_path / "file"))
+    assert load_config(Source(str(saved))).model_type == "bert"
+    for path in ("/nowhere/at/all", "./nothing", "~/nothing-here"):
+        with pytest.raises(AuditError, match="no folder"):
+            load_model(path)
+    found = json.loads((saved / "config.json").read_text())
+    for broken in ("{not json", "[1, 2]"):
+        (saved / "config.json").write_text(broken)
+        with pytest.raises(AuditError, match="not a JSON object"):
+            load_model(str(saved))
+    (saved / "config.json").write_text(json.dumps(found))
+    (saved / "model.safetensors").rename(saved / "pytorch_model.bin")
+    with pytest.raises(AuditError, match="safetensors only"):
+        load_model(str(saved))
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [({"auto_map": {"AutoModel": "mine.Model"}}, "never run"), ({"attn_implementation": "any/kernel"}, "asks a hub")],
+)
+def test_code_that_a_config_asks_for_is_never_run(saved, asked, answer):
+    found = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps(found | asked))
+    with pytest.raises(AuditError, match=answer):
+        load_model(str(saved))
+
+
+def test_gguf_files_are_told_from_folders_and_names(tmp_path, monkeypatch):
+    file = tmp_path / "model.Q4.gguf"
+    with pytest.raises(AuditError, match="there is no file"):
+        load_config(Source(str(file)))
+    file.write_bytes(b"GGUF")
+    assert (Source(str(file)).place, Source(str(file)).file) == (str(tmp_path), "model.Q4.gguf")
+    assert Source(str(file)).options()["gguf_file"] == "model.Q4.gguf"
+    remote = Source("owner/name/deep/model.gguf", revision="v1", token="secret")
+    assert (remote.place, remote.file) == ("owner/name", "deep/model.gguf")
+    assert remote.options() == {
+        "trust_remote_code": False,
+        "local_files_only": False,
+        "revision": "v1",
+        "token": "secret",
+        "gguf_file": "deep/model.gguf",
+    }
+    assert "secret" not in repr(remote)
+    monkeypatch.chdir(tmp_path)
+    assert (Source("model.Q4.gguf").place, Source("model.Q4.gguf").file) == (".", "model.Q4.gguf")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(AuditError, match="needs gguf and accelerate: pip install gguf accelerate"):
+        load_config(Source(str(file)))
