@@ -11,6 +11,7 @@ from training_examples import blocks, noiseless, toeplitz
 
 import largeprompt as lp
 from largeprompt.training import Block, SobolAverage, fixed_step_flow, isotropic_optimum
+from largeprompt.training.risk.objective import Objective
 
 F = torch.float64
 
@@ -168,3 +169,15 @@ def test_a_full_flow_that_starts_in_blocks_stays_there_and_needs_no_points():
         assert not end.V[0, :2].any()
         torch.testing.assert_close(end.U, apart.at(5.0).U, rtol=0, atol=1e-7)
         assert float(flow.risk[-1]) == pytest.approx(float(apart.risk[-1]), abs=1e-9)
+
+
+def test_a_solver_that_asks_often_gets_the_exact_hessian(monkeypatch):
+    """Given one ten times too large, Newton's method fails and asks again."""
+    task = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
+    start = lp.SoftmaxAttention([[0.5, 0.0], [0.3, 0.0]], [[0.2, 0.5]])
+    exact, asked = Objective.hessian, []
+    monkeypatch.setattr(Objective, "stiffness", lambda self, theta: 10 * exact(self, theta))
+    monkeypatch.setattr(Objective, "hessian", lambda self, theta: asked.append(theta) or exact(self, theta))
+    flow = lp.gradient_flow(task, start, 20, 20.0, times=[20.0], tolerance=1e-4)
+    assert flow.status == "finished"
+    assert asked

@@ -25,8 +25,8 @@ from largeprompt.training.tasks.task import GaussianTask, Task
 
 Form = Literal["full", "block"] | Parametrisation
 Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
-FINEST = 2e-7  # error of f and h along a run, for general layers
-FINE = 1e-11  # for layers in blocks
+GENERAL_ACCURACY = 2e-7  # smallest error of f and h along a run
+BLOCK_ACCURACY = 1e-11  # the same for layers in blocks
 LONG = 1e6  # tokens up to which that is far below f itself, 1/L
 STIFFNESS = SobolAverage(1024)  # for what a finite length adds to the Hessian that a solver asks for
 Derivatives = Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
@@ -140,7 +140,7 @@ def make_objective(
     kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
     start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
     exact: Callable[[Tensor, Tensor], Tensor] | None = None
-    loose = tolerance if tolerance > FINEST else 0.0
+    loose = tolerance if tolerance > GENERAL_ACCURACY else 0.0
     if isinstance(chosen, Block) and isinstance(task, LinearRegression):
         layer = _block_layer(task, chosen, is_softmax(kind))
         derivatives = rough = _block_derivatives(task, lengths, is_softmax(kind), loose)
@@ -150,7 +150,7 @@ def make_objective(
         layer = chosen.layer
         if isinstance(task, LinearRegression) and is_softmax(kind):
             exact = partial(task.layer_risks, lengths=lengths, kind=kind, average=average)
-            accuracy = {"accuracy": loose or FINEST, "step": min(max(1.5 / -math.log10(min(tolerance, 0.1)), 0.2), 0.3)}
+            accuracy = {"accuracy": loose or GENERAL_ACCURACY, "step": min(max(1.5 / -math.log10(min(tolerance, 0.1)), 0.2), 0.3)}
             derivatives, rough = (partial(each, task, lengths, accuracy) for each in (_regression_derivatives, _rough_derivatives))
         else:
             derivatives = rough = _derivatives(task, lengths, kind, average)
@@ -177,7 +177,7 @@ def _block_derivatives(task: LinearRegression, lengths: Sequence[float], softmax
         return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths))
 
     if max((length for length in lengths if math.isfinite(length)), default=1.0) <= LONG:
-        accuracy = max(accuracy, FINE)
+        accuracy = max(accuracy, BLOCK_ACCURACY)
 
     def derivatives(forms: Tensor, scale: Tensor, hessian: bool) -> LayerDerivatives:
         found = form_derivatives(forms, scale, hessian, lengths=lengths, accuracy=accuracy)
@@ -206,7 +206,7 @@ def _regression_derivatives(
         return closed_derivatives(partial(task.general_risks, lengths=lengths, **accuracy), U, V, hessian)
     d, block = task.dim, Block(task.dim)
     theta = torch.cat([U[:, :d, :d].reshape(len(U), -1), V[:, 0, d:]], -1)
-    inner = _block_derivatives(task, lengths, True, accuracy["accuracy"] if accuracy["accuracy"] > FINEST else 0.0)
+    inner = _block_derivatives(task, lengths, True, accuracy["accuracy"] if accuracy["accuracy"] > GENERAL_ACCURACY else 0.0)
     value, gradient, inside = _pulled(_block_layer(task, block, True), inner, theta, hessian)
     in_u, in_v = block.layer(gradient)
     if inside is None:
