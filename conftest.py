@@ -10,7 +10,8 @@ from hypothesis import settings
 
 import largeprompt as lp
 
-collect_ignore = [] if importlib.util.find_spec("triton") else ["src/largeprompt/sampling/kernels.py"]  # imports Triton
+KERNELS = [f"src/largeprompt/{folder}/kernels.py" for folder in ("sampling", "audit")]  # they import Triton
+collect_ignore = [] if importlib.util.find_spec("triton") else KERNELS
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
 

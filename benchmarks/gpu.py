@@ -1,5 +1,6 @@
 """On a GPU: the fused sampler against plain draws, the exact law, and prompts read as measures; ``python -m benchmarks gpu``."""
 
+import functools
 import math
 
 import torch
@@ -42,6 +43,37 @@ def sampler(dtype: torch.dtype, length: int = 10**6, replicas: int = 256, dim: i
     return what, f"{peer / ours:.2f}", f"{count / ours / 1e9:.0f} G tokens/s; peer {count / peer / 1e9:.0f}"
 
 
+def audit() -> list[tuple[str, str, str]]:
+    """A Llama-like language model of 0.85 billion parameters in bfloat16: time and memory of its audit against its forward."""
+    import transformers
+
+    from largeprompt.audit import audit_model
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16, "num_attention_heads": 32}
+    config = transformers.LlamaConfig(**sizes, num_key_value_heads=8, max_position_embeddings=32768)
+    with torch.device("cuda"):
+        model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    forward, found = torch.inference_mode()(lambda text: model(**text, use_cache=False)), []
+    for length in (2048, 8192, 32768):
+        text = {"input_ids": torch.randint(3, 32_000, (1, length), device="cuda")}
+        peer, least = seconds(lambda: forward(text)), peak(lambda: forward(text))  # noqa: B023
+        for components in ((), (1, 2, 4, 8, 16)):
+            work = functools.partial(audit_model, model, text, components=components)
+            ours, most = seconds(work, 3), peak(work)
+            also = ", mixtures" if components else ""
+            what = f"audit of a 0.85 B Llama, bfloat16, {length:,} tokens, 32 positions{also}; peer: its forward"
+            found.append((what, f"{ours / peer:.2f}; memory {most / least:.2f}", f"{1000 * ours:.0f} ms; peer {1000 * peer:.1f}"))
+    return found
+
+
+def peak(work) -> int:
+    """Most bytes on the device while it runs."""
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    return torch.cuda.max_memory_allocated()
+
+
 def rows() -> list[tuple[str, str, str]]:
     """All measurements; none without a GPU."""
     if not torch.cuda.is_available():
@@ -70,7 +102,7 @@ def rows() -> list[tuple[str, str, str]]:
         peer = seconds(lambda: fused(query[None, None], tokens[None, None], tokens[None, None]))  # noqa: B023
         what = f"`Empirical`, {str(dtype)[6:]}, L = {length:.0e}, {queries} queries, d = {dim}; peer: fused attention"
         found.append((what, f"{ours / peer:.2f}", f"{1000 * ours:.2f} ms; peer {1000 * peer:.2f}"))
-    return found
+    return found + audit()
 
 
 if __name__ == "__main__":

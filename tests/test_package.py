@@ -1,9 +1,12 @@
 """The package as a whole: its public surface, what importing it costs, and what it must not pull in."""
 
 import json
+import re
+import runpy
 import subprocess
 import sys
 import tomllib
+import types
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,7 +14,14 @@ import largeprompt as lp
 from largeprompt.studies.registry import OURS
 
 ROOT = Path(__file__).parents[1]
-BESIDE_THE_MIRROR = {"test_package.py", "test_docs.py", "theory/test_rates.py", "theory/test_first_order.py"}
+BESIDE_THE_MIRROR = {
+    "test_package.py",
+    "test_docs.py",
+    "theory/test_rates.py",
+    "theory/test_first_order.py",
+    "faults/test_faults.py",
+    "faults/test_readers.py",
+}
 PUBLIC = """
 Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
 LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples QueryAverage
@@ -51,6 +61,21 @@ def test_version_is_said_once():
     assert lp.__version__ == project["version"] == version("largeprompt")
     assert f"version: {lp.__version__}" in (ROOT / "CITATION.cff").read_text()
     assert f"## {lp.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_an_index_gets_no_dead_pictures_and_no_dead_links(monkeypatch):
+    """hatch_build.py runs where the package is built; here without the builder."""
+    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin", "hatchling.metadata.plugin.interface"):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(MetadataHookInterface=object))
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["IndexDescription"]()
+    hook.root, metadata, readme = str(ROOT), {}, (ROOT / "README.md").read_text()
+    hook.update(metadata)
+    found = metadata["readme"]["text"]
+    assert "![" in readme
+    assert "![" not in found
+    assert not re.findall(r"\]\((?!https?:)", found)
+    assert len(found) > len(readme) / 2
+    assert "a [b](https://c) d" in hook.update.__globals__["without_files"]("a [b](https://c) d, [e](f.md)")
 
 
 HEAVY = ("torch", "matplotlib", "typer", "rich", "transformers", "sklearn", "pandas", "xarray", "scipy", "pytest", "pydantic")
@@ -100,7 +125,7 @@ def test_library_leaves_global_state_alone():
     for path in (ROOT / "src").rglob("*.py"):
         text = path.read_text()
         for call in ("set_default_dtype", "torch.manual_seed", "set_num_threads", "np.random.seed"):
-            allowed = call == "set_num_threads" and path.name == "execute.py"
+            allowed = call == "set_num_threads" and path.name == "worker.py"
             assert f"{call}(" not in text or allowed, f"{path} calls {call}"
 
 

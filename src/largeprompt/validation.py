@@ -95,8 +95,8 @@ def shaped(
 def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
     """Broadcast leading shapes, or say which arguments do not fit together."""
     try:
-        return torch.Size(torch.broadcast_shapes(*shapes))
-    except RuntimeError:
+        return torch.Size(np.broadcast_shapes(*shapes))  # PyTorch's imports sympy, which takes a second
+    except ValueError:
         given = " and ".join(map(shape_text, shapes))
         raise InvalidArgumentError(names, f"batch shapes {given}", "shapes that broadcast together") from None
 

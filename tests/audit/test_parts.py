@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+import xarray as xr
 
-from largeprompt.audit.parts import AuditConfig, lengths
+from largeprompt.audit.parts import AuditConfig, combine, lengths, only
 from largeprompt.audit.study import STUDY
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import config_of
@@ -39,6 +40,14 @@ def test_bad_settings_are_refused_at_once(bad):
 def test_replacement_is_left_out_where_no_step_is_wanted():
     assert list(STUDY.cells(AuditConfig())) == ["heads", "replacement"]
     assert list(STUDY.cells(AuditConfig(counts=0))) == ["heads"]
+
+
+def test_attributes_of_the_heads_reach_the_run():
+    heads = xr.Dataset({"regime": ("head", [0, 1])}, attrs={"silent_layers": [0, 2], "model": "Other", "tokens": 300})
+    found = combine(AuditConfig(model="mine"), {"heads": only(AuditConfig(), {(): heads})})
+    assert found.attrs["silent_layers"] == [0, 2]
+    assert (found.attrs["model"], found.attrs["tokens"]) == ("mine", 300)
+    assert found.regime.attrs["flag_meanings"] == "unknown linear heavy frozen"
 
 
 def test_shorter_lengths_are_read_to_test_predictions():

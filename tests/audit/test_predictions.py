@@ -35,7 +35,7 @@ def test_the_slope_of_the_law_is_one_where_it_is_linear_and_small_where_it_is_fr
             {
                 name: ("head", each)
                 for name, each in (
-                    ("tokens", [4096.0, 4096.0]),
+                    ("weighed_tokens", [4096.0, 4096.0]),
                     ("score_variance", [0.2, 60.0]),
                     ("tilt", [0.1, 30.0]),
                     ("value_spread", [1.0, 1.0]),

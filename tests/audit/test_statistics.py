@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from largeprompt.audit import Heads, head_statistics
+from largeprompt.audit import heads as heads_module
 
 
 @pytest.mark.parametrize("kind", ["plain", "causal", "window", "padded"])
@@ -58,7 +59,7 @@ def test_errors_do_not_depend_on_a_shift_of_the_keys(seed, shift, random_heads):
 def test_chunks_do_not_change_the_numbers(monkeypatch, random_heads):
     heads = random_heads(causal=True)
     whole = head_statistics(heads, torch.arange(50), (2,))
-    monkeypatch.setattr("largeprompt.audit.heads.CHUNK_NUMBERS", 3000)
+    monkeypatch.setitem(heads_module.CHUNK_NUMBERS, "cpu", (3000, 0))
     pieces = head_statistics(heads, torch.arange(50), (2,))
     for name, values in whole.items():
         torch.testing.assert_close(values, pieces[name], rtol=1e-12, atol=1e-12)

@@ -1,15 +1,14 @@
 """Two studies of a few numbers for tests of the command; their cells can be counted, and made to fail."""
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from largeprompt.runs import execute
+from largeprompt.runs import executors
 from largeprompt.runs.judging import rule
-from largeprompt.runs.settings import settings
+from largeprompt.runs.settings import Seed, settings
 from largeprompt.runs.study import Part, Study, StudyFigure, along
 from largeprompt.studies import registry
 
@@ -18,7 +17,7 @@ from largeprompt.studies import registry
 class FirstConfig:
     sizes: tuple[int, ...] = (1, 2, 3)
     scale: float = 1.0
-    seed: int = 0
+    seed: Seed = 0
 
 
 @settings
@@ -69,13 +68,8 @@ class Fakes:
         known = registry.study
         monkeypatch.setattr(registry, "OURS", tuple(self.studies))
         monkeypatch.setattr(registry, "study", lambda name: self.studies.get(name) or known(name))
-        monkeypatch.setattr(execute, "worker_pool", lambda workers: contextlib.closing(_Closing(workers)))
+        monkeypatch.setattr(executors, "Pool", lambda workers, limit: ThreadPoolExecutor(workers))
         return self
-
-
-class _Closing(ThreadPoolExecutor):
-    def close(self):
-        self.shutdown(cancel_futures=True)
 
 
 def _draw(data):

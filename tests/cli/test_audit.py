@@ -11,7 +11,7 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
-from largeprompt.audit import Plan
+from largeprompt.audit import Plan, parts
 from largeprompt.audit.adapters import load, texts
 from largeprompt.audit.study import STUDY
 from largeprompt.cli.app import app
@@ -32,7 +32,7 @@ def run(*words):
 def here():
     """Cells are computed in this process, where transformers is loaded already; test_run has the worker processes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("largeprompt.runs.execute.worker_pool", lambda count: ThreadPoolExecutor(count))
+        patch.setattr("largeprompt.runs.executors.Pool", lambda workers, limit: ThreadPoolExecutor(workers))
         yield
 
 
@@ -58,11 +58,23 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def audited(place):
+def orders():
+    """The orders in which heads were replaced for the curves."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def audited(place, orders):
     """Two texts, two lengths."""
     out = place / "runs"
     texts = ("--text", place / "long.txt", "--text", place / "short.txt")
-    return run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out), out
+    with pytest.MonkeyPatch.context() as patch:
+        original = parts.replacement_curves
+        watched = lambda model, inputs, order, *more, **options: (  # noqa: E731
+            orders.append(list(order)) or original(model, inputs, order, *more, **options)
+        )
+        patch.setattr(parts, "replacement_curves", watched)
+        return run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out), out
 
 
 def test_table_findings_and_page(audited):
@@ -100,6 +112,51 @@ def test_dataset_has_the_names_of_the_design(audited):
     assert any("KL" in panel.get_ylabel() for figure in drawn for panel in figure.axes)
 
 
+def test_every_variable_says_what_it_is(audited):
+    _, out = audited
+    (path,) = out.glob("*/dataset.nc")
+    data = Run.open(path.parent).dataset
+    for name, variable in data.variables.items():
+        assert variable.attrs["long_name"], name
+        assert variable.attrs["units"], name
+    for name, values in (("regime", "unknown linear"), ("head_finding", "not_judged moments"), ("chosen", "keep replace")):
+        assert data[name].attrs["flag_meanings"].startswith(values)
+        assert len(data[name].attrs["flag_values"]) == len(data[name].attrs["flag_meanings"].split())
+        assert set(np.unique(data[name])) <= set(data[name].attrs["flag_values"])
+    assert {"tokens", "dtype", "positions_allowed", "budget"} <= set(data.attrs)
+
+
+def test_terminal_page_json_and_dataset_say_the_same(audited, place, orders):
+    """Savings, verdicts and the order, which is that of the replacement curves."""
+    shown, out = audited
+    (folder,) = [path.parent for path in out.glob("*/report.html")]
+    told = json.loads((folder / "answer.json").read_text())
+    texts = ("--text", place / "long.txt", "--text", place / "short.txt")
+    found = json.loads(run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json").stdout)
+    assert found["answer"] == told["answer"]
+    assert " ".join(told["answer"].split()) in " ".join(shown.output.split())
+    data = Run.open(folder).dataset
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    headings = told["headings"]
+    assert {"saves", "cache", "longer L", "saves then", "cache then"} <= set(headings) == set(told["meanings"])
+    for row, cells in zip(found["heads"], told["rows"], strict=True):
+        assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" in page
+        here = data.sel(length=row["length"], layer=row["layer"], head=row["head"])
+        at = dict(zip(headings, cells, strict=True))
+        assert at["head"] == f"{row['layer']}.{row['head']}"
+        for heading, name in (("saves", "saved_operations"), ("cache", "saved_cache"), ("cache then", "saved_cache_longer")):
+            assert row[name] == pytest.approx(float(here[f"head_{name}"]))
+            assert at[heading] == f"{row[name]:.0%}"
+        assert row["longer_length"] == 128  # what the model reads
+        assert int(at["order"]) == row["order"] == int(here.head_order)
+        assert (row["chosen"], at["replace"]) == ((True, "yes") if int(here.chosen) else (False, "no"))
+    ranked = [(row["layer"], row["head"]) for row in found["heads"] if row["length"] == 90]
+    assert orders == [ranked]
+    shown_rows = [line.split()[1] for line in shown.output.splitlines() if line.strip().endswith((" yes", " no"))]
+    assert shown_rows == [f"{layer}.{head}" for layer, head in ranked]  # the longest length alone
+    assert "6 more rows (shorter lengths too) are on the page" in " ".join(shown.output.split())
+
+
 def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     _, out = audited
     texts = ("--text", place / "long.txt", "--text", place / "short.txt")
@@ -131,10 +188,15 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         (("gpt2", "--text", "long.txt", "--layers", "2"), "layers that attend: 0 to 1"),
         (("gpt2", "--text", "short.txt", "--device", "abacus"), "a device that PyTorch finds here"),
         (("gpt2", "--text", "short.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16, auto"),
-        (("gpt2", "--text", "short.txt", "--attn-implementation", "any/kernel"), "sdpa, eager"),
+        (("gpt2", "--text", "short.txt", "--attn-implementation", "any/kernel"), "allowed: sdpa or eager"),
         (("./none.gguf", "--text", "short.txt"), "there is no file './none.gguf'"),
         (("no-such-folder/at-all", "--text", "long.txt"), "could not be loaded"),
         ((".", "--text", "long.txt"), "has no config.json"),
+        (("gpt2", "--text", ""), "an empty name"),
+        (("gpt2", "--text", "-"), "an empty standard input"),
+        (("none.gguf", "--text", "short.txt"), "there is no file 'none.gguf'"),
+        (("gpt2", "--text", "short.txt", "--budget", "2"), "less than or equal to 1"),
+        (("gpt2", "--text", "short.txt", "--budget", "0"), "greater than 0"),
     ],
 )
 def test_bad_input_is_one_sentence(place, monkeypatch, words, answer):
@@ -186,7 +248,7 @@ def test_missing_extra_is_named(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     result = run(place / "gpt2", "--text", place / "long.txt", "--out", place / "elsewhere")
     assert result.exit_code != 0
-    assert "pip install 'largeprompt[models]'" in " ".join(result.output.split())
+    assert "pip install '.[models]'" in " ".join(result.output.split())
 
 
 @pytest.fixture
@@ -196,7 +258,7 @@ def no_figures(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(place, monkeypatch):
+def test_text_is_read_once_for_the_checks_and_text_and_model_once_for_both_cells(place, monkeypatch):
     calls = []
     for module, name in ((texts, "_tokenizer"), (load, "_weights")):
         original = getattr(module, name)
@@ -204,7 +266,7 @@ def test_text_and_model_are_read_once_for_the_checks_and_once_for_each_cell(plac
         monkeypatch.setattr(module, name, count)
     result = run(place / "gpt2", "--text", place / "short.txt", *SMALL, "--out", place / "counted")
     assert result.exit_code == 0, result.output
-    assert calls == ["_tokenizer", *["_tokenizer", "_weights"] * 2]
+    assert calls == ["_tokenizer", "_tokenizer", "_weights"]
 
 
 @pytest.mark.usefixtures("no_figures")
@@ -224,13 +286,23 @@ def test_what_is_left_out_is_said(place):
     """A text that is too long is cut, an encoder is taken from its encoder-decoder, and layers that do not attend are named."""
     cut = run(place / "gpt2", "--text", place / "long.txt", *FAST, "--out", place / "runs")
     assert "the text has 200 tokens, and the model reads at most 128: the rest is left out" in " ".join(cut.output.split())
-    sizes = {"vocab_size": 82, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
-    both = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
+    sizes = {
+        "vocab_size": 82,
+        "d_model": 16,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 24,
+        "decoder_ffn_dim": 24,
+    }
+    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 128}
+    both = transformers.BartForConditionalGeneration(
+        transformers.BartConfig(**sizes, pad_token_id=1, eos_token_id=2, bos_token_id=0)
+    )
     sizes = {"vocab_size": 82, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
     kinds = {"layer_types": ["conv", "full_attention", "conv"], "num_key_value_heads": 1}
     hybrid = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**sizes, **kinds))
     for model, name, words in (
-        (both, "t5", "its encoder is audited"),
+        (both, "bart", "its encoder is audited"),
         (hybrid, "lfm2", "layers 1 attend; layers 0, 2 do not and are left out"),
     ):
         folder = _altered(place, name)
@@ -266,7 +338,18 @@ def test_many_texts_and_standard_input(place):
 def test_help_begins_with_the_options_that_matter():
     words = CliRunner().invoke(app, ["audit", "--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
     places = [
-        words.index(word) for word in ("--text", "--lengths", "--device", "How closely", "--layers", "How the model is loaded")
+        words.index(word) for word in ("--text", "--lengths", "--budget", "How closely", "--layers", "How the model is loaded")
     ]
     assert places == sorted(places)
     assert "--dtype" in words[places[-1] :]
+
+
+def test_cells_may_be_computed_elsewhere(place, tmp_path):
+    """By any executor; one that is not there is named before the model is loaded twice."""
+    words = (place / "gpt2", "--text", place / "short.txt", "--lengths", "64", "--components", "none", "--no-replace", "--json")
+    there = run(*words, "--out", tmp_path / "there", "--executor", "concurrent.futures:ThreadPoolExecutor", "--workers", 2)
+    assert there.exit_code == 0, there.output
+    assert len(json.loads(there.stdout)["heads"]) == 6
+    wrong = run(*words, "--out", tmp_path / "wrong", "--executor", "remote")
+    assert wrong.exit_code == 2
+    assert "--executor: got 'remote'" in wrong.output

@@ -1,12 +1,14 @@
 """``largeprompt report`` as its user types it."""
 
-import json
-
 import pytest
+import run_folders
 import typer
+from run_folders import rewrite, verdict
 from typer.testing import CliRunner
 
 from largeprompt.cli.report import report
+from largeprompt.runs.files import sealed
+from largeprompt.runs.store import Run
 
 APP = typer.Typer()
 APP.command()(report)
@@ -16,16 +18,8 @@ def run(*words):
     return CliRunner().invoke(APP, [str(word) for word in words])
 
 
-def make_run(folder, study="convergence", outcome="holds"):
-    folder.mkdir(parents=True)
-    described = {"study": study, "title": f"About {study}", "question": "Why?", "method": "So.", "config": {}, "quick": False}
-    described |= {"rerun": f"largeprompt run {study}", "cells": ["only"]}
-    verdict = {"claim": "C3", "asked": "Does it?", "outcome": outcome, "measured": "Yes.", "control": False}
-    (folder / "config.json").write_text(json.dumps(described))
-    (folder / "dataset.nc").write_bytes(b"")
-    (folder / "verdicts.json").write_text(json.dumps([verdict]))
-    (folder / "provenance.json").write_text(json.dumps({"version": "0.2.0", "finished": "2026-11-15T21:05:43+00:00"}))
-    return folder
+def make_run(folder, study="convergence"):
+    return run_folders.make_run(folder, [verdict()], study=study, title=f"About {study}").folder
 
 
 def test_one_run_gives_a_report_beside_it(tmp_path):
@@ -106,19 +100,29 @@ def test_a_target_that_cannot_be_written(tmp_path):
 @pytest.mark.parametrize(
     ("file", "content"),
     [
-        ("figures/captions.json", "{"),
-        ("figures/captions.json", '[{"name": "../outside", "caption": "x"}]'),
-        ("verdicts.json", "null"),
-        ("verdicts.json", '[{"claim": ["C3"], "asked": "?", "outcome": "holds", "measured": "x"}]'),
-        ("provenance.json", "[]"),
-        ("provenance.json", '{"finished": "2026-11-15", "cells": ["only"]}'),
-        ("provenance.json", '{"finished": "2026-11-15", "seconds": "many"}'),
+        ("figures/captions.json", b"{"),
+        ("figures/captions.json", b'{"../outside": "x"}'),
+        ("figures/captions.json", b'{"one": ' + b"[" * 10**5),
+        ("verdicts.json", b"null"),
+        ("verdicts.json", b'[{"claim": ["C3"], "asked": "?", "outcome": "holds", "measured": "x"}]'),
+        ("verdicts.json", b'[{"claim": "\\ud800", "asked": "?", "outcome": "holds", "measured": "x"}]'),
+        ("verdicts.json", b"[" * 10**5),
+        ("answer.json", b'{"answer": "", "headings": [], "rows": 5}'),
+        ("answer.json", b"[" * 10**5),
+        ("provenance.json", b"[]"),
+        ("provenance.json", sealed({"finished": "2026-11-15", "cells": ["only"]})),
+        ("provenance.json", sealed({"finished": "2026-11-15", "seconds": "many"})),
+        ("provenance.json", sealed({"finished": "2026-11-15", "files": {"../../outside": ""}})),
+        ("provenance.json", sealed({"finished": "2026-11-15", "files": {"a\0.nc": ""}})),
     ],
 )
 def test_a_bad_file_leaves_out_its_run_and_no_other(tmp_path, file, content):
+    """Deep or wrong JSON, surrogates, NUL, ways out of the folder: as a stranger might write them, with the right checksums."""
     bad = make_run(tmp_path / "bad", "limit")
-    (bad / "figures").mkdir()
-    (bad / file).write_text(content)
+    if file == "provenance.json":
+        (bad / file).write_bytes(content)
+    else:
+        rewrite(Run.open(bad), file, content)
     make_run(tmp_path / "good", "endpoint")
     result = run(tmp_path)
     assert result.exit_code == 0, result.output

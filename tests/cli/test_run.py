@@ -30,13 +30,13 @@ def test_run_writes_all_there_is(tmp_path, fakes):
     assert run.intact
     assert run.dataset.identical(fakes.studies["first"].run(FirstConfig()))
     assert [(figure.name, figure.caption) for figure in run.figures] == [("line", "A line.")]
-    assert run.figures[0].png.read_bytes().startswith(b"\x89PNG")
-    assert run.figures[0].pdf.read_bytes().startswith(b"%PDF")
+    assert run.figures[0].read("png").startswith(b"\x89PNG")
+    assert run.figures[0].read("pdf").startswith(b"%PDF")
     assert run.rerun == f"largeprompt run first --out {tmp_path}"
     assert run.provenance["workers"] == min(os.cpu_count(), 8)
     assert {path.name for path in tmp_path.iterdir()} == {"first"}
     assert {path.name for path in run.folder.iterdir()} == {
-        "config.json", "cells", "dataset.nc", "verdicts.json", "figures", "provenance.json", "log.txt",
+        "config.json", "cells", "dataset.nc", "verdicts.json", "figures", "provenance.json", "log.txt", ".lock",
     }  # fmt: skip
     xr.load_dataset(run.folder / "dataset.nc", engine="h5netcdf")  # any reader of netCDF will do
 
@@ -92,6 +92,14 @@ def test_settings_make_another_run_in_another_folder(tmp_path, fakes):
         (["first", "--workers", "two"], ["--workers"]),
         (["first", "--seed", "x"], ["--seed"]),
         (["first", "--fast"], ["--fast"]),
+        (["first", "--set", "seed=-1"], ["--set seed: got '-1'"]),
+        (["first", "--shard", "0/2"], ["--shard: got '0/2'", "I from 1 to N"]),
+        (["first", "--shard", "3/2"], ["--shard: got '3/2'"]),
+        (["first", "--shard", "half"], ["--shard: got 'half'"]),
+        (["first", "--shard", "1/2", "--fresh"], ["--fresh: got it together with --shard 1/2"]),
+        (["first", "--cell-limit", "0"], ["--cell-limit"]),
+        (["first", "--cell-limit", "1e7"], ["--cell-limit: got 10000000.0", "seconds from 0.1 to 1e6"]),
+        (["first", "--cell-limit", "nan"], ["--cell-limit"]),
         ([], ["Missing argument"]),
     ],
 )
@@ -117,3 +125,37 @@ def test_real_study_in_processes(tmp_path):
         assert run.provenance["workers"] == workers
         files.append((run.folder / "dataset.nc").read_bytes())
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("name", ["remote", "dask:nowhere", "no.such:thing"])
+def test_an_executor_that_is_not_there(tmp_path, fakes, name):
+    result = command("run", "first", "--out", tmp_path, "--executor", name)
+    assert result.exit_code == 2
+    assert f"--executor: got {name!r}" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_shards_and_finish_are_the_run_undisturbed(tmp_path, fakes):
+    """As in an array job: each shard computes its cells, says what to do next, and `runs --finish` joins them."""
+    command("run", "first", "--out", tmp_path / "whole")
+    fakes.calls.clear()
+    first = command("run", "first", "--out", tmp_path / "parts", "--shard", "1/2")
+    assert first.exit_code == 0, first.output
+    assert "shard 1/2 is done: 2 of 3 cells are stored, the other shards compute the rest." in first.output
+    assert f"largeprompt runs {tmp_path / 'parts'} --finish" in first.output
+    early = command("runs", tmp_path / "parts", "--finish")
+    assert "left out" in early.stderr
+    assert "lacks 1 of 3 cells" in early.stderr
+    fakes.raising[2] = ValueError("no number")
+    failed = command("run", "first", "--out", tmp_path / "parts", "--shard", "2/2")
+    assert failed.exit_code == 1
+    assert "error: first: cell 'size: 2' failed (ValueError: no number)." in failed.output
+    fakes.raising.clear()
+    assert "all are there" in command("run", "first", "--out", tmp_path / "parts", "--shard", "2/2").output
+    assert sorted(fakes.calls) == [1, 2, 2, 3]
+    ended = command("runs", tmp_path / "parts", "--finish")
+    assert ended.exit_code == 0, ended.output
+    assert "first: It is, 3 times. Wrote" in ended.output
+    whole, parts = (tmp_path / name / "first" / "dataset.nc" for name in ("whole", "parts"))
+    assert parts.read_bytes() == whole.read_bytes()
+    assert Run.open(parts.parent).intact

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from fake_studies import Fakes
+from run_folders import make_run, verdict
 from typer.testing import CliRunner
 
 from largeprompt.cli.app import app
@@ -56,3 +57,37 @@ def test_list_of_runs(tmp_path, fakes):
 )
 def test_verdicts_are_counted_in_words(verdicts, words):
     assert _counts(verdicts) == words
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_names_cannot_command_the_terminal(tmp_path, monkeypatch, terminal):
+    """Escapes in the names of folders and of what they hold, and in what is said of a folder that cannot be read."""
+    make_run(tmp_path / f"a{EVIL}", [verdict()], study=f"study {EVIL}", rerun=EVIL)
+    (tmp_path / f"b{EVIL}").mkdir()
+    (tmp_path / f"b{EVIL}" / "config.json").write_text("{")
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("COLUMNS", "300")
+    for words in (["runs", tmp_path], ["runs", tmp_path, "--finish"], ["report", tmp_path], ["runs", tmp_path, "--json"]):
+        result = command(*words)
+        assert result.exit_code == 0, result.output
+        assert "\x07" not in result.output
+        assert "\x1b]" not in result.output
+        assert "\x1b[2J" not in result.output
+        if words[0] == "runs" and words[-1] != "--json":
+            assert "study �]0;owned��[2J" in result.stdout
+    assert json.loads(command("runs", tmp_path, "--json").stdout)[0]["study"] == f"study {EVIL}"
+
+
+def test_what_cannot_be_finished_is_named(tmp_path, fakes):
+    make_run(tmp_path / "theirs", finished=False, stored=3, study="os.path:join")
+    make_run(tmp_path / "older", finished=False, stored=3, study="first")
+    result = command("runs", tmp_path, "--finish")
+    assert result.exit_code == 0
+    assert result.stderr.count("left out") == 2
+    assert "was begun with other code" in result.stderr
+    assert "partial" in result.stdout
+    assert "complete" not in result.stdout

@@ -10,6 +10,7 @@ import xarray as xr
 from largeprompt.audit import Heads, audit_heads, summary
 from largeprompt.audit.parts import AuditConfig
 from largeprompt.audit.study import STUDY
+from largeprompt.runs.files import encode, to_json
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.store import Run
 
@@ -34,13 +35,14 @@ def drawn_audit():
 def stored(folder, study, data, verdicts, finished=True):
     """A run folder as the store writes it."""
     run = Run.create(folder, study, AuditConfig(), quick=False, rerun="largeprompt audit")
-    checksum = run.write_dataset(data)
-    run.write_verdicts(verdicts)
-    picture = {"png": b"\x89PNG\r\n\x1a\n" + bytes(40), "pdf": b"%PDF-1.4"}
-    run.write_figures({"heads": picture, "lost": picture}, {"heads": f"Caption {EVIL}", "lost": "A figure that is lost."})
-    (folder / "figures" / "lost.png").unlink()
     if finished:
-        run.write_provenance({"finished": "2026-01-01T00:00:00", "dataset_sha256": checksum})
+        files = {"dataset.nc": encode(data), "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts])}
+        captions = {"heads": f"Caption {EVIL}", "lost": "A figure that is lost."}
+        for name in captions:
+            files |= {f"figures/{name}.png": b"\x89PNG\r\n\x1a\n" + bytes(40), f"figures/{name}.pdf": b"%PDF-1.4"}
+        files["figures/captions.json"] = to_json(captions)
+        run.write_results(files, {"finished": "2026-01-01T00:00:00"})
+        (folder / "figures" / "lost.png").unlink()
     return run
 
 

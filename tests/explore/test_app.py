@@ -16,8 +16,8 @@ from largeprompt.explore.reading import Audit, available
 from largeprompt.explore.state import LawState, RunsState, TrainingState
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PLAYWRIGHT = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install 'largeprompt[browser]'")
-pytest.importorskip("marimo", reason="marimo is not installed: pip install 'largeprompt[explore]'")
+PLAYWRIGHT = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'")
+pytest.importorskip("marimo", reason="marimo is not installed: pip install '.[explore]'")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 PATIENCE = 90_000  # milliseconds; on a busy machine the first page takes long
 

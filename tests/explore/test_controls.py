@@ -6,7 +6,7 @@ import pytest
 
 from largeprompt.explore.state import LENGTHS, LawState, TrainingState
 
-pytest.importorskip("marimo", reason="marimo is not installed: pip install 'largeprompt[explore]'")
+pytest.importorskip("marimo", reason="marimo is not installed: pip install '.[explore]'")
 from largeprompt.explore.controls import LABELS, controls, with_length
 
 

@@ -20,7 +20,7 @@ def test_a_port_on_loopback_that_is_free():
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(serve.ExplorerError, match=r"pip install 'largeprompt\[explore\]'"):
+    with pytest.raises(serve.ExplorerError, match=r"pip install '\.\[explore\]'"):
         serve.serve(tmp_path, 0, browser=False, say=print)
 
 

@@ -1,12 +1,16 @@
 """From blocks to the law of the output: a token of two values, whose blocks are two terms, and what is refused."""
 
+import functools
 import math
 
 import numpy as np
 import pytest
+import torch
 
 import largeprompt as lp
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import STEP, Blocks, Piece, output_moments
+from largeprompt.law.nodes import node_moments
 from largeprompt.law.tokens import Common
 
 SCORES, VALUES = np.array([0.7, -0.4]), np.array([[2.0], [-1.0]])
@@ -77,22 +81,36 @@ def test_sums_that_round_too_much_are_refused():
 
 
 def test_the_derivative_in_u_is_right_or_refused():
-    """Two signs of one coordinate: C_2 is 0 or sech²u, which is the limit; at u = 4 eight digits are no longer left."""
-    attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
-    for u in (0.5, 1.0, 2.0, 3.0):
-        found = lp.finite_prompt(attention, lp.Rademacher(1), [u], 2).jacobian_u_mse
-        assert float(found) == pytest.approx(u**2 / math.cosh(u) ** 4 / 2, rel=1e-10)
-    with pytest.raises(lp.InvalidArgumentError, match="terms cancel"):
-        _ = lp.finite_prompt(attention, lp.Rademacher(1), [6.0], 2).jacobian_u_mse
+    """Two signs of one coordinate: C_2 is 0 or sech²u, which is the limit; at u = 6 eight digits are not left."""
+    signs, one = lp.Discrete([[1.0], [-1.0]], [0.5, 0.5]), np.eye(1)
+    for u in (0.5, 1.0, 2.0, 3.0, 6.0):
+        found = functools.partial(node_moments(signs, torch.tensor([u], dtype=torch.float64), [2]).jacobian, one, one)
+        if u < 4:
+            assert found(one / math.cosh(u) ** 2) == pytest.approx(1 / math.cosh(u) ** 4 / 2, rel=1e-10)
+        else:
+            with pytest.raises(lp.InvalidArgumentError, match="terms cancel"):
+                found(one / math.cosh(u) ** 2)
 
 
-def test_the_derivative_error_of_signs_at_small_tilts_is_right_or_refused():
+def test_the_derivative_error_of_signs_at_small_tilts():
     """C_L = 1 - S² for the mean S of signs: E S⁴ = (3L - 2)/L³, where yy^T = 1 and its limit cancel."""
     attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     for mu in (lp.Rademacher(1), lp.Discrete([[1.0], [-1.0]], [0.5, 0.5])):
-        for length in (2, 10**6):
-            found = lp.finite_prompt(attention, mu, [1e-9], length).jacobian_u_mse
-            assert float(found) == pytest.approx(1e-18 * (3 * length - 2) / length**3, rel=1e-9)
-        for length in (10**10, 10**12, 10**15):
-            with pytest.raises(lp.InvalidArgumentError, match="vary so little"):
-                _ = lp.finite_prompt(attention, mu, [1e-9], length).jacobian_u_mse
+        for length in (2, 10**6, 10**10, 10**12, 10**15):
+            found = lp.finite_prompt(attention, mu, [1e-13], length).jacobian_u_mse
+            assert float(found) == pytest.approx(1e-26 * (3 * length - 2) / length**3, rel=1e-9)
+
+
+def test_part_that_rounding_of_the_rest_reaches_is_refused():
+    """Of twelve signs V reads the first, tilted by u: the law of one sign, exact by listing, until the part is too small."""
+    signs, V = lp.Rademacher(12), torch.zeros(1, 12, dtype=torch.float64)
+    V[0, 0] = 1.0
+    attention = lp.SoftmaxAttention(torch.eye(12, dtype=torch.float64), V)
+
+    def query(u):
+        return torch.tensor([u, *[0.0] * 11], dtype=torch.float64)
+
+    alone = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Rademacher(1), [14.0], 10_000).mse
+    assert float(lp.finite_prompt(attention, signs, query(14.0), 10_000).mse) == pytest.approx(float(alone), rel=1e-9)
+    with pytest.raises(InvalidArgumentError, match="a part of the output whose squared error is 4e-32 of the rest's"):
+        lp.finite_prompt(attention, signs, query(18.0), 10_000).mse  # noqa: B018

@@ -243,3 +243,18 @@ def test_derivative_error_of_a_cgf_that_bends_far_out():
     eye = torch.eye(2, dtype=torch.float64)
     found = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, 2).jacobian_u_mse
     assert float(found) == pytest.approx(u @ u * (mass * spread**2).sum(), rel=1e-4)
+
+
+@pytest.mark.parametrize("u", [8.0, 14.0])
+@pytest.mark.parametrize("dim", [1, 11])
+def test_signs_that_all_but_agree_keep_their_digits(dim, u):
+    """1 - tanh u is what is left: listed atoms, and eleven coordinates on contours; bias was 2e-7 off, and mse 1e-5 at 10^10."""
+    tilt, read = torch.zeros(dim, dtype=F), torch.eye(dim, dtype=F)[:1]
+    tilt[0] = u
+    law = lp.finite_prompt(lp.SoftmaxAttention(torch.eye(dim, dtype=F), read), lp.Rademacher(dim), tilt, [40, 10**10])
+    rest = 1 / (1 + math.exp(2 * u))  # 1 - p*
+    moves = [((n - 40) / n * math.exp(-2 * u) / (1 + (40 - n) / n * math.exp(-2 * u)) if n else -1.0) + rest for n in range(41)]
+    chances = [math.comb(40, n) / 2**40 for n in range(41)]
+    assert float(law.bias[0, 0]) == pytest.approx(2 * math.fsum(c * m for c, m in zip(chances, moves, strict=True)), rel=1e-8)
+    first = 16 * (rest * (1 - rest)) ** 2 / 10**10  # with p - p* = p*(1 - p*) times the log odds of the counts, of variance 4/L
+    assert float(law.mse[1]) == pytest.approx(first * (1 + 9e-10), rel=1e-10)

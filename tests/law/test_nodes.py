@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law import error_moments, feature_moments
-from largeprompt.law.nodes import node_moments, score_nodes
+from largeprompt.law.nodes import mean_squares, node_moments, score_nodes
 
 F = torch.float64
 NAMES = ("mean", "bias", "covariance", "mse", "jacobian_v_mse", "jacobian_u_mse", "effective_tokens", "limit")
@@ -242,6 +242,28 @@ def test_gradient_is_that_of_the_number():
         )[1]
 
     assert torch.autograd.gradcheck(square, torch.tensor([0.7, 1.3], dtype=F, requires_grad=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 40, 10**12])
+def test_mean_squares_have_the_gradient_of_feature_moments_by_formula(length):
+    """Against autograd through every node; 600 scores, more than are read at once; second derivatives are those of the graph."""
+    generator = torch.Generator().manual_seed(2)
+    scores, features, extra = (torch.randn(*shape, generator=generator, dtype=F) for shape in ((100, 6), (100, 6, 2), (100, 6)))
+    p = law_of(1, 6, 1).weights
+    inputs = [part.requires_grad_() for part in (scores, features, extra.square())]
+    values = feature_moments(inputs[0], p, inputs[1], length, extra=inputs[2])[1], mean_squares(inputs[0], p, *inputs[1:], length)
+    torch.testing.assert_close(*values, rtol=1e-12, atol=1e-14)
+    share = torch.rand(100, generator=generator, dtype=F)
+    for plain, quick in zip(*(torch.autograd.grad(value @ share, inputs) for value in values), strict=True):
+        torch.testing.assert_close(quick, plain, rtol=1e-11, atol=1e-13)
+    seconds = [
+        torch.autograd.grad(torch.autograd.grad(value @ share, inputs[0], create_graph=True)[0].square().sum(), inputs[0])[0]
+        for value in (
+            feature_moments(inputs[0], p, inputs[1], length)[1],
+            mean_squares(*(inputs[0], p, inputs[1], 0 * extra), length),
+        )
+    ]
+    torch.testing.assert_close(*seconds, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize("length", [10**10, 10**12, 10**15])

@@ -1,5 +1,13 @@
 """Running states of attention: every way to cut and merge a prompt gives the moments of the whole, written out."""
 
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -56,3 +64,55 @@ def test_covariance_is_there_only_where_both_parts_have_it():
     assert without.covariance is None
     assert with_it.merge(without).covariance is None
     assert with_it.merge(with_it).covariance is not None
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "sharded_prompt.py"
+
+
+@pytest.fixture(scope="module")
+def example():
+    spec = importlib.util.spec_from_file_location("sharded_prompt", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def same(state, other, tolerance=1e-12):
+    for name in ("log_mass", "log_total", "mean", "covariance"):
+        assert_close(getattr(state, name), getattr(other, name), rtol=tolerance, atol=tolerance)
+
+
+def test_shards_over_dask_are_the_prompt_in_one_piece(example, monkeypatch):
+    """A bag of five shards, each in tiles, is the state of all tokens at once, in whatever order the parts are merged."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(example, "TILE", 300)
+    parts = [torch.cat(list(example.tiles(shard, 1000))) for shard in range(5)]
+    whole = RunningTilt.of(example.QUERIES, torch.cat(parts), covariance=True)
+    states = [example.state(shard, 1000) for shard in range(5)]
+    for order in (range(5), (3, 1, 4, 0, 2)):
+        same(functools.reduce(RunningTilt.merge, [states[shard] for shard in order]), whole)
+    sys.modules["sharded_prompt"] = example  # where its functions are found by workers
+    try:
+        same(example.with_dask(5, 5000), whole)
+    finally:
+        del sys.modules["sharded_prompt"]
+
+
+def test_sequence_parallel_attention_in_two_processes(example):
+    """Two processes of a gloo group hold a shard each; both end with the output of the whole prompt."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    printed = subprocess.run(
+        [*command, str(EXAMPLE), "torch", "--tokens", "20000"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=200,
+        check=True,
+    ).stdout
+    expected = example.state(0, 10000).merge(example.state(1, 10000)).mean[0]
+    outputs = re.findall(r"output +\[(.*)\]", printed)
+    assert len(outputs) == 2
+    for output in outputs:
+        assert_close(torch.tensor([float(x) for x in output.split(",")], dtype=F), expected, rtol=1e-12, atol=1e-12)
+    assert printed.count("20,000 tokens") == 2

@@ -28,6 +28,19 @@ def test_exact_length_is_the_smallest(mu, z, tolerance):
     assert answer.effective_tokens == pytest.approx(float(lp.finite_prompt(LAYER, mu, z, length).effective_tokens))
 
 
+def test_says_what_was_found_in_a_line():
+    """Four digits of the exact law at the length that was found; the answer is still a number."""
+    answer = lp.prompt_length(LAYER, NORMAL, [1.0], 0.3)
+    law = lp.finite_prompt(LAYER, NORMAL, [1.0], int(answer))
+    numbers = (
+        f"rmse={float(law.rmse):.4g}, tolerance=0.3, exact, effective_tokens={float(law.effective_tokens):.4g}, regime='linear'"
+    )
+    assert repr(answer).startswith(f"PromptLength({int(answer)}, {numbers}; error")
+    assert f"{answer:,.0f}" == str(int(answer))
+    never = lp.prompt_length(LAYER, NORMAL, [8.0], 0.3)
+    assert repr(never).startswith("PromptLength(inf, rmse=")
+
+
 def test_certified_length_is_enough_and_not_absurd():
     for mu, z in ((NORMAL, [1.0]), (MIXTURE, [0.8])):
         exact, proved = (lp.prompt_length(LAYER, mu, z, 0.01, method) for method in ("exact", "certified"))

@@ -1,9 +1,9 @@
 """Run folders written by hand, with verdicts and figures, for tests of what reads them."""
 
-import json
 import struct
 import zlib
 
+from largeprompt.runs.files import sealed, sha256, to_json
 from largeprompt.runs.store import Run
 
 PROVENANCE = {
@@ -39,7 +39,6 @@ def make_run(
 ):
     """A run folder by hand, as the interface describes it; only ``stored`` cells where it is not finished."""
     (folder / "cells").mkdir(parents=True)
-    (folder / "figures").mkdir()
     described = {
         "study": "convergence",
         "title": "How fast",
@@ -54,18 +53,22 @@ def make_run(
             for name in dict.fromkeys([*claims, *(each["claim"] for each in verdicts)])
         ],
     } | changes
-    (folder / "config.json").write_text(json.dumps(described), encoding="utf-8")
+    described = {"version": "", "code": "", "cell_code": ""} | described
+    (folder / "config.json").write_bytes(sealed(described))
     run = Run.open(folder)
     for cell in cells[: len(cells) if finished else stored]:
-        run.cell_file(cell).write_bytes(b"")
-        run.cell_file(cell).with_suffix(".json").write_text("{}")
+        run.write_cell(cell, b"", 1.0)
     if finished:
-        (folder / "dataset.nc").write_bytes(b"")
-        (folder / "verdicts.json").write_text(json.dumps(list(verdicts)), encoding="utf-8")
-        (folder / "provenance.json").write_text(json.dumps(PROVENANCE), encoding="utf-8")
-        captions = [{"name": name, "caption": f"Caption of {name}."} for name in figures]
-        (folder / "figures" / "captions.json").write_text(json.dumps(captions), encoding="utf-8")
-        for name in figures:
-            (folder / "figures" / f"{name}.png").write_bytes(png(40, 30))
-            (folder / "figures" / f"{name}.pdf").write_bytes(b"%PDF-1.4\n%%EOF\n")
+        pictures = {f"figures/{name}.png": png(40, 30) for name in figures}
+        pictures |= {f"figures/{name}.pdf": b"%PDF-1.4\n%%EOF\n" for name in figures}
+        captions = {"figures/captions.json": to_json({name: f"Caption of {name}." for name in figures})}
+        run.write_results({"dataset.nc": b"", "verdicts.json": to_json(list(verdicts))} | pictures | captions, PROVENANCE)
     return run
+
+
+def rewrite(run, name, content):
+    """Put other content into a file of the results as a stranger might, whose checksums are right."""
+    made = run.provenance
+    (run.folder / name).write_bytes(content)
+    made["files"][name] = sha256(content)
+    (run.folder / "provenance.json").write_bytes(sealed(made))

@@ -1,27 +1,22 @@
 """Cells over executors: nothing is lost, nothing stale is used, and the numbers do not depend on who computed them or when."""
 
-import contextlib
 import dataclasses
 import errno
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-import torch
 from toy_studies import STUDY, SmallConfig, calls
 
-from largeprompt.runs import execute as module
-from largeprompt.runs.execute import Ended, Finished, Job, _one_thread, compute, execute, execute_all, worker_pool
+from largeprompt.runs.execute import Ended, compute, execute, execute_all, sharded
+from largeprompt.runs.executors import executor
 from largeprompt.runs.files import RunError, StorageError
+from largeprompt.runs.finish import Finished, Job
 from largeprompt.runs.judging import rule
 from largeprompt.runs.store import Run
 from largeprompt.runs.study import StudyFigure
+from largeprompt.runs.worker import work
 
 
 def create(folder, config):
@@ -213,7 +208,7 @@ def test_workers_change_no_bit(tmp_path, monkeypatch):
     files = []
     for workers in (1, 2):
         run = create(tmp_path / str(workers), SmallConfig())
-        with worker_pool(workers) as pool:
+        with executor("local", workers) as pool:
             execute(run, STUDY, SmallConfig(), pool, workers=workers)
         files.append((run.folder / "dataset.nc").read_bytes())
         assert set(run.dataset.threads.values) == {"1"}
@@ -223,99 +218,107 @@ def test_workers_change_no_bit(tmp_path, monkeypatch):
 
 
 def test_trouble_in_worker_processes(tmp_path, scratch):
-    """An exception that cannot be unpickled is reported in words, and so is a worker that dies; what was stored stays."""
+    """An exception that cannot be unpickled is reported in words, and so is a worker that dies each time; what was stored stays."""
     config = SmallConfig(str(scratch))
     (scratch / "fail 2").touch()
+    (scratch / "die 3").touch()
     run = create(tmp_path / "small", config)
-    with worker_pool(1) as pool, pytest.raises(RunError, match=r"cell 'size: 2' failed \(InvalidArgumentError: size: got 2"):
+    with executor("local", 2) as pool, pytest.raises(RunError, match=r"cell 'size: [23]' failed .*, and 1 more") as caught:
         execute(run, STUDY, config, pool)
-    assert run.finished_cells == 2
-    (scratch / "fail 2").rename(scratch / "die 2")
-    with worker_pool(1) as pool, pytest.raises(RunError, match="a worker process died"):
-        execute(run, STUDY, config, pool)
-    assert run.finished_cells == 2
+    logged = (run.folder / "log.txt").read_text()
+    assert "cell 'size: 2' failed: InvalidArgumentError: size: got 2" in logged
+    assert "cell 'size: 3' failed: WorkerDiedError: its worker process died 3 times (exit code 9)" in logged
+    assert str(caught.value).count("size") >= 1
+    assert calls(scratch) == ["size: 1", "size: 2", *["size: 3"] * 3]
+    assert run.finished_cells == 1
 
 
-SLOW = """
-import signal
-import sys
-from toy_studies import STUDY, SmallConfig
-from largeprompt.runs.execute import execute, worker_pool
-from largeprompt.runs.store import Run
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell began the tests in the background
-    config = SmallConfig(sys.argv[2])
-    run = Run.create(sys.argv[1], STUDY, config, quick=False, rerun="")
-    with worker_pool(2) as pool:
-        execute(run, STUDY, config, pool)
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
-def test_stopped_run_leaves_no_process_and_resumes(tmp_path, scratch, how, threads):
-    """SIGINT goes to the whole group, as from a terminal; SIGKILL to the parent only, whose workers must notice."""
-    config = SmallConfig(str(scratch))
-    (scratch / "sleep 3").touch()
-    (tmp_path / "slow.py").write_text(SLOW.replace("Run.create(sys.argv[1]", "Run.create(__import__('pathlib').Path(sys.argv[1])"))
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, str(tmp_path / "slow.py"), str(tmp_path / "small"), str(scratch)]
-    process = subprocess.Popen(command, env=environment, start_new_session=True, stderr=subprocess.PIPE, text=True)
-    try:
-        run = None
-        for _ in range(600):
-            with contextlib.suppress(RunError):
-                run = Run.open(tmp_path / "small")
-            if run and run.finished_cells == 2 and len(calls(scratch)) == 3:
-                break
-            time.sleep(0.1)
-        assert run
-        assert run.finished_cells == 2
-        begun = time.monotonic()
-        if how == signal.SIGINT:
-            os.killpg(process.pid, how)
-        else:
-            process.send_signal(how)
-        _, printed = process.communicate(timeout=40)  # the pipe ends with the last process that holds it
-        assert time.monotonic() - begun < 30
-        assert process.returncode != 0
-        assert printed.count("Traceback") == (1 if how == signal.SIGINT else 0)  # the parent's own, and none of a worker
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.stderr.close()
-    (scratch / "sleep 3").unlink()
+def test_shards_joined_are_the_run_undisturbed(tmp_path, scratch, threads):
+    """Three shards, one of them twice: no cell is computed twice, and what they give together is the same file."""
+    config = SmallConfig(str(scratch), sizes=(1, 2, 3, 4, 5))
+    whole, parts = (create(tmp_path / name, config) for name in ("whole", "parts"))
+    execute(whole, STUDY, config, threads)
     (scratch / "calls").unlink()
-    execute(run, STUDY, config, threads)
-    assert calls(scratch) == ["size: 3"]
+    for number in (3, 1, 3, 2):
+        events = list(execute_all([Job(parts, STUDY, config, parts.missing())], threads, shard=(number, 3)))
+        assert all(isinstance(event, Ended) for event in events)
+        assert parts.state == "partial"
+    assert calls(scratch) == [f"size: {size}" for size in config.sizes]
+    execute(parts, STUDY, config, threads)
+    assert len(calls(scratch)) == 5
+    assert (parts.folder / "dataset.nc").read_bytes() == (whole.folder / "dataset.nc").read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 9])
+def test_shards_share_the_cells_of_all_runs(tmp_path, count):
+    jobs = [Job(run := create(tmp_path / str(k), SmallConfig(seed=k)), STUDY, SmallConfig(seed=k), run.missing()) for k in (0, 1)]
+    found = [(job.run.folder.name, cell) for i in range(count) for job in sharded(jobs, (i + 1, count)) for cell in job.missing]
+    assert sorted(found) == [(name, f"size: {size}") for name in "01" for size in (1, 2, 3)]
+    sizes = [sum(len(job.missing) for job in sharded(jobs, (i + 1, count))) for i in range(count)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_a_second_writer_refuses(tmp_path, threads):
+    run = create(tmp_path / "small", SmallConfig())
+    job = Job(run, STUDY, SmallConfig(), run.missing())
+    first = execute_all([job], threads)
+    assert next(first).failure == ""
+    with pytest.raises(RunError, match=r"small is being computed by another command; wait until it ends"):
+        next(execute_all([job], threads))
+    with pytest.raises(RunError, match="another command"):
+        run.clear()
+    list(first)
     assert run.intact
+    with pytest.raises(RunError, match="taken by another command"):
+        next(execute_all([dataclasses.replace(job, run=dataclasses.replace(run, quick=True))], threads))
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
-def test_interrupts_are_held_back_not_lost():
-    reached = []
+def test_a_cell_is_sent_back_where_the_folder_is_not_seen(tmp_path, threads, monkeypatch):
+    """As on a machine without the shared folder: the worker writes nothing, this process stores the same bytes."""
+    here, there = (create(tmp_path / name, SmallConfig()) for name in ("here", "there"))
+    execute(here, STUDY, SmallConfig(), threads)
 
-    def interrupted():
-        with module._interrupts_held():
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # to this thread: another would not hold it back
-            reached.append(True)
+    def elsewhere(run, task, cell, mark, limit):
+        outcome = work(dataclasses.replace(run, folder=tmp_path / "not mounted"), task, cell, mark, limit)
+        assert outcome.content
+        return outcome
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell began the tests in the background
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert reached
+    monkeypatch.setattr("largeprompt.runs.execute.work", elsewhere)
+    execute(there, STUDY, SmallConfig(), threads)
+    assert not (tmp_path / "not mounted").exists()
+    assert (there.folder / "dataset.nc").read_bytes() == (here.folder / "dataset.nc").read_bytes()
+    assert there.provenance["files"]["dataset.nc"] == here.provenance["files"]["dataset.nc"]
 
 
-def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with contextlib.suppress(RuntimeError), _one_thread():
-            assert torch.get_num_threads() == 1
-            raise RuntimeError
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+def test_a_worker_that_stores_its_cell_and_dies_is_not_waited_for(tmp_path, threads, monkeypatch):
+    """The word of one cell never comes; the cell itself is there."""
+
+    class Mute(ThreadPoolExecutor):
+        def submit(self, *args):
+            future = super().submit(*args)
+            if args[3] != "size: 2":
+                return future
+            future.result()
+            return Future()
+
+    monkeypatch.setattr("largeprompt.runs.execute.SILENCE", 0.1)
+    run = create(tmp_path / "small", SmallConfig())
+    with Mute(1) as mute:
+        execute(run, STUDY, SmallConfig(), mute)
+    assert run.intact
+    assert run.dataset.identical(STUDY.run(SmallConfig()))
+
+
+def test_an_executor_that_gives_up_is_told(tmp_path, threads):
+    class Broken(ThreadPoolExecutor):
+        def submit(self, *args):
+            future = super().submit(time.sleep, 0)
+            future.result()
+            future = Future()
+            future.cancel()
+            future.set_running_or_notify_cancel()
+            return future
+
+    run = create(tmp_path / "small", SmallConfig())
+    with Broken(1) as broken, pytest.raises(RunError, match="its executor gave it up"):
+        execute(run, STUDY, SmallConfig(), broken)

@@ -1,17 +1,19 @@
 """The run folder: what is written is read back bit for bit, and what is stale or damaged is never shown."""
 
+import dataclasses
 import errno
-import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import xarray as xr
+from run_folders import rewrite
 from toy_studies import STUDY, SmallConfig
 
 from largeprompt.errors import LargePromptError
 from largeprompt.runs import store
-from largeprompt.runs.files import RunError, StorageError
+from largeprompt.runs.files import RunError, StorageError, encode, read_sealed, sealed, to_json
 from largeprompt.runs.judging import Claim, Verdict
 from largeprompt.runs.store import Run, default_folder, find_runs
 
@@ -22,11 +24,11 @@ def create(folder, config=SmallConfig()):  # noqa: B008
 
 def complete(run, config=SmallConfig()):  # noqa: B008
     for cell in run.cells:
-        run.write_cell(cell, STUDY.cells(config)[cell].compute(config), 0.5)
-    run.write_dataset(STUDY.finish(config, {cell: run.read_cell(cell) for cell in run.cells}))
-    run.write_verdicts(STUDY.judge(run.dataset))
-    run.write_figures({"one": {"png": b"\x89PNG", "pdf": b"%PDF"}}, {"one": "A caption with Σ."})
-    run.write_provenance({"finished": "now", "figures": ["one"]})
+        run.write_cell(cell, encode(STUDY.cells(config)[cell].compute(config)), 0.5)
+    data = STUDY.finish(config, {cell: run.read_cell(cell) for cell in run.cells})
+    verdicts = to_json([dataclasses.asdict(each) for each in STUDY.judge(data)])
+    pictures = {"figures/one.png": b"\x89PNG", "figures/one.pdf": b"%PDF", "figures/captions.json": to_json({"one": "With Σ."})}
+    run.write_results({"dataset.nc": encode(data), "verdicts.json": verdicts} | pictures, {"finished": "now"})
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -44,7 +46,12 @@ def test_what_is_written_is_read_back(tmp_path):
     assert again.claims == (Claim("C9", "Ninth", "There are numbers."),)
     assert again.verdicts[0] == Verdict("C9", "Are the numbers there?", "holds", "3 sizes.")
     (figure,) = again.figures
-    assert (figure.name, figure.caption, figure.png.name, figure.pdf.name) == ("one", "A caption with Σ.", "one.png", "one.pdf")
+    assert (figure.name, figure.caption, figure.read("png"), figure.read("pdf")) == ("one", "With Σ.", b"\x89PNG", b"%PDF")
+    assert figure.whole
+    assert figure.has("pdf")
+    assert not figure.has("C1.png")
+    with pytest.raises(RunError, match="not among the results"):
+        figure.read("C1.png")
     assert again.dataset.identical(STUDY.run(SmallConfig()))
     assert [found.folder.name for found in find_runs(tmp_path)] == ["small"]
     assert all(line[10] == "T" and line[19] == "Z" for line in (run.folder / "log.txt").read_text().splitlines())
@@ -64,13 +71,13 @@ def test_every_kind_of_number_and_text_survives(tmp_path):
         {"name": ["identity", "condition 1e4"], "length": [1.0, 10.0, np.inf]},
         {"title": "t"},
     )
-    run.write_cell("size: 1", data, 1.0)
+    run.write_cell("size: 1", encode(data), 1.0)
     read = run.read_cell("size: 1")
     assert read.identical(data)
     for name in data.variables:
         assert read[name].dtype == data[name].dtype
         assert read[name].values.tobytes() == data[name].values.tobytes()
-    run.write_cell("size: 2", read, 1.0)  # what was read can be written again
+    run.write_cell("size: 2", encode(read), 1.0)  # what was read can be written again
     assert run.read_cell("size: 2").identical(data)
 
 
@@ -87,9 +94,9 @@ def test_keys_depend_on_all_that_decides_the_numbers(tmp_path, monkeypatch):
 def test_key_is_the_same_in_whatever_order_the_config_is(tmp_path):
     run = create(tmp_path / "a")
     path = run.folder / "config.json"
-    described = json.loads(path.read_text())
+    described = read_sealed(path)
     described["config"] = dict(reversed(described["config"].items()))
-    path.write_text(json.dumps(described))
+    path.write_bytes(sealed(described))
     assert Run.open(run.folder).key("size: 1") == run.key("size: 1")
 
 
@@ -157,14 +164,94 @@ def test_damaged_result_is_not_intact(tmp_path, name):
     assert not run.intact
 
 
-def test_damaged_dataset_is_recognised_by_its_checksum(tmp_path):
+def test_every_bit_of_every_file_is_watched(tmp_path):
+    """One bit, at three places of each file that a run stores: the run is not intact, and no cell or result is believed."""
     run = create(tmp_path / "small")
     complete(run)
-    run.write_provenance({"finished": "now", "dataset_sha256": run.write_dataset(run.dataset)})
-    path = run.folder / "dataset.nc"
-    path.write_bytes(path.read_bytes()[:-1] + b"!")
-    with pytest.raises(RunError, match="damaged"):
-        _ = run.dataset
+    random = np.random.default_rng(17)
+    for path in sorted(each for each in run.folder.rglob("*") if each.is_file() and each.name not in ("log.txt", ".lock")):
+        whole = path.read_bytes()
+        for place in (0, len(whole) - 1, random.integers(len(whole))):
+            flipped = bytearray(whole)
+            flipped[place] ^= 1 << random.integers(8)
+            path.write_bytes(flipped)
+            if path.parent.name == "cells":
+                cell = next(cell for cell in run.cells if run.cell_file(cell).stem == path.stem)
+                with pytest.raises(RunError):
+                    run.read_cell(cell)
+            elif path.name == "config.json":
+                with pytest.raises(RunError):
+                    Run.open(run.folder)
+            else:
+                assert not run.intact, (path, place)
+                if path.suffix == ".json" or path.name == "dataset.nc":
+                    with pytest.raises(RunError):
+                        _ = run.verdicts, run.figures, run.dataset
+        path.write_bytes(whole)
+    assert run.intact
+
+
+@pytest.mark.parametrize(
+    "names", [["dataset.nc"], ["verdicts.json"], ["config.json"], ["dataset.nc", "verdicts.json", "provenance.json"]]
+)
+def test_files_of_another_run_are_refused(tmp_path, names):
+    run, other = create(tmp_path / "a"), create(tmp_path / "b", SmallConfig(scale=2.0))
+    complete(run)
+    complete(other, SmallConfig(scale=2.0))
+    for name in names:
+        (run.folder / name).write_bytes((other.folder / name).read_bytes())
+    if names == ["verdicts.json"]:  # which says the same for both
+        assert run.intact
+    elif names == ["dataset.nc"]:
+        assert not run.intact
+    else:
+        with pytest.raises(RunError, match="checksum"):
+            Run.open(run.folder)
+
+
+def test_a_cell_of_another_run_is_moved_aside(tmp_path):
+    run, other = create(tmp_path / "a"), create(tmp_path / "b", SmallConfig(scale=2.0))
+    complete(run)
+    complete(other, SmallConfig(scale=2.0))
+    for ending in (".nc", ".json"):
+        theirs = other.cell_file("size: 2").with_suffix(ending)
+        theirs.replace(run.cell_file("size: 2").with_suffix(ending))
+    assert run.missing() == ("size: 2",)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
+@pytest.mark.parametrize("name", ["config.json", "verdicts.json", "provenance.json", "dataset.nc", "figures/one.png"])
+def test_pipes_devices_and_huge_files_are_not_read(tmp_path, kind, name):
+    run = create(tmp_path / "small")
+    complete(run)
+    path = run.folder / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(2**33)
+    else:
+        path.symlink_to("/dev/zero")
+    assert find_runs(tmp_path) == ([run] if name in ("dataset.nc", "figures/one.png") else [])
+    assert not run.intact
+
+
+def test_two_beginners_of_one_run_agree(tmp_path):
+    """As the shards of an array job that start at once."""
+    with ThreadPoolExecutor(8) as threads:
+        runs = list(threads.map(create, [tmp_path / "small"] * 8))
+    assert all(run == runs[0] for run in runs)
+    assert (runs[0].folder / "log.txt").read_text().count("run of small") == 1
+
+
+def test_drafts_of_killed_writers_are_removed(tmp_path):
+    run = create(tmp_path / "small")
+    for folder in (run.folder, run.folder / "cells"):
+        (folder / ".dataset.nc.1-ab.part").write_bytes(b"half")
+    (run.folder / "mine.part").write_bytes(b"of the user's own")
+    run.drop_drafts()
+    assert [path.name for path in run.folder.rglob("*.part")] == ["mine.part"]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +284,7 @@ def test_failed_write_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch, wh
         with pytest.raises(StorageError, match=r"no space left for .*small .*finished cells are kept"):
             run.write("a.txt", b"new")
     assert (run.folder / "a.txt").read_bytes() == b"old"
-    assert not list(run.folder.glob(".*"))
+    assert [path.name for path in run.folder.glob(".*")] == [".lock"]
 
 
 def test_file_in_the_way(tmp_path):
@@ -297,12 +384,12 @@ def test_only_figures_that_captions_name_are_deleted(tmp_path):
     assert sorted(path.name for path in (run.folder / "figures").iterdir()) == ["mine.png"]
 
 
-@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a b", "", "one.png"])
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a b", "", "one.png", "one\n"])
 def test_names_of_figures_are_plain_words(tmp_path, name):
     run = create(tmp_path / "small")
     complete(run)
-    (run.folder / "figures" / "captions.json").write_text(json.dumps([{"name": name, "caption": ""}]))
-    with pytest.raises(RunError, match="letters, digits and underscores"):
+    rewrite(run, "figures/captions.json", to_json({name: ""}))
+    with pytest.raises(RunError, match="should match pattern"):
         _ = run.figures
 
 

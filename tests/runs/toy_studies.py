@@ -29,6 +29,7 @@ def sizes(config):
 
 
 def compute(config, size, progress):
+    progress(f"at size {size}")
     if config.scratch:
         scratch = Path(config.scratch)
         with (scratch / "calls").open("a") as file:
@@ -39,6 +40,10 @@ def compute(config, size, progress):
             os._exit(9)
         if (scratch / f"sleep {size}").exists():
             time.sleep(60)
+        while (scratch / "hold").exists():
+            time.sleep(0.05)
+        if (scratch / "pause").exists():
+            time.sleep(0.2)
         if (scratch / "backwards").exists():
             time.sleep(0.3 / size)
     draws = np.random.default_rng([config.seed, size]).standard_normal(5)
@@ -86,3 +91,11 @@ STUDY = Study(
 def calls(scratch):
     path = Path(scratch) / "calls"
     return sorted(path.read_text().splitlines()) if path.exists() else []
+
+
+def shout(path):
+    """Dies the first time that it is called with this path."""
+    if Path(path).exists():
+        return "second attempt"
+    Path(path).touch()
+    os._exit(3)

@@ -1,6 +1,7 @@
 """The registry is the only list of studies; those of others run without a fork, by file, by module, or installed."""
 
 import base64
+import dataclasses
 import hashlib
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from largeprompt.cli.app import app
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.settings import configured
 from largeprompt.runs.store import Run
 from largeprompt.studies import registry
 
@@ -31,6 +33,21 @@ def test_every_study_is_found_by_its_name():
         assert found.figures
         assert found.cells(found.quick)
         assert {each.claim for each in found.rules} <= {claim.id for claim in found.claims}
+
+
+@pytest.mark.parametrize("name", registry.OURS)
+def test_settings_are_refused_before_a_cell_fails(name):
+    """Numbers that are none, seeds below zero or beyond what generators take, and nothing where a count is wanted."""
+    study = registry.study(name)
+    for field in dataclasses.fields(study.config):
+        value = getattr(study.config(), field.name)
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, bool) or not isinstance(first, int | float):
+            continue
+        bad = ["nan", "-1e400", *(["-1", str(2**64)] if field.name == "seed" else []), *(["0.5"] if isinstance(first, int) else [])]
+        for text in bad:
+            with pytest.raises(InvalidArgumentError, match=f"--set {field.name}: got '{text}'"):
+                configured(study, [f"{field.name}={text}"])
 
 
 def test_figure_names_are_distinct_within_a_study():

@@ -10,6 +10,7 @@ import dataclasses
 import math
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,7 +68,7 @@ class Attention(abc.ABC):
     @property
     def heads(self) -> torch.Size:
         """Leading shape of U and V: () for one head."""
-        return torch.Size(torch.broadcast_shapes(self.U.shape[:-2], self.V.shape[:-2]))
+        return torch.Size(np.broadcast_shapes(self.U.shape[:-2], self.V.shape[:-2]))
 
     def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
         """Return the same layer in another dtype or on another device."""
@@ -138,7 +139,7 @@ class Attention(abc.ABC):
         return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
-        return torch.Size(torch.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape))
+        return torch.Size(np.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape))
 
     def __repr__(self) -> str:
         heads = f", heads={tuple(self.heads)}" if self.heads else ""
@@ -215,7 +216,7 @@ class SoftmaxAttention(Attention):
         queries = torch.Size((*self.heads, *z.shape[:-1]))
         batch = validation.broadcast("prompt and (*heads, *queries)", prompt.batch_shape, queries)
         # the prompt's batch is aligned from the right, so that the axis of the two tilts must come before all of it
-        u = u.expand(*torch.broadcast_shapes(u.shape[:-1], prompt.batch_shape), self.dim)
+        u = u.expand(*np.broadcast_shapes(u.shape[:-1], prompt.batch_shape), self.dim)
         powers = prompt.running(torch.stack([u, 4 * u]))
         second = prompt.running(2 * u, covariance=True)
         assert second.covariance is not None  # asked for in the line above
@@ -266,7 +267,7 @@ class LinearAttention(Attention):
 
     def _read_jacobian(self, mu: Measure, u: Tensor) -> Tensor:
         moment = _second_moment(mu.mean, mu.covariance)
-        return moment.expand(*torch.broadcast_shapes(u.shape[:-1], mu.batch_shape), self.dim, self.dim)
+        return moment.expand(*np.broadcast_shapes(u.shape[:-1], mu.batch_shape), self.dim, self.dim)
 
     def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
         matrix = self.V @ _second_moment(mu.mean, mu.covariance) @ self.U

@@ -1,5 +1,6 @@
 """An audit's answer: which heads to replace, which not, and every head in the order of replacement; does without torch."""
 
+import json
 import math
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ import xarray as xr
 
 from largeprompt.audit.kinds import FINDINGS, longest
 from largeprompt.audit.plan import Plan
-from largeprompt.audit.savings import LONGER
+from largeprompt.audit.savings import freed_cache
 
 NAMED = 12  # heads that a sentence names
 # columns of the table: heading, variable, format
@@ -20,8 +21,30 @@ COLUMNS = (
     ("shape", "shape_error", ".2f"),
     ("predicted", "predicted_error", ".2f"),
     ("saves", "saved_operations", ".0%"),
-    (f"at {LONGER} L", "saved_operations_longer", ".0%"),
+    ("cache", "saved_cache", ".0%"),
+    ("longer L", "longer_length", ",.0f"),
+    ("saves then", "saved_operations_longer", ".0%"),
+    ("cache then", "saved_cache_longer", ".0%"),
 )
+MEANINGS = {
+    "order": "place in the order of replacement, from the smallest affine error on; the replacement curves go by it",
+    "head": "layer and head, counted from 0",
+    "L": "tokens of the text that are read",
+    "σ²": "variance of the scores, median over queries, as all that follow",
+    "reads": "effective number of tokens read, one over the sum of the squared weights",
+    "mean": "error of the mean value alone, relative to the head's output",
+    "affine": "error of the affine read-out, from mean and covariance of keys and values",
+    "shape": "what is left of it however many keys of the same law there are",
+    "predicted": "affine error that the next shorter length predicted",
+    "saves": "share of the head's multiplications that the affine read-out saves at this length",
+    "cache": "share of its cache that the affine read-out does without at this length; heads that share keys and values share "
+    "their cache, which goes where all of them are replaced",
+    "longer L": "eight times this length, or as much of it as the model reads",
+    "saves then": "share of the operations that is saved at that length",
+    "cache then": "share of the cache that is saved at that length",
+    "verdict": "what the head does; in brackets the components of the mixture that is enough, or the length that is",
+    "replace": "whether the head is among those that keep the budget together, and so in heads.json",
+}
 
 
 def head_rows(data: xr.Dataset) -> list[dict[str, Any]]:
@@ -37,12 +60,17 @@ def head_rows(data: xr.Dataset) -> list[dict[str, Any]]:
             found |= {"layer": int(layer), "head": int(head), "finding": FINDINGS[code] if code >= 0 else "not judged"}
             rows.append(found | {name.removeprefix("head_"): x if math.isfinite(x) else None for name, x in row.items()})
     chosen = _chosen(data)
-    return [row | {"chosen": (row["layer"], row["head"]) in chosen} for row in rows] if "chosen" in data else rows
+    return [row | {"chosen": (row["layer"], row["head"]) in chosen} for row in rows] if _replaced(data) else rows
+
+
+def _replaced(data: xr.Dataset) -> bool:
+    """Whether heads were chosen by replacing them, in a text that is long enough to judge by."""
+    return "chosen" in data and bool((longest(data).head_finding >= 0).any())
 
 
 def _chosen(data: xr.Dataset) -> list[tuple[int, int]]:
     """Heads that are to be replaced, in the order of replacement."""
-    if "chosen" not in data:
+    if not _replaced(data):
         return []
     place = longest(data).head_order.where(data.chosen > 0).stack(pair=("layer", "head"))
     known = place.dropna("pair")
@@ -54,12 +82,26 @@ def _measure(data: xr.Dataset) -> Literal["cosine", "loss"]:
 
 
 def chosen_plan(data: xr.Dataset) -> Plan | None:
-    """The chosen heads as a plan; None where nothing was replaced."""
-    if "chosen" not in data:
+    """The chosen heads as a plan; None where nothing was replaced, or the text is too short to choose by."""
+    if not _replaced(data):
         return None
     confirmed = float(data.confirmed) if bool(data.confirmed.notnull()) else None
-    layers, count = tuple(data.layer.values.tolist()), data.sizes["head"]
+    layers, count = tuple(_attending(data)), data.sizes["head"]
     return Plan(tuple(_chosen(data)), layers, count, _measure(data), float(data.attrs["budget"]), float(data.kept), confirmed)
+
+
+def _attending(data: xr.Dataset) -> list[int]:
+    """Layers of the model that attend, those that were not looked at among them."""
+    return [int(layer) for layer in np.atleast_1d(data.attrs.get("attending_layers", data.layer.values))]
+
+
+def files(data: xr.Dataset) -> dict[str, bytes]:
+    """What stands beside the dataset of a run: ``answer.json`` for its page, and ``heads.json`` for linearize."""
+    headings, cells = table(head_rows(data))
+    told = {"answer": answer(data), "headings": headings, "rows": cells, "meanings": {name: MEANINGS[name] for name in headings}}
+    plan = chosen_plan(data)
+    found = {"answer.json": json.dumps(told).encode()}
+    return found if plan is None else found | {"heads.json": plan.json().encode()}
 
 
 def verdict(row: dict[str, Any]) -> str:
@@ -98,9 +140,11 @@ def answer(data: xr.Dataset) -> str:
     names = {code: _names(heads.head_finding == index) for index, code in enumerate(FINDINGS)}
     if not any(names.values()):
         return "No head is judged: the text is shorter than 64 tokens."
-    chosen = [f"{layer}.{head}" for layer, head in _chosen(data)] if "chosen" in data else []
+    chosen = [f"{layer}.{head}" for layer, head in _chosen(data)]
     leave = [name for kind in ("selects", "other shape") for name in names[kind] if name not in chosen]
     last = f" Leave alone: {_listed(leave)}." if leave else ""
+    silent = [str(number) for number in np.atleast_1d(data.attrs.get("silent_layers", []))]
+    last += f" No attention in layer{'s' * (len(silent) > 1)} {_listed(silent)}." if silent else ""
     if "chosen" not in data:
         good = [*names["uniform"], *names["moments"]]
         first = f"The affine read-out stands for {_listed(good)}" if good else "The affine read-out stands for no head"
@@ -113,15 +157,27 @@ def answer(data: xr.Dataset) -> str:
     if bool(data.confirmed.notnull()):
         below = "" if float(data.confirmed) >= budget else f", less than the budget of {budget:g}"
         kept += f" ({float(data.confirmed):.4f} on texts that did not choose them{below})"
-    saved = ""
-    if "head_saved_operations" in heads:
-        total = heads.head_saved_operations.size
-        here, later = (
-            float(heads[f"head_saved_operations{each}"].where(data.chosen > 0).sum()) / total for each in ("", "_longer")
-        )
-        saved = f", {here:.0%} of attention's operations saved, {later:.0%} at {LONGER} times the length"
+    saved = _saved(heads, data.chosen, data.sizes["layer"] / len(_attending(data))) if "head_saved_operations" in heads else ""
     which = f"this head, {chosen[0]}" if len(chosen) == 1 else f"these {len(chosen)} heads, {_listed(chosen)}"
     return f"Replace {which}: {kept}{saved}.{last}"
+
+
+def _saved(heads: xr.Dataset, chosen: xr.DataArray, part: float) -> str:
+    """What replacing the chosen heads saves of the attention of all layers, of which ``part`` were looked at."""
+
+    def both(end: str) -> list[str]:
+        operations, cache = (
+            heads[f"head_saved_{name}{end}"].fillna(heads[f"head_saved_{name}"]) for name in ("operations", "cache")
+        )
+        shares = [float(operations.where(chosen > 0, 0.0).mean())]
+        if bool(cache.notnull().all()):
+            shares.append(freed_cache(cache, chosen, int(heads.head_group_size.max())))
+        return [f"{part * share:.0%}" for share in shares]
+
+    here, longest_length = both(""), float(heads.head_longer_length.max())
+    of = "of attention's operations" if len(here) == 1 else f"of attention's operations and {here[1]} of its cache"
+    later = f" ({' and '.join(both('_longer'))} at {longest_length:,.0f} tokens)" if math.isfinite(longest_length) else ""
+    return f", {here[0]} {of} saved{later}"
 
 
 def _names(which: xr.DataArray) -> list[str]:

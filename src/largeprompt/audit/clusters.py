@@ -1,39 +1,47 @@
 """A head's keys and values as a Gaussian mixture: few clusters, each read by its own moments."""
 
+from collections.abc import Sequence
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor
 
-from largeprompt.audit.heads import Heads, Rows
+from largeprompt.audit.heads import Heads, Rows, summed
 
 ROUNDS = 25  # of expectation-maximisation at most
 SETTLED = 1e-4  # change of the log-likelihood per token and coordinate that ends it
 STARTS = 2  # of which the likelier fit is kept
+CHECKED = 3  # rounds after which those that have settled are taken out
 FLOOR = 1e-3  # least variance of a component, in units of the whole's
 
 
-def responsibilities(heads: Heads, components: tuple[int, ...], sinks: int = 0, seed: int = 0) -> dict[int, Tensor]:
+def responsibilities(
+    heads: Heads, components: tuple[int, ...], sinks: int = 0, seed: int = 0, present: Tensor | None = None
+) -> dict[int, Tensor]:
     """Which token belongs to which component, for each number of components: shapes (batch, groups, S, sinks + K).
 
     A mixture of Gaussians with diagonal covariances is fitted to keys and values jointly, each coordinate scaled to unit variance,
     by expectation-maximisation from k-means++ starts, all heads and texts side by side but none aware of the others. The first
     ``sinks`` tokens, and a model's own atoms before them, are components of their own (attention sinks, read exactly). Fitting
     needs no scores, so that it is done once for a layer; the read-out then takes the full covariance of each component along the
-    query's tilt.
+    query's tilt. Tokens that are not ``present``, by default those that no query may read, belong to none.
     """
     b, g, s, _ = heads.key.shape
     sinks = min(heads.atoms + sinks, s)
-    present = torch.ones(b, s, device=heads.key.device)
-    if heads.allowed is not None:  # padding, which no query may read, must not make clusters
-        present = heads.allowed.flatten(1, 2).any(1).expand(b, s)
-    present = present.to(heads.wide)[:, None, :, None]
-    joint = torch.cat([_standardised(each.to(heads.wide), present) for each in (heads.key, heads.value)], -1)
-    flat, weight = (each[:, :, sinks:].expand(b, g, -1, -1).flatten(0, 1) for each in (joint, present))
+    given = heads.present if present is None else present  # padding must not make clusters
+    present = given.expand(b, s).to(heads.wide)[:, None, :, None]
+    fitted = {}
+    if s > sinks:
+        parts = [_standardised(each.to(heads.wide), present)[:, :, sinks:] for each in (heads.key, heads.value)]
+        powers = torch.cat([*(each.square() for each in parts), *parts], -1).flatten(0, 1)
+        del parts  # as large as the keys and values
+        fitted = _fits(powers, present[:, :, sinks:, 0].expand(b, g, -1).flatten(0, 1), components, seed)
     found = {}
     for count in components:
-        member = joint.new_zeros(b, g, s, sinks + count)
-        member[:, :, :sinks, :sinks] = torch.eye(sinks)
-        if s > sinks:
-            member[:, :, sinks:, sinks:] = _fit(flat, weight.squeeze(-1), count, seed).reshape(b, g, s - sinks, count)
+        member = present.new_zeros(b, g, s, sinks + count)
+        member[:, :, :sinks, :sinks] = torch.eye(sinks, device=member.device)
+        if fitted:
+            member[:, :, sinks:, sinks:] = fitted[count].reshape(b, g, count, s - sinks).mT
         found[count] = member
     return found
 
@@ -45,74 +53,144 @@ def _standardised(tokens: Tensor, present: Tensor) -> Tensor:
     return centred / ((centred.square() * present).sum(2, keepdim=True) / total).sqrt().clamp_min(1e-12)
 
 
-def _fit(x: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
-    """Responsibilities (n, S, K) of diagonal Gaussian mixtures fitted to x (n, S, D) with weights (n, S), the likelier of two."""
-    best, likeliest = _climb(x, weight, count, seed)
-    for start in range(1, STARTS if count > 1 else 1):
-        member, likelihood = _climb(x, weight, count, seed + start)
-        better = likelihood > likeliest
-        best, likeliest = torch.where(better[:, None, None], member, best), torch.where(better, likelihood, likeliest)
-    return best
+def _fits(powers: Tensor, weight: Tensor, counts: tuple[int, ...], seed: int) -> dict[int, Tensor]:
+    """Responsibilities (n, K, S) of diagonal Gaussian mixtures fitted to x (n, S, D) with weights (n, S), for each size K.
+
+    ``powers`` are x² and x side by side, (n, S, 2D). All sizes and starts climb together, so that tokens are read once a round for
+    all of them; the likelier start is kept.
+    """
+    sizes = [(count, STARTS if count > 1 else 1) for count in counts]
+    nearest = _nearest(powers.chunk(2, -1)[1], weight, max(counts), seed)
+    places = torch.arange(max(counts), device=weight.device)[:, None]
+    each = [(nearest[count][:, :starts, None] == places[:count]).flatten(1, 2) for count, starts in sizes]
+    member, likelihood = _climb(powers, weight, torch.cat(each, 1).to(weight.dtype) * weight[:, None], sizes)
+    found, column, fit = {}, 0, 0
+    for count, starts in sizes:
+        tried = member[:, column : column + starts * count].unflatten(1, (starts, count))
+        found[count] = tried[:, 0]
+        for start in range(1, starts):
+            better = likelihood[:, fit + start] > likelihood[:, fit]
+            found[count] = torch.where(better[:, None, None], tried[:, start], found[count])
+        column, fit = column + starts * count, fit + starts
+    return found
 
 
-def _climb(x: Tensor, weight: Tensor, count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Expectation-maximisation from one start: responsibilities, and the log-likelihood per token and coordinate, shape (n,)."""
-    distance = torch.cdist(x, _spread_out(x, weight, count, seed))
-    member = torch.nn.functional.one_hot(distance.argmin(-1), count).to(x.dtype) * weight[..., None]
+def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """Expectation-maximisation of several mixtures at once, ``sizes`` of pairs (components, starts).
+
+    ``powers`` are x² and x side by side, (n, S, 2D), and ``member`` has the shape (n, components of all, S). Gives the last
+    responsibilities, and the log-likelihood per token and coordinate of each mixture, shape (n, mixtures).
+    """
+    n, dim = len(powers), powers.shape[-1] // 2
     total = weight.sum(-1, keepdim=True).clamp_min(1.0)
-    likelihood = x.new_full((len(x),), -torch.inf)
-    going = torch.ones_like(likelihood, dtype=torch.bool)
-    square = x.square()
-    for _ in range(ROUNDS):
-        mass = member.sum(1).clamp_min(1e-9)  # (n, K)
-        mean = member.mT @ x / mass[..., None]
-        variance = (member.mT @ square / mass[..., None] - mean.square()).clamp_min(FLOOR)
-        precision = 1 / variance
-        quadratic = square @ precision.mT - 2 * x @ (precision * mean).mT + (precision * mean.square()).sum(-1)[:, None]
-        log_joint = torch.log(mass / total)[:, None] - (quadratic + torch.log(variance).sum(-1)[:, None]) / 2
-        evidence = log_joint.logsumexp(-1)
-        now = (evidence * weight).sum(-1) / (total.squeeze(-1) * x.shape[-1])
-        moved = torch.exp(log_joint - evidence[..., None]) * weight[..., None]
-        member = torch.where(going[:, None, None], moved, member)  # one that has settled waits for the others
-        likelihood, going = torch.where(going, now, likelihood), going & ((now - likelihood).abs() >= SETTLED)
-        if not bool(going.any()):
-            break
-    return member, likelihood
+    expected = fused_expectation if powers.is_cuda and powers.dtype == torch.float32 and find_spec("triton") else plain_expectation
+    final, reached = member, powers.new_full((n, sum(starts for _, starts in sizes)), -torch.inf)
+    likelihood, going = reached, torch.ones_like(reached, dtype=torch.bool)
+    at = torch.arange(n, device=powers.device)
+    for turn in range(1, ROUNDS + 1):
+        mass = member.sum(-1, keepdim=True).clamp_min(1e-9)  # (n, components, 1)
+        square, mean = (summed(member, powers) / mass).split(dim, -1)
+        variance = (square - mean.square()).clamp_min(FLOOR)
+        slope = torch.cat([-0.5 / variance, mean / variance], -1)
+        constant = torch.log(mass / total[..., None]) - (mean.square() / variance + torch.log(variance)).sum(-1, keepdim=True) / 2
+        log_joint = torch.baddbmm(constant, slope, powers.mT)
+        member, level = expected(log_joint, member, weight, sizes, going)
+        level = level / (total * dim)
+        likelihood, going = torch.where(going, level, likelihood), going & ((level - likelihood).abs() >= SETTLED)
+        if turn % CHECKED == 0 or turn == ROUNDS:
+            left = going.any(-1).nonzero().squeeze(-1)
+            if len(left) == len(at) and turn < ROUNDS:
+                continue
+            final, reached = final.index_copy(0, at, member), reached.index_copy(0, at, likelihood)
+            if not len(left):
+                break
+            at, powers, weight, total, member, likelihood, going = (
+                each[left] for each in (at, powers, weight, total, member, likelihood, going)
+            )
+    return final, reached
 
 
-def _spread_out(x: Tensor, weight: Tensor, count: int, seed: int) -> Tensor:
-    """k-means++ centres: each next one drawn with chances as the squared distance to the nearest so far."""
-    uniform = torch.rand(count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)  # for every item, on any device
-    chances, picked = weight, list[Tensor]()
-    for draw in uniform.tolist():
+def plain_expectation(
+    log_joint: Tensor, member: Tensor, weight: Tensor, sizes: list[tuple[int, int]], going: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Responsibilities of all mixtures, (n, components, S), and their log-likelihoods, (n, mixtures); ``member`` where settled."""
+    moved, level = [], []
+    for block, (count, starts) in zip(log_joint.split([count * starts for count, starts in sizes], 1), sizes, strict=True):
+        block = block.unflatten(1, (starts, count))
+        highest = block.amax(2, keepdim=True)
+        share = (block - highest).exp_()
+        norm = share.sum(2, keepdim=True)
+        moved.append(share.mul_(weight[:, None, None] / norm).flatten(1, 2))
+        level.append(((highest + torch.log(norm)).squeeze(2) * weight[:, None]).sum(-1))
+    widths = torch.tensor([count for count, starts in sizes for _ in range(starts)], device=member.device)
+    climbs = going.repeat_interleave(widths, 1, output_size=member.shape[1])[..., None]
+    return torch.where(climbs, torch.cat(moved, 1), member), torch.cat(level, -1)  # one that has settled waits for the others
+
+
+def fused_expectation(
+    log_joint: Tensor, member: Tensor, weight: Tensor, sizes: list[tuple[int, int]], going: Tensor
+) -> tuple[Tensor, Tensor]:
+    """:func:`plain_expectation` by a kernel, which writes into ``member``."""
+    from largeprompt.audit import kernels
+
+    counts = [count for count, starts in sizes for _ in range(starts)]
+    return member, kernels.launch_expectation(log_joint, member, weight, counts, going)
+
+
+def _nearest(x: Tensor, weight: Tensor, most: int, seed: int) -> list[Tensor]:
+    """Place of the nearest of the first K k-means++ centres, shape (n, starts, S), for K = 0, 1, ..., ``most``.
+
+    Each next centre is drawn with chances as the squared distance to the nearest so far.
+    """
+    draws = [
+        torch.rand(most, generator=torch.Generator().manual_seed(seed + start), dtype=torch.float64) for start in range(STARTS)
+    ]
+    uniform = torch.stack(draws).to(x)  # the same for every item, on any device
+    chances = weight[:, None].expand(-1, STARTS, -1)
+    best, label = torch.full_like(chances, torch.inf), torch.zeros_like(chances, dtype=torch.int64)
+    found, length = [label], x.square().sum(-1, keepdim=True)
+    for place in range(most):
         heap = torch.where(chances.sum(-1, keepdim=True) > 0, chances, 1.0).cumsum(-1)
-        index = torch.searchsorted(heap, draw * heap[..., -1:], right=True).clamp_max(x.shape[1] - 1)
-        picked.append(x.gather(1, index[..., None].expand(-1, -1, x.shape[-1])))
-        distance = (x - picked[-1]).square().sum(-1) * weight
-        chances = distance if len(picked) == 1 else torch.minimum(chances, distance)
-    return torch.cat(picked, 1)
+        drawn = uniform[:, place, None] * heap[..., -1:]
+        index = torch.searchsorted(heap, drawn, right=True).clamp_max(x.shape[1] - 1)  # (n, starts, 1)
+        centre = x.gather(1, index.expand(-1, -1, x.shape[-1]))
+        distance = torch.baddbmm(length.mT, centre, x.mT, alpha=-2) + centre.square().sum(-1, keepdim=True)  # (n, starts, S)
+        distance = distance.clamp_min_(0.0)
+        label = torch.where(distance < best, place, label)
+        best = torch.minimum(best, distance)
+        chances = best * weight[:, None]
+        found.append(label)
+    return found
 
 
-def mixture_read_out(rows: Rows, member: Tensor) -> tuple[Tensor, Tensor]:
-    """Output (batch, heads, t, o) and log-normaliser (batch, heads, t) of the mixture that the responsibilities describe.
+def mixture_read_outs(rows: Rows, members: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Outputs (batch, heads, t, o) and log-normalisers (batch, heads, t) of mixtures that responsibilities describe.
 
     Component c of weight π_c reads as a Gaussian with its own moments over the keys that the query may see,
-    v̄_c + Cov_c(v, s), and weighs π_c e^{s̄_c + Var_c(s)/2} in the tilt.
+    v̄_c + Cov_c(v, s), and weighs π_c e^{s̄_c + Var_c(s)/2} in the tilt. With p_c its share of the tilt and M_c = Σ_l m_lc its
+    mass, that is Σ_l v_l Σ_c (p_c/M_c)(1 + s_l - s̄_c) m_lc: one sum over the values, however many components there are.
     """
     offset, scores = rows.centred()  # however large their mean is
-    everyone = rows.everyone()
-    mass = rows.read(everyone, member)  # (batch, heads, t, K)
+    every = torch.cat(list(members), -1)
+    mass = rows.total(every).expand(*scores.shape[:3], -1)  # (batch, heads, t, K)
     safe = mass.clamp_min(1e-12)
-    mean_score = rows.read(scores, member) / safe
-    variance = (rows.read(scores.square(), member) / safe - mean_score.square()).clamp_min(0.0)
+    mean_score = rows.read(rows.weighted(scores), every) / safe
+    variance = (rows.read(rows.weighted(scores.square()), every) / safe - mean_score.square()).clamp_min(0.0)
     log_weight = torch.where(mass > 1e-9, torch.log(safe) + mean_score + variance / 2, -torch.inf)
-    normaliser = log_weight.logsumexp(-1)
-    share = torch.exp(log_weight - normaliser[..., None])
-    output = scores.new_zeros(())
-    for c in range(member.shape[-1]):
-        one = slice(c, c + 1)
-        belongs = member[..., one] * rows.value  # (batch, groups, S, o)
-        mean = rows.read(everyone, belongs) / safe[..., one]
-        tilt = rows.read(scores, belongs) / safe[..., one] - mean_score[..., one] * mean
-        output = output + share[..., one] * (mean + tilt)
-    return output, offset + normaliser - torch.log(rows.number())
+    sizes = [member.shape[-1] for member in members]
+    found = []
+    for member, level, centre, total in zip(
+        members, *(each.split(sizes, -1) for each in (log_weight, mean_score, safe)), strict=True
+    ):
+        normaliser = level.logsumexp(-1)
+        share = torch.exp(level - normaliser[..., None]) / total
+        one, other = (_spread(rows, each, member) for each in (share, share * centre))
+        weights = rows.only_allowed(rows.weighted(torch.addcmul(one - other, one, scores)))
+        found.append((rows.read(weights), offset + normaliser - torch.log(rows.number())))
+    return found
+
+
+def _spread(rows: Rows, shares: Tensor, member: Tensor) -> Tensor:
+    """Σ_c shares_c m_lc: shape (batch, heads, t, S) from (batch, heads, t, K) and responsibilities (batch, groups, S, K)."""
+    b, h, t, k = shares.shape
+    return (shares.reshape(b, h // rows.share, rows.share * t, k) @ member.mT).reshape(b, h, t, -1)

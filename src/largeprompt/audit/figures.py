@@ -112,7 +112,7 @@ def plot(audit: xr.Dataset, axes: Axes | None = None) -> Axes:
 )
 def regimes(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Score variance against ln L with the lines between the regimes; and affine error against score variance."""
-    logarithm = np.log(data.head_tokens)
+    logarithm = np.log(data.head_weighed_tokens)
     # heads of one length side by side, so that they do not hide each other
     spread = xr.DataArray(np.linspace(-0.12, 0.12, data.sizes["head"]), dims="head")
     columns = (logarithm + spread, data.head_score_variance, data.head_affine_error, data.head_finding)

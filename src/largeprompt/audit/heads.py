@@ -1,14 +1,19 @@
 """What one attention layer is given: queries, keys, values, which keys each query may see, and the factor of the scores."""
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
 
-CHUNK_NUMBERS = 2**23  # scores in memory at a time
+# scores at a time, and more for each key: what a cache holds; and what keeps a GPU busy and is small beside what a pass needs
+CHUNK_NUMBERS = {"cpu": (2**19, 0), "cuda": (7 * 2**21, 3 * 2**9)}
+
+
+STRETCH, SIDE_BY_SIDE = 1024, 256  # fewest keys that a GPU sums in one piece, and how many pieces keep it busy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,18 +22,30 @@ class Rows:
 
     ``scores`` has the shape (batch, heads, t, S) and ``value`` the shape (batch, groups, S, o). ``allowed`` says which keys may be
     read, in a shape that broadcasts to that of ``scores``; None for all. ``share`` is the number of heads in a group.
+
+    ``bias`` are offsets b_l of the scores that depend on positions, 0 where a key may not be read; None for none. They belong to
+    the keys and not to the query: keys l have the weights e^{b_l} before it tilts them, so that averages, moments and read-outs are
+    those of the measure Σ e^{b_l} δ_l / Σ e^{b_l} over keys and values.
     """
 
     scores: Tensor
     value: Tensor
     allowed: Tensor | None
     share: int
+    bias: Tensor | None = None
 
     def read(self, weights: Tensor, of: Tensor | None = None) -> Tensor:
         """Σ_l weights_l value_l for weights (batch, heads, t, S): shape (batch, heads, t, o); ``of`` stands for the values."""
         value = self.value if of is None else of
         b, h, t, s = weights.shape
-        return (weights.reshape(b, h // self.share, self.share * t, s) @ value).reshape(b, h, t, -1)
+        return summed(weights.reshape(-1, self.share * t, s), value.flatten(0, 1)).reshape(b, h, t, -1)
+
+    def total(self, of: Tensor) -> Tensor:
+        """Σ_l of_l over the keys that may be read, by their own weights: (batch, heads, t or 1, k) of (batch, groups, S, k)."""
+        if self.bias is not None or (self.allowed is not None and self.allowed.shape[1] > 1):
+            return self.read(self.everyone(), of)
+        found = of.sum(2, keepdim=True) if self.allowed is None else self.allowed.to(of.dtype) @ of
+        return found.repeat_interleave(self.share, 1)
 
     def number(self) -> Tensor:
         """How many keys each query may read, shape that broadcasts to (batch, heads, t)."""
@@ -40,20 +57,36 @@ class Rows:
         """``values`` where a key may be read, and ``otherwise`` elsewhere."""
         return values if self.allowed is None else values.masked_fill(~self.allowed, otherwise)
 
+    def weighted(self, values: Tensor) -> Tensor:
+        """``values`` (batch, heads, t, S) times the keys' own weights, which sum to their number: all 1 without biases."""
+        if self.bias is None:
+            return values
+        return values * torch.softmax(self.only_allowed(self.bias, -torch.inf), -1) * self.number()[..., None]
+
     def everyone(self) -> Tensor:
-        """Weight 1 for every key that may be read, shape (batch, heads, t, S)."""
-        return self.only_allowed(torch.ones_like(self.scores))
+        """The own weight of every key that may be read, 1 without biases, shape (batch, heads, t, S)."""
+        return self.weighted(self.only_allowed(torch.ones_like(self.scores)))
 
     def centred(self) -> tuple[Tensor, Tensor]:
         """Mean score of the keys that may be read, shape (batch, heads, t), and the scores less this mean, 0 elsewhere."""
-        mean = self.only_allowed(self.scores).sum(-1) / self.number()
-        return mean, self.only_allowed(self.scores - mean[..., None])
+        scores = self.only_allowed(self.scores)
+        mean = self.weighted(scores).sum(-1) / self.number()
+        centred = scores - mean[..., None]
+        return mean, centred if self.allowed is None else centred.masked_fill_(~self.allowed, 0.0)
+
+    def whole(self) -> Tensor:
+        """Scores with their biases, minus infinity where a key may not be read."""
+        return self.only_allowed(self.scores if self.bias is None else self.scores + self.bias, -torch.inf)
 
     def weights(self) -> tuple[Tensor, Tensor]:
-        """Softmax weights, and the logarithm of the normaliser Σ e^score, shape (batch, heads, t, 1)."""
-        scores = self.only_allowed(self.scores, -torch.inf)
+        """Softmax weights, and log Σ e^{s + b} of scores and biases less log (Σ e^b / n), shape (batch, heads, t, 1)."""
+        scores = self.whole()
         normaliser = scores.logsumexp(-1, keepdim=True)
-        return torch.exp(scores - normaliser), normaliser
+        weights = torch.exp(scores - normaliser)
+        if self.bias is None:
+            return weights, normaliser
+        own = self.only_allowed(self.bias, -torch.inf).logsumexp(-1, keepdim=True) - torch.log(self.number())[..., None]
+        return weights, normaliser - own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +100,7 @@ class Heads:
         reads keys and values of group h // (heads / groups).
     mask
         None (every key), or shape (batch or 1, heads or 1, T, S): boolean (True: may be read), or numbers added to the scores,
-        of which those far below zero (half the dtype's least number) forbid.
+        of which those far below zero (half the dtype's least number) forbid; the others are position biases (see :class:`Rows`).
     scale
         The score of a key is scale · query · key.
     causal
@@ -130,22 +163,89 @@ class Heads:
             return self.mask
         return self.mask > torch.finfo(self.mask.dtype).min / 2
 
+    @functools.cached_property
+    def biased(self) -> bool:
+        """Whether the mask's numbers do more than forbid keys."""
+        if self.mask is None or self.mask.dtype == torch.bool or self.allowed is None:
+            return False
+        return bool(((self.mask != 0) & self.allowed).any())
+
+    @property
+    def present(self) -> Tensor:
+        """Which keys some query may read, shape (batch or 1, S)."""
+        if self.allowed is None:
+            return torch.ones(1, self.key.shape[2], dtype=torch.bool, device=self.key.device)
+        return self.allowed.flatten(1, 2).any(1)
+
     def rows(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, Rows]]:
         """Pieces of the given query positions (all by default), each small enough that its scores fit in a chunk."""
+        device = self.query.device
+        places = torch.arange(self.query.shape[2], device=device) if positions is None else positions.to(device)
+        wide = dataclasses.replace(self, key=self.key.to(self.wide), value=self.value.to(self.wide))
+        for piece in places.split(max(1, chunk_numbers(self) // max(1, self.batch * self.count * self.key.shape[2]))):
+            yield piece, wide.at(piece).scored()
+
+    def at(self, positions: Tensor) -> "Heads":
+        """The queries at these positions alone, before the same keys."""
+        mask, s, t = self.mask, self.key.shape[2], self.query.shape[2]
+        if mask is not None and mask.shape[2] > 1:
+            mask = mask.index_select(2, positions)
+        elif mask is None and self.causal:
+            mask = (torch.arange(s, device=positions.device) <= positions[:, None] + s - t)[None, None]
+        return dataclasses.replace(self, query=self.query.index_select(2, positions), mask=mask, causal=False)
+
+    def prefix(self, length: int) -> "Heads":
+        """What the first ``length`` tokens of the text are given, when nothing of theirs comes from later ones."""
+        keys = length + self.key.shape[2] - self.query.shape[2]
+        mask = None if self.mask is None else self.mask[:, :, :length, :keys]
+        query, key, value = self.query[:, :, :length], self.key[:, :, :keys], self.value[:, :, :keys]
+        return dataclasses.replace(self, query=query, key=key, value=value, mask=mask)
+
+    def queries(self, start: int, stop: int, keys: int) -> "Heads":
+        """The queries from ``start`` to ``stop`` alone, before the first ``keys`` keys, where these are all that they may read."""
+        mask = (
+            None if self.mask is None else self.mask[:, :, (slice(None) if self.mask.shape[2] == 1 else slice(start, stop)), :keys]
+        )
+        key, value = self.key[:, :, :keys], self.value[:, :, :keys]
+        return dataclasses.replace(self, query=self.query[:, :, start:stop], key=key, value=value, mask=mask)
+
+    def scored(self) -> Rows:
+        """Scores of all queries against all keys."""
         t, s = self.query.shape[2], self.key.shape[2]
-        places = torch.arange(t, device=self.query.device) if positions is None else positions.to(self.query.device)
-        key, value, reachable = self.key.to(self.wide), self.value.to(self.wide), self.allowed
-        for piece in places.split(max(1, CHUNK_NUMBERS // max(1, self.batch * self.count * s))):
-            query = self.query[:, :, piece].to(self.wide)
-            grouped = query.reshape(self.batch, self.groups, -1, query.shape[-1])  # the heads of a group one below the other
-            scores = (self.scale * grouped @ key.mT).reshape(self.batch, self.count, -1, s)
-            scores = scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
-            allowed = None
-            if self.mask is not None and reachable is not None:
-                mask, allowed = (each.expand(-1, -1, t, -1)[:, :, piece] for each in (self.mask, reachable))
-                scores = scores if mask.dtype == torch.bool else scores + torch.where(allowed, mask, 0.0).to(self.wide)
-            elif self.causal:
-                allowed = (torch.arange(s, device=key.device) <= piece[:, None] + s - t)[None, None]
-            if allowed is not None:
-                allowed = allowed.expand(-1, -1, len(piece), s)
-            yield piece, Rows(scores, value, allowed, self.count // self.groups)
+        grouped = self.query.to(self.wide).reshape(
+            self.batch, self.groups, -1, self.query.shape[-1]
+        )  # the heads of a group together
+        scores = (self.scale * grouped @ self.key.to(self.wide).mT).reshape(self.batch, self.count, t, s)
+        scores = scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
+        allowed, bias = self.allowed, None
+        if self.mask is not None and allowed is not None:
+            allowed = allowed.expand(-1, -1, t, s)
+            bias = torch.where(allowed, self.mask, 0.0).to(self.wide) if self.biased else None
+        elif self.causal:
+            allowed = torch.ones(t, s, dtype=torch.bool, device=scores.device).tril(s - t)[None, None]
+        return Rows(scores, self.value.to(self.wide), allowed, self.count // self.groups, bias)
+
+
+def summed(weights: Tensor, value: Tensor) -> Tensor:
+    """``weights @ value``, (n, t, S) and (n, S, o), where S is much the largest: a GPU sums stretches of it side by side."""
+    n, t, s = weights.shape
+    parts = min(s // STRETCH, SIDE_BY_SIDE // n) if weights.is_cuda else 1
+    if parts < 2:
+        return weights @ value
+    end = s // parts * parts
+    cut = weights[..., :end].unflatten(-1, (parts, -1)).transpose(1, 2).reshape(n * parts, t, -1)
+    found: Tensor = (cut @ value[:, :end].reshape(n * parts, end // parts, -1)).unflatten(0, (n, parts)).sum(1)
+    return found if end == s else found + weights[..., end:] @ value[:, end:]
+
+
+def chunk_numbers(heads: Heads) -> int:
+    """How many scores are treated at a time."""
+    constant, each = CHUNK_NUMBERS.get(heads.key.device.type, CHUNK_NUMBERS["cuda"])
+    return constant + each * heads.key.shape[2]
+
+
+def stacked(layers: Sequence[Heads]) -> Heads:
+    """Layers of one shape that share their mask as texts of one batch, in the dtype in which sums are taken."""
+    first = layers[0]
+    query, key, value = (torch.cat([getattr(each, name) for each in layers]).to(first.wide) for name in ("query", "key", "value"))
+    return dataclasses.replace(first, query=query, key=key, value=value)

@@ -2,14 +2,25 @@
 
 import re
 
+import numpy as np
 import xarray as xr
 
+from largeprompt.display.labels import label
+
 FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape", "uniform")
+REGIMES = ("linear", "heavy", "frozen")
+FLAGS = {  # what whole numbers stand for, and which is the first
+    "regime": (-1, ("unknown", *REGIMES)),
+    "finding": (-1, ("not judged", *FINDINGS)),
+    "out_of_reach": (0, ("within reach", "out of reach")),
+    "chosen": (0, ("keep", "replace")),
+}
 READ_MOMENTS = (0, 5)  # places of those for which the mean and covariance are enough
 READ_OUTS = ("mean", "affine", "third", "fourth")
 TRUSTED, TRIALS = 0.8, 5  # share of the predictions that must come true for such a verdict, and fewest
 NAMES = {
     "tokens": "keys that the query may read [tokens]",
+    "weighed_tokens": "effective number of these keys by their position biases alone, all of them without biases [tokens]",
     "score_mean": "mean of the scores",
     "score_variance": "variance of the scores",
     "score_skewness": "skewness of the scores",
@@ -23,10 +34,21 @@ NAMES = {
     "regime": "regime of the softmax",
     "linear_length": "length from which on the softmax is linear, e^(2σ²) [tokens]",
     "error_bar": "sampling error of the output, relative",
+    "mean_error": "relative error of the mean value alone",
+    "mass_mean": "error of the log-normaliser of the mean score [nats]",
+    **{
+        name.replace("*", rung): words.replace("*", rung)
+        for rung in ("third", "fourth")
+        for name, words in (
+            ("*_error", "relative error of the affine read-out with cumulants up to the *"),
+            ("*_error_deviation", "error of the same with cumulants up to the *, over the output's deviation from the mean value"),
+            ("mass_*", "error of the log-normaliser with cumulants up to the * [nats]"),
+        )
+    },
     "mixture_*_error": "relative error of the mixture read-out, components: *",
     "mixture_*_error_deviation": "error of the mixture read-out over the output's deviation from the mean value, components: *",
-    "mass_mixture_*": "error of the log-normaliser of the mixture read-out, components: *",
-    "mass_*": "error of the log-normaliser of the * read-out",
+    "mass_mixture_*": "error of the log-normaliser of the mixture read-out, components: * [nats]",
+    "mass_*": "error of the log-normaliser of the * read-out [nats]",
     "*_error_deviation": "error of the * read-out over the output's deviation from the mean value",
     "mean_square": "‖v̄‖² over the squared output",
     "mean_tilt": "v̄·Cov(v, s) over the squared output",
@@ -60,9 +82,10 @@ NAMES = {
     "value_width": "coordinates of a value",
     "group_size": "heads that share these keys and values",
     "saved_operations": "share of the head's multiplications that its affine read-out saves",
-    "saved_operations_longer": "share of the head's multiplications that its affine read-out saves at eight times the length",
+    "saved_operations_longer": "share of the head's multiplications that its affine read-out saves at the longer length",
     "saved_cache": "share of the head's cache that its affine read-out does without",
-    "saved_cache_longer": "share of the head's cache that its affine read-out does without at eight times the length",
+    "saved_cache_longer": "share of the head's cache that its affine read-out does without at the longer length",
+    "longer_length": "the longer length: eight times this one, or what the model reads [tokens]",
     "chosen": "whether the head is to be replaced",
     "kept": "cosine or loss ratio with the chosen heads replaced",
     "confirmed": "cosine or loss ratio with the chosen heads replaced, on texts that did not choose them",
@@ -78,7 +101,20 @@ NAMES = {
     "mixture_components": "components of the mixture read-out",
     "*_error": "relative error of the * read-out",
 }  # of the variables, as largeprompt.display.labels reads them
-RUN_NAMES = {f"head_{name}": f"by head: {words}" for name, words in NAMES.items()} | NAMES  # the first that fits counts
+RUN_NAMES = {  # the first that fits counts; how many predictions came true is one number for all heads
+    f"head_{name}": words if name.startswith("predictions_") else f"by head: {words}" for name, words in NAMES.items()
+} | NAMES
+
+
+def described(data: xr.Dataset) -> xr.Dataset:
+    """The dataset with names, units and the meanings of its flags, in place."""
+    label(data, RUN_NAMES)
+    for name, (first, meanings) in FLAGS.items():
+        for key in (name, f"head_{name}"):
+            if key in data:
+                flags = {"flag_values": np.arange(first, first + len(meanings), dtype=np.int8)}
+                data[key].attrs |= flags | {"flag_meanings": " ".join(each.replace(" ", "_") for each in meanings)}
+    return data
 
 
 def mixtures(data: xr.Dataset) -> list[int]:

@@ -1,7 +1,8 @@
-"""Audit a transformer: every head's statistics in one pass over each length, as a labelled dataset."""
+"""Audit a transformer: statistics of every head while the model reads, as a labelled dataset."""
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,27 +12,27 @@ from torch import Tensor
 
 from largeprompt.audit.adapters.texts import most_tokens
 from largeprompt.audit.adapters.transformers import (
-    AuditError,
     Model,
     attending_layers,
+    attention_modules,
     evaluating,
     head_count,
     silent_layers,
     tokens_read,
     watching,
 )
-from largeprompt.audit.findings import WIDTHS, derived
+from largeprompt.audit.collect import Collector, LooksAheadError, Place, Statistics, widths
+from largeprompt.audit.findings import derived_numbers
 from largeprompt.audit.heads import Heads
-from largeprompt.audit.kinds import NAMES
+from largeprompt.audit.kinds import described
 from largeprompt.audit.statistics import head_statistics
 from largeprompt.audit.subsets import subset_statistics
-from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
 COMPONENTS, SINKS = (1, 2, 4, 8, 16), 1
-# of a head's largest output; eager attention takes its softmax in float32 whatever the dtype
-PARITY = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+DIMENSIONS = ("length", "text", "layer", "head", "position")
+OF_LENGTH = ("dynamic", "longrope")  # rotary embeddings that change with the length of the text
 
 
 def audit_model(
@@ -94,23 +95,20 @@ def audit_model(
     sizes = tuple(sorted({int(size) for size in components}))
     if any(size < 1 for size in sizes):
         raise InvalidArgumentError("components", str(list(components)), "positive integers")
-    options: dict[str, Any] = {"combine_attrs": "drop_conflicts", "join": "outer", "data_vars": "all"}  # NaN for fewer positions
-    parts = []
-    for length in [None] if wanted is None else wanted:
-        rows = []
-        for number, text in enumerate(texts, 1):
-            cut = {name: value[:, :length] if value.dim() == 2 else value for name, value in text.items()}
-            size = length or counts[number - 1]
-            progress(f"text {number} of {len(texts)}: {size} tokens")
-            where = _positions(positions, size).to(model.device)
-            rows.append(_labelled(_seen(model, cut, layers, where, sizes, sinks), heads, where))
-        parts.append(xr.concat(rows, "text", **options))
-    data = parts[0] if wanted is None else xr.concat(parts, xr.Variable("length", wanted), **options)
-    data["regime"] = data.regime.fillna(-1).astype(np.int8)
+    found, places = [], []
+    for number, (text, count) in enumerate(zip(texts, counts, strict=True), 1):
+        places.append([Place(size, _positions(positions, size)) for size in wanted or [count]])
+        tell = functools.partial(_tell, progress, f"text {number} of {len(texts)}")
+        found.append(_seen(model, text, layers, places[-1], sizes, sinks, tell))
+    data = _labelled(found, sorted(layers), heads, [[place.positions for place in each] for each in places], wanted)
     data.attrs |= {"model": type(model).__name__, "tokens": longest, "sinks": sinks, "dtype": str(model.dtype)}
-    data.attrs |= {"silent_layers": silent} if silent else {}
+    data.attrs |= {"attending_layers": reach} | ({"silent_layers": silent} if silent else {})
     data.attrs |= {"positions_allowed": allowed} if (allowed := most_tokens(model.config)) else {}
-    return label(data, NAMES)
+    return described(data)
+
+
+def _tell(progress: Progress, text: str, tokens: int) -> None:
+    progress(f"{text}: {tokens} tokens")
 
 
 def _texts(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
@@ -179,71 +177,80 @@ def audit_heads(
     """
     where = _positions(positions, heads.query.shape[2])
     with torch.no_grad():
-        where = where.to(heads.query.device)
-        found = _statistics(heads, where, tuple(components), sinks)
-    return _labelled({0: found}, list(range(heads.count)), where)
+        found = head_statistics(heads, where, tuple(components), sinks) | subset_statistics(heads, where)
+    known = {name: each.numpy() for name, each in found.items()}
+    same = {name: each[None] for name, each in widths(heads, where).items()}
+    texts = [[{name: each[text : text + 1] for name, each in known.items()} | same] for text in range(heads.batch)]
+    return described(_labelled(texts, [0], list(range(heads.count)), [[where]] * heads.batch))
 
 
-def _statistics(heads: Heads, positions: Tensor, components: tuple[int, ...], sinks: int) -> dict[str, Tensor]:
-    """All that is measured of the heads of a layer, each of shape (batch, heads, positions)."""
-    found = head_statistics(heads, positions, components, sinks) | subset_statistics(heads, positions)
-    widths = zip(WIDTHS, (heads.key.shape[-1], heads.value.shape[-1], heads.count // heads.groups), strict=True)
-    return found | {name: torch.full_like(found["tokens"], float(width)) for name, width in widths}
-
-
-def _labelled(seen: Mapping[int, Mapping[str, Tensor]], chosen: list[int], positions: Tensor) -> xr.Dataset:
-    """Statistics of the chosen heads by layer as one dataset, with what is derived from them."""
-    layers, dims = sorted(seen), ("text", "layer", "head", "position")
-    values = {name: (dims, torch.stack([seen[i][name] for i in layers], 1)[:, :, chosen].numpy()) for name in seen[layers[0]]}
-    found = derived(xr.Dataset(values, coords={"layer": layers, "head": chosen, "position": range(len(positions))}))
-    found["query"] = (("text", "position"), np.tile(positions.cpu().numpy().astype(float), (found.sizes["text"], 1)))
-    return label(found, NAMES)
+def _labelled(
+    found: list[list[Statistics]],
+    layers: list[int],
+    chosen: list[int],
+    positions: list[list[Tensor]],
+    lengths: list[int] | None = None,
+) -> xr.Dataset:
+    """Statistics by text and length as one dataset of the chosen heads, with what is derived from them; NaN where there is none."""
+    names = list(dict.fromkeys(name for text in found for length in text for name in length))
+    most = max(len(each) for text in positions for each in text)
+    values = np.full((len(names), len(found[0]), len(found), len(layers), len(chosen), most), np.nan)
+    query = np.full((len(found[0]), len(found), most), np.nan)
+    for i, (text, wheres) in enumerate(zip(found, positions, strict=True)):
+        for j, (length, where) in enumerate(zip(text, wheres, strict=True)):
+            query[j, i, : len(where)] = where.numpy()
+            for number, name in enumerate(names):
+                if name in length:
+                    values[number, j, i, :, :, : len(where)] = length[name][:, chosen]
+    numbers = derived_numbers(dict(zip(names, values, strict=True)))
+    data = {name: (DIMENSIONS, each) for name, each in numbers.items()} | {"query": (("length", "text", "position"), query)}
+    coordinates: dict[str, Any] = {"layer": layers, "head": chosen, "position": range(most)}
+    if lengths is not None:
+        return xr.Dataset(data, coords=coordinates | {"length": lengths})
+    return xr.Dataset({name: (dims[1:], each[0]) for name, (dims, each) in data.items()}, coords=coordinates)
 
 
 def _seen(
-    model: Model, inputs: Mapping[str, Tensor], layers: list[int], positions: Tensor, components: tuple[int, ...], sinks: int
-) -> dict[int, dict[str, Tensor]]:
-    """Statistics of the wanted layers in one pass of the model."""
-    seen: dict[int, dict[str, Tensor]] = {}
-
-    def visitor(layer: int, heads: Heads, output: Tensor) -> None:
-        if layer in layers:
-            queries, keys = heads.query.shape[2], heads.key.shape[2] - heads.atoms
-            if heads.batch > 1:
-                raise AuditError(
-                    f"layer {layer}: attends within {heads.batch} windows, each a prompt of its own; nothing is reported."
-                )
-            if queries != keys:
-                raise AuditError(f"layer {layer}: {queries} queries read {keys} keys; audit without a cache.")
-            check_parity(layer, heads, output, positions)
-            seen[layer] = _statistics(heads, positions, components, sinks)
-
-    options = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
-    with evaluating(model), watching(model, visitor):
-        model(**{**inputs, **options})
-    missing = [layer for layer in layers if layer not in seen]
-    if missing:
-        raise AuditError(f"layers {missing} never called the attention interface: they have another kind of layer there.")
-    return seen
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    layers: list[int],
+    places: list[Place],
+    components: tuple[int, ...],
+    sinks: int,
+    progress: Callable[[int], None],
+) -> list[Statistics]:
+    """Statistics of the wanted layers at each place: in one pass of the model where tokens do not see later ones."""
+    groups = [places] if len(places) == 1 or _reads_prefixes(model) else [[place] for place in places]
+    try:
+        return [found for group in groups for found in _pass(model, inputs, layers, group, components, sinks, progress)]
+    except LooksAheadError:
+        return [found for place in places for found in _seen(model, inputs, layers, [place], components, sinks, progress)]
 
 
-def check_parity(layer: int, heads: Heads, output: Tensor, positions: Tensor) -> None:
-    """Refuse to go on where the outputs recomputed from what was seen are not the model's."""
-    tolerance = PARITY.get(output.dtype, 1e-4)
-    rounding = torch.finfo(output.dtype).eps * heads.value.abs().amax((0, 2, 3)).repeat_interleave(heads.count // heads.groups)
-    for piece, rows in heads.rows(positions):
-        own = output[:, :, piece].to(rows.scores.dtype)
-        if not bool(torch.isfinite(own).all()):
-            raise AuditError(
-                f"layer {layer}: the model's own attention gives NaN or infinity for this text; try another dtype, or sdpa."
-            )
-        wrong = (rows.read(rows.weights()[0]) - own).abs().amax((0, 2, 3))  # of each head
-        size = 1 + rows.only_allowed(rows.scores).abs().amax((0, 2, 3))  # scores are as exact as their size allows
-        allowed = tolerance * own.abs().amax((0, 2, 3)) + 4 * size * rounding.to(own.dtype)
-        if not bool((wrong <= allowed).all()):
-            head = int(torch.nan_to_num(wrong / allowed, nan=torch.inf).argmax())
-            raise AuditError(
-                f"layer {layer}, head {head}: its output, recomputed from what the model passed to its attention, is off by "
-                f"{float(wrong[head]):.2g} (allowed {float(allowed[head]):.2g}). The model does something else to its scores, so "
-                "that nothing is reported."
-            )
+def _reads_prefixes(model: Model) -> bool:
+    """Whether the model makes of the first tokens of a text what it makes of them alone, as far as its parts say."""
+    rotary = str(getattr(model.config.get_text_config(), "rope_parameters", ""))
+    return all(getattr(each, "is_causal", False) for each in attention_modules(model)) and not any(
+        word in rotary for word in OF_LENGTH
+    )
+
+
+def _pass(
+    model: Model,
+    inputs: Mapping[str, Tensor],
+    layers: list[int],
+    places: list[Place],
+    components: tuple[int, ...],
+    sinks: int,
+    progress: Callable[[int], None],
+) -> list[Statistics]:
+    """One pass of the model over the longest of the lengths."""
+    longest = max(place.length for place in places)
+    progress(longest)
+    texts = "input_ids" in inputs  # of sounds and images nothing is cut
+    cut = {name: value[:, :longest] if texts and value.dim() == 2 else value for name, value in inputs.items()}
+    known, given = inspect.signature(model.forward).parameters, {"use_cache": False, "logits_to_keep": 1}
+    collector = Collector(layers, places, components, sinks)
+    with evaluating(model), watching(model, collector):
+        model(**cut, **{name: value for name, value in given.items() if name in known and name not in cut})
+        return collector.finish()

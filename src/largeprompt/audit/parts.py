@@ -1,5 +1,6 @@
 """The audit of one model over some texts: its settings, the statistics of its heads, and what replacing heads does."""
 
+import functools
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -13,12 +14,20 @@ from largeprompt.audit.adapters.source import Source
 from largeprompt.audit.adapters.transformers import Model
 from largeprompt.audit.choose import plan_linear, replacement_order
 from largeprompt.audit.findings import Rule, summary
+from largeprompt.audit.kinds import described
 from largeprompt.audit.model import COMPONENTS, SINKS, audit_model
 from largeprompt.audit.replace import replacement_curves
 from largeprompt.audit.subsets import SMALLEST
 from largeprompt.runs.settings import Count, NonNegative, Seed, settings
 from largeprompt.runs.study import Progress, side_by_side
 
+ABOUT = (
+    "tokens",
+    "dtype",
+    "positions_allowed",
+    "attending_layers",
+    "silent_layers",
+)  # attributes of the heads' dataset that the run's keeps
 Number = Annotated[int, pydantic.Field(ge=0)]
 
 
@@ -52,9 +61,9 @@ class AuditConfig:
         return given
 
 
-def _loaded(config: AuditConfig, progress: Progress) -> tuple[Model, dict[str, Tensor]]:
-    """The model and its texts."""
-    progress("loading")
+@functools.lru_cache(maxsize=1)
+def _loaded(config: AuditConfig) -> tuple[Model, dict[str, Tensor]]:
+    """The model and its texts, read once for both parts where one process computes them."""
     longest = config.lengths[-1] if config.lengths else None
     loading = {name: getattr(config, name) or None for name in ("device", "dtype", "device_map", "attn_implementation")}
     return load_with_texts(Source(config.model, config.revision or None), config.texts, longest, **loading)
@@ -73,7 +82,8 @@ def lengths(config: AuditConfig, inputs: Mapping[str, Tensor]) -> list[int] | No
 
 def heads(config: AuditConfig, progress: Progress) -> xr.Dataset:
     """One pass over the texts for each length: statistics of every query, and of every head (``head_...``)."""
-    model, inputs = _loaded(config, progress)
+    progress("loading")
+    model, inputs = _loaded(config)
     options: dict[str, Any] = {"components": config.components, "sinks": config.sinks, "lengths": lengths(config, inputs)}
     data = audit_model(model, inputs, layers=config.layers or None, positions=config.positions, progress=progress, **options)
     found = summary(data, Rule(tolerance=config.tolerance))
@@ -82,7 +92,8 @@ def heads(config: AuditConfig, progress: Progress) -> xr.Dataset:
 
 def replacement(config: AuditConfig, progress: Progress) -> xr.Dataset:
     """The model run again and again with more and more heads replaced; and those that can be, within the budget."""
-    model, inputs = _loaded(config, progress)
+    progress("loading")
+    model, inputs = _loaded(config)
     options: dict[str, Any] = {"layers": config.layers or None, "positions": config.positions, "components": ()}
     order = replacement_order(summary(audit_model(model, inputs, progress=progress, **options)))
     counts = sorted({round(len(order) * step / config.counts) for step in range(1, config.counts + 1)} - {0})
@@ -97,8 +108,15 @@ def replacement(config: AuditConfig, progress: Progress) -> xr.Dataset:
     return found
 
 
+def only(config: AuditConfig, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
+    """The one result of a part, attributes and all."""
+    (result,) = results.values()
+    return result
+
+
 def combine(config: AuditConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Both parts in one dataset, with the settings that rules and figures need."""
-    data = side_by_side(config, parts)
+    data = described(side_by_side(config, parts))
+    data.attrs |= {name: value for name, value in parts["heads"].attrs.items() if name in ABOUT}
     data.attrs |= {"tolerance": config.tolerance, "model": config.model, "sinks": config.sinks, "budget": config.budget}
     return data

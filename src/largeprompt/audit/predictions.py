@@ -36,7 +36,9 @@ def shape_share(sizes: Array, errors: Array, slope: Array) -> Array:
 def law_slope(medians: xr.Dataset) -> xr.DataArray:
     """With which power of the number of keys the squared error of the exact law falls, between a quarter of them and all."""
     moments = [medians[name] for name in ("score_variance", "tilt", "value_spread")]
-    all_keys, quarter = (xr.apply_ufunc(expected_affine_error, (medians.tokens / part).round(), *moments) for part in (1, 4))
+    all_keys, quarter = (
+        xr.apply_ufunc(expected_affine_error, (medians.weighed_tokens / part).round(), *moments) for part in (1, 4)
+    )
     slope: xr.DataArray = (np.log(quarter / all_keys) / np.log(4)).clip(LEAST_SLOPE, 1.0)
     return slope
 

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.audit.clusters import mixture_read_out, responsibilities
+from largeprompt.audit.clusters import mixture_read_outs, responsibilities
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.plan import Kind
 from largeprompt.errors import InvalidArgumentError
@@ -40,7 +40,7 @@ def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> T
     """
     if kind == "mixture":
         member = responsibilities(heads, (components,), sinks)[components]
-        parts = [mixture_read_out(rows, member)[0] for _, rows in heads.rows()]
+        parts = [mixture_read_outs(rows, [member])[0][0] for _, rows in heads.rows()]
         return torch.nan_to_num(torch.cat(parts, 2))  # padding that sees no key
     if kind not in ("mean", "affine"):
         raise InvalidArgumentError("kind", repr(kind), "'mean', 'affine' or 'mixture'")
@@ -86,12 +86,12 @@ def _causal(heads: Heads, affine: bool) -> Tensor:
 
 
 def _by_scores(heads: Heads, affine: bool) -> Tensor:
-    """Any mask, and capped scores: from the scores themselves, a few queries at a time."""
+    """Any mask, position biases, and capped scores: from the scores themselves, a few queries at a time."""
     result = []
     for _, rows in heads.rows():
         number = rows.number()[..., None].clamp_min(1)  # padding that sees no key
         mean = rows.read(rows.everyone()) / number
         if affine:
-            mean = mean + rows.read(rows.centred()[1]) / number
+            mean = mean + rows.read(rows.weighted(rows.centred()[1])) / number
         result.append(mean)
     return torch.cat(result, 2)

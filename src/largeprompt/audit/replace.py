@@ -97,8 +97,9 @@ def effect(before: Outputs, after: Outputs) -> tuple[float, float, float]:
     cosine = torch.nn.functional.cosine_similarity(before.embedding, after.embedding, dim=-1).mean()
     kl = float("nan")
     if before.log_probabilities is not None and after.log_probabilities is not None:
-        difference = before.log_probabilities - after.log_probabilities
-        kl = float((before.log_probabilities.exp() * difference).sum(-1).mean())
+        p, q = before.log_probabilities.exp(), after.log_probabilities.exp()
+        terms = p * (before.log_probabilities - after.log_probabilities) - p + q  # none is negative
+        kl = float(terms.clamp_min(0).sum(-1).mean())
     return float(cosine), kl, after.loss - before.loss
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.audit.kinds import FINDINGS, TRIALS, TRUSTED, longest, mixtures
-from largeprompt.runs.judging import Outcome, judged, rule
+from largeprompt.runs.judging import Answer, Outcome, judged, rule
 
 CLAIM = "audit"
 # what is said of heads of each kind but those that read only moments
@@ -17,14 +17,14 @@ WORDS = {
 
 
 @rule(CLAIM, "Do the heads read only the mean and covariance of their prompt?")
-def kinds(data: xr.Dataset) -> tuple[Outcome, str]:
+def kinds(data: xr.Dataset) -> Answer:
     """Holds where all do, in part where some do."""
     heads = longest(data)
     counts = {name: int((heads.head_finding == index).sum()) for index, name in enumerate(FINDINGS)}
     total, uniform = sum(counts.values()), counts["uniform"]
     moments = counts["moments"] + uniform
     if not total:
-        return "undecided", "No head could be judged: fewer than 64 tokens."
+        return "undecided", "No head could be judged: fewer than 64 tokens.", "Below 64 tokens nothing is judged."
     variance, error = heads.head_score_variance, heads.head_affine_error.transpose("layer", "head")
     pairs = [(counts[name], f"{verb}{'s' if counts[name] == 1 else ''} {what}") for name, (verb, what) in WORDS.items()]
     said = f" ({uniform} of them only the mean)" if uniform else ""
@@ -38,6 +38,7 @@ def kinds(data: xr.Dataset) -> tuple[Outcome, str]:
         f"{moments} of {total} heads do, to {float(data.attrs['tolerance']):g} of their output{said}"
         f". Affine errors from {named[0]} to {named[1]}; median score variances from {float(variance.quantile(0.0)):.2g} to "
         f"{float(variance.quantile(1.0)):.3g}, against ln L = {float(np.log(heads.tokens.max())):.1f}.",
+        f"{moments} of {total} heads read only moments.",
     )
 
 
@@ -49,7 +50,9 @@ def length(data: xr.Dataset) -> tuple[Outcome, str]:
     share, law = (each.where(wrong) for each in (1 - heads.head_shape_share, heads.head_law_share))
     count = int(share.notnull().sum())
     if not count:
-        return "undecided", "Every head is within the tolerance, or sees too few keys to tell."
+        beyond = int(wrong.sum())
+        said = f"{beyond} heads are beyond the tolerance, but the queries see fewer than 256 keys, too few to tell."
+        return "undecided", said if beyond else "Every head is within the tolerance."
     most, median = float((share >= 0.5).sum() / count), float(share.median())
     return (
         judged(most > 0.9, in_part=most > 0.1, rests_on=[median]),
@@ -96,16 +99,24 @@ def order(data: xr.Dataset) -> tuple[Outcome, str] | None:
     if "cosine" not in data:
         return None
     inner = data.isel(replaced=slice(0, -1)) if data.sizes["replaced"] > 1 else data  # at the end all are replaced
-    here = inner.isel(replaced=inner.sizes["replaced"] // 2)
+    steps = inner.mean("replaced")
     names = ("audit", "random", "reverse")
     audit, random, reverse = curves = [inner.cosine.sel(curve=name) for name in names]
     right = bool(((audit - random).mean() > 0) & ((random - reverse).mean() > 0))
-    text = ", ".join(f"{name} {float(here.cosine.sel(curve=name)):.3f}" for name in data.curve.values)
+    words = {"mean": "mean value only", "mixture": "mixtures"}  # in the audit's order, too
+    text = ", ".join(f"{words.get(name, name)} {float(steps.cosine.sel(curve=name)):.3f}" for name in data.curve.values)
     if bool(data.kl.notnull().any()):
-        at = {name: here.sel(curve=name) for name in names}
+        at = {name: steps.sel(curve=name) for name in names}
         kl = ", ".join(f"{name} {float(one.kl):.3g} ({float(one.loss_change):+.3g})" for name, one in at.items())
         text += f". KL divergence of the next token (change of the loss): {kl}"
-    return judged(right, rests_on=curves), f"Cosine of the embeddings with {int(here.replaced)} heads replaced: {text}."
+    counts = [int(count) for count in inner.replaced]
+    over = (
+        "with "
+        + (f"{counts[0]}, ..., " if len(counts) > 1 else "")
+        + f"{counts[-1]} heads replaced"
+        + ", on average" * (len(counts) > 1)
+    )
+    return judged(right, rests_on=curves), f"Cosine of the embeddings {over}: {text}."
 
 
 @rule(CLAIM, "Could one as well replace the heads that the audit puts last?", control=True)

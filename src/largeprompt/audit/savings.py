@@ -2,7 +2,10 @@
 
 from typing import Any
 
-LONGER = 8  # times the length at which savings are given too
+import numpy as np
+import xarray as xr
+
+LONGER = 8  # times the length at which savings are given too, where the model reads so many tokens
 
 
 def saved_operations(keys: Any, key_width: Any, value_width: Any) -> Any:
@@ -17,7 +20,64 @@ def saved_operations(keys: Any, key_width: Any, value_width: Any) -> Any:
 def saved_cache(keys: Any, key_width: Any, value_width: Any) -> Any:
     """1 - (do + d + o)/(n(d + o)): share of the numbers kept for n tokens that the moments do without.
 
-    Heads that share keys and values share their cache: it goes only where all of them are replaced.
+    Heads that share keys and values share their cache: it goes only where all of them are replaced (see :func:`freed_cache`).
     """
     state = key_width * value_width + key_width + value_width
     return 1 - state / (keys * (key_width + value_width))
+
+
+def savings(heads: xr.Dataset, data: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Shares of each head's operations and cache that are saved at this length, and (``_longer``) at ``longer_length``.
+
+    That is eight times the length, or as much of it as the model reads; where it reads no more than this length, and for heads with
+    a window, which sees no more keys, there is nothing to add. Only models in which no query reads keys behind it keep a cache.
+
+    Parameters
+    ----------
+    heads
+        Medians of the heads, with ``tokens``, ``key_width`` and ``value_width``.
+    data
+        What they are medians of.
+
+    Returns
+    -------
+    dict of str to DataArray
+        By the names of the variables; NaN for what is not there.
+    """
+    if "key_width" not in heads:
+        return {}
+    over = [name for name in ("text", "position") if name in data.dims]
+    seen = data.tokens.max(over)
+    whole = xr.zeros_like(seen) + (data.length if "length" in data.dims else float(data.attrs.get("tokens", 0.0)))
+    whole = whole.where(whole > 0, seen)
+    longer = np.minimum(LONGER * whole, float(data.attrs.get("positions_allowed", np.inf)))
+    longer = longer.where((longer > whole) & (seen >= whole))
+    causal = (data.tokens - data["query"]).max(over) <= 2  # the query's own key is one, a learned sink the other
+    found = {"longer_length": longer}
+    for name, saved, keys in (("operations", saved_operations, heads.tokens), ("cache", saved_cache, seen.where(causal))):
+        for end, number in (("", keys), ("_longer", keys * longer / whole)):
+            found[f"saved_{name}{end}"] = saved(number, heads.key_width, heads.value_width)
+    return found
+
+
+def freed_cache(saved: xr.DataArray, chosen: xr.DataArray, group_size: int) -> float:
+    """Share of the whole cache that is saved where the chosen heads are replaced, heads of a group sharing their keys and values.
+
+    Parameters
+    ----------
+    saved
+        Share of each head's cache, dimensions layer and head.
+    chosen
+        Whether the head is replaced, with the same dimensions.
+    group_size
+        How many heads, one after another, share a cache.
+
+    Returns
+    -------
+    float
+        Between 0 and 1 where no head's share is negative; NaN where there is no cache.
+    """
+    group = chosen["head"].values // group_size
+    same = group[:, None] == group
+    replaced = (~(chosen.transpose("layer", "head").values > 0) @ same) == 0
+    return float((saved.transpose("layer", "head").values * replaced).sum() / replaced.size)

@@ -1,8 +1,9 @@
 """Which heads of a transformer read only the moments of their prompt?"""
 
+from largeprompt.audit.answer import files
 from largeprompt.audit.figures import FIGURES
 from largeprompt.audit.kinds import RUN_NAMES
-from largeprompt.audit.parts import AuditConfig, combine, heads, replacement
+from largeprompt.audit.parts import AuditConfig, combine, heads, only, replacement
 from largeprompt.audit.rules import CLAIM, RULES
 from largeprompt.runs.judging import Claim
 from largeprompt.runs.study import Part, Study
@@ -18,7 +19,7 @@ STUDY = Study(
     "order and others.",
     AuditConfig,
     AuditConfig(positions=16, components=(1, 8), counts=3),
-    parts=[Part("heads", heads), Part("replacement", replacement, over=lambda config: [()] if config.counts else [])],
+    parts=[Part("heads", heads, join=only), Part("replacement", replacement, over=lambda config: [()] if config.counts else [])],
     rules=RULES,
     figures=FIGURES,
     claims=[
@@ -30,5 +31,6 @@ STUDY = Study(
         )
     ],
     combine=combine,
+    attach=files,
     variables=RUN_NAMES,
 )

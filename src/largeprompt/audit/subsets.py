@@ -1,19 +1,34 @@
 """Length apart from shape: the same head over random subsets of its keys, which are shorter prompts of the same law."""
 
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from largeprompt.audit.heads import Heads, Rows
+from largeprompt.audit.heads import Heads, Rows, chunk_numbers
 
 SMALLEST = 64  # keys in a subset
 ENDS = 2  # keys that stay in every subset, the first and the last
 QUERIES = 12  # of each text for which subsets are drawn
-WHOLE = ("all_error", "tokens")
 
 
 def subset_sizes(keys: int) -> list[int]:
     """64, 128, 256, ...: those that fit at least twice."""
     return [SMALLEST << step for step in range(32) if SMALLEST << (step + 1) <= keys]
+
+
+class Draws(NamedTuple):
+    """For which of the queries subsets are drawn, and which: shared by all layers with the same mask."""
+
+    chosen: Tensor  # places among the queries, ascending
+    order: Tensor  # keys of each, the first and the last in front, then the others shuffled: (batch or 1, heads or 1, t, keys)
+    numbers: list[int]  # keys that each may read, which come before all others
+    sizes: list[int]
+    pick: Tensor  # which of the cells are of a size and count, else the one beyond all: (t, sizes, most of one size)
+    rank: Tensor  # place of the lower median among these, (t, sizes)
+    cells: Tensor  # size of every subset, and where its keys but the ends begin in the order, less these: (subsets of all sizes, 2)
 
 
 def subset_statistics(heads: Heads, positions: Tensor) -> dict[str, Tensor]:
@@ -22,61 +37,133 @@ def subset_statistics(heads: Heads, positions: Tensor) -> dict[str, Tensor]:
     Each of shape (batch, heads, positions), float64 on the CPU, as :func:`head_statistics` gives its statistics. Beside them
     ``subset_all_error`` and ``subset_tokens``, error and number of all keys at the same positions.
     """
-    shape = (heads.batch, heads.count, len(positions))
-    numbers = torch.cat([rows.number().expand(-1, -1, rows.scores.shape[2]) for _, rows in heads.rows(positions)], -1)
-    least = numbers.amin((0, 1)).expand(len(positions))
-    late = (least >= least.max() / 2).nonzero().squeeze(-1)
-    chosen = late[torch.linspace(len(late) - 1, 0, min(QUERIES, len(late)), device=late.device).round().long().flip(0)]
-    sizes = subset_sizes(int(least[chosen].min()))
-    found = {name: torch.full(shape, torch.nan, dtype=torch.float64) for name in (*(f"{size}_error" for size in sizes), *WHOLE)}
-    for seed, (place, rows) in enumerate(heads.rows(positions[chosen])):
-        at = torch.isin(positions, place).cpu()
-        for name, values in _subset_errors(rows, sizes, seed).items():
-            found[name][:, :, at] = values.cpu().to(torch.float64)
-    return {f"subset_{name}": values for name, values in found.items()} if sizes else {}
+    some = heads.at(positions.to(heads.query.device))
+    draws = drawn(some, keys_read(some))
+    return {} if draws is None else {name: each.cpu().to(torch.float64) for name, each in subset_errors(some, draws).items()}
 
 
-def _subset_errors(rows: Rows, sizes: list[int], seed: int) -> dict[str, Tensor]:
-    """Relative error of the affine read-out over n random keys with these keys' own moments, for each size n.
+def keys_read(heads: Heads) -> list[int]:
+    """How many keys each query may read, the fewest over texts and heads."""
+    if heads.allowed is None:
+        return [heads.key.shape[2]] * heads.query.shape[2]
+    numbers: list[int] = heads.allowed.expand(-1, -1, heads.query.shape[2], heads.key.shape[2]).sum(-1).amin((0, 1)).tolist()
+    return numbers
+
+
+def drawn(heads: Heads, numbers: Sequence[int]) -> Draws | None:
+    """Random subsets of the keys of some queries, which may read so many; None where these are too few.
 
     A random n of exchangeable tokens are a prompt of n tokens of the same law, so that what changes with n is due to length, and
     what stays is due to shape. The first and the last key that a query may read stay in every subset, as every prompt has them.
-    The others are shuffled and cut into as many subsets as there is room for; the median over these has shape (batch, heads, t).
-    With w the softmax weights within the subset and s the scores less their mean, the error is Σ [w - (1 + s)/n] v, over Σ w v.
+    The others are shuffled and cut into as many subsets as there is room for.
     """
-    b, h, t, keys = rows.scores.shape
-    found = {name: rows.scores.new_empty((b, h, t)) for name in (*(f"{size}_error" for size in sizes), *WHOLE)}
-    draw = torch.Generator().manual_seed(seed)
-    for place in range(t):
-        chance = torch.rand(keys, generator=draw).to(rows.scores.device)[None, None]
-        number = keys
-        if rows.allowed is not None:
-            chance = torch.where(rows.allowed[:, :, place], chance, 3.0)
-            number = int(rows.allowed[:, :, place].sum(-1).min())
-        readable = (chance < 2).int()
-        for end in (readable.argmax(-1, keepdim=True), keys - 1 - readable.flip(-1).argmax(-1, keepdim=True)):
-            chance = chance.scatter(-1, end, -1.0)
-        order = chance.argsort(-1)[..., :number]
-        scores = rows.scores[:, :, place].take_along_dim(order, -1)
-        value = rows.value if order.shape[1] == 1 else rows.value.repeat_interleave(rows.share, 1)
-        value = value.take_along_dim(order[..., None], 2)
-        for size in sizes:
-            found[f"{size}_error"][:, :, place] = _errors(scores, value, size).median(-1).values
-        found["all_error"][:, :, place] = _errors(scores, value, number).squeeze(-1)
-        found["tokens"][:, :, place] = number
+    late = [place for place, number in enumerate(numbers) if number >= max(numbers) / 2]
+    picked = torch.linspace(len(late) - 1, 0, min(QUERIES, len(late))).round().long().flip(0).tolist()
+    chosen = [late[place] for place in picked]
+    own = [numbers[place] for place in chosen]
+    sizes, device, keys = subset_sizes(min(own)), heads.key.device, heads.key.shape[2]
+    if not sizes:
+        return None
+    places = torch.tensor(chosen, device=device)
+    chance = torch.rand(len(chosen), keys, generator=torch.Generator().manual_seed(0)).to(device)[None, None]
+    if heads.allowed is not None:
+        allowed = heads.allowed.expand(-1, -1, heads.query.shape[2], keys).index_select(2, places)
+        chance = torch.where(allowed, chance, 3.0)
+    readable = (chance < 2).int()
+    for end in (readable.argmax(-1, keepdim=True), keys - 1 - readable.flip(-1).argmax(-1, keepdim=True)):
+        chance = chance.scatter(-1, end, -1.0)
+    most = [_count(max(own), size) for size in sizes]
+    cells = [(size, (size - ENDS) * place) for size, count in zip(sizes, most, strict=True) for place in range(count)]
+    counts = torch.tensor([[_count(number, size) for size in sizes] for number in own])[..., None]
+    place = torch.arange(max(most))
+    pick = torch.where(place < counts, torch.tensor(most).cumsum(0)[:, None] - torch.tensor(most)[:, None] + place, len(cells))
+    order = chance.argsort(-1)[..., : max(own)]
+    tables = pick.to(device), ((counts - 1) // 2).squeeze(-1).to(device), torch.tensor(cells, dtype=torch.int32).to(device)
+    return Draws(places, order, own, sizes, *tables)
+
+
+def _count(number: int, size: int) -> int:
+    """How many subsets of this size so many keys give."""
+    return (number - ENDS) // (size - ENDS)
+
+
+def subset_errors(heads: Heads, draws: Draws) -> dict[str, Tensor]:
+    """What :func:`subset_statistics` gives, of all the queries and on their device."""
+    rows = heads.at(draws.chosen).scored()
+    simple = rows.bias is None and rows.scores.dtype == torch.float32 and draws.order.shape[:2] == (1, 1)
+    if simple and rows.scores.is_cuda and find_spec("triton"):
+        errors = fused_errors(rows, draws)
+    else:
+        room = chunk_numbers(heads) // (rows.value[..., 0, :].numel() * draws.order.shape[-1])
+        starts = range(0, len(draws.numbers), max(1, room))
+        errors = torch.cat([plain_errors(rows, draws, slice(start, start + starts.step)) for start in starts], 2)
+    weights, number = rows.weights()[0], rows.number()
+    affine = rows.weighted(rows.only_allowed(1 + rows.centred()[1])) / number[..., None]
+    whole = _relative(rows.read(weights - affine), rows.read(weights))
+    found = torch.cat([medians(errors, draws), whole[..., None], number.expand(whole.shape)[..., None]], -1)
+    empty = found.new_full((heads.batch, heads.count, heads.query.shape[2], found.shape[-1]), torch.nan)
+    names = (*(f"subset_{size}_error" for size in draws.sizes), "subset_all_error", "subset_tokens")
+    return dict(zip(names, empty.index_copy(2, draws.chosen, found).unbind(-1), strict=True))
+
+
+def _relative(missed: Tensor, output: Tensor) -> Tensor:
+    return (missed.square().sum(-1) / output.square().sum(-1)).sqrt()
+
+
+def medians(errors: Tensor, draws: Draws) -> Tensor:
+    """Lower medians over the subsets of each size that count: (batch, heads, t, sizes) of (batch, heads, t, cells)."""
+    b, h = errors.shape[:2]
+    known = torch.nn.functional.pad(errors, (0, 1), value=torch.inf).gather(-1, draws.pick.flatten(1).expand(b, h, -1, -1))
+    ranked = known.unflatten(-1, draws.pick.shape[1:]).sort(-1).values
+    found: Tensor = ranked.gather(-1, draws.rank[..., None].expand(b, h, -1, -1, -1)).squeeze(-1)
     return found
 
 
-def _errors(scores: Tensor, value: Tensor, size: int) -> Tensor:
-    """Errors of all subsets of the first two keys and consecutive others, shape (batch, heads, subsets)."""
-    b, h, number = scores.shape
-    g, count = value.shape[1], (number - ENDS) // (size - ENDS)
-    last = ENDS + count * (size - ENDS)
-    s, v = scores.reshape(b, g, h // g, number), value
-    ends = s[..., None, :ENDS].expand(-1, -1, -1, count, -1), v[:, :, None, :ENDS].expand(-1, -1, count, -1, -1)
-    s = torch.cat([ends[0], s[..., ENDS:last].unflatten(-1, (count, -1))], -1).transpose(2, 3)  # (b, g, count, h/g, size)
-    v = torch.cat([ends[1], v[:, :, ENDS:last].unflatten(2, (count, -1))], -2)  # (b, g, count, size, o)
-    weights = torch.softmax(s, -1)
-    affine = (1 + s - s.mean(-1, keepdim=True)) / size
-    missed, output = ((each @ v).square().sum(-1) for each in (weights - affine, weights))
-    return (missed / output).sqrt().transpose(2, 3).reshape(b, h, count)
+def fused_errors(rows: Rows, draws: Draws) -> Tensor:
+    """:func:`plain_errors` of all the queries in one launch of a kernel."""
+    from largeprompt.audit import kernels
+
+    missed, output = kernels.launch(rows.scores, rows.value, draws.order[0, 0], draws.cells)
+    found: Tensor = (missed / output).sqrt()
+    return found
+
+
+def plain_errors(rows: Rows, draws: Draws, some: slice) -> Tensor:
+    """Relative error of the affine read-out over n random keys with these keys' own moments, in every subset.
+
+    With w the softmax weights within the subset and s the scores less their mean, the error is Σ [w - (1 + s)/n] v, over Σ w v;
+    with position biases b, their weights e^b/Σ e^b stand for 1/n, in the mean score too. For some of the queries, shape
+    (batch, heads, t, cells).
+    """
+    order = draws.order[:, :, some]
+    b, h, t, g = *rows.scores.shape[:2], order.shape[2], rows.value.shape[1] if order.shape[1] == 1 else rows.scores.shape[1]
+
+    def shuffled(each: Tensor) -> Tensor:  # (b, h, t, S) to (b, g, t, h/g, keys)
+        found = each[:, :, some].expand(b, h, -1, -1).gather(3, order.expand(b, h, -1, -1))
+        return found.reshape(b, g, h // g, t, -1).transpose(2, 3)
+
+    own = torch.arange(b * rows.value.shape[1], device=order.device).reshape(b, -1, 1, 1)  # of each text and group of heads
+    place = own.repeat_interleave(g // rows.value.shape[1], 1) * rows.value.shape[2] + order
+    value = rows.value.flatten(0, 2).index_select(0, place.flatten()).reshape(b, g, t, -1, rows.value.shape[-1])
+    scores, bias = shuffled(rows.scores), None if rows.bias is None else shuffled(rows.bias)
+    found = []
+    for size in draws.sizes:
+        subsets = _count(max(draws.numbers), size)
+        last = ENDS + subsets * (size - ENDS)
+
+        def cut(each: Tensor, subsets: int = subsets, last: int = last) -> Tensor:  # (b, g, t, subsets, h/g, n)
+            ends = each[..., None, :ENDS].expand(*each.shape[:-1], subsets, ENDS)
+            return torch.cat([ends, each[..., ENDS:last].unflatten(-1, (subsets, -1))], -1).transpose(3, 4)
+
+        s = cut(scores)
+        if bias is None:
+            weights, affine = torch.softmax(s, -1), (1 + s - s.mean(-1, keepdim=True)) / size
+        else:
+            before, weights = torch.softmax(cut(bias), -1), torch.softmax(s + cut(bias), -1)
+            affine = before * (1 + s - (before * s).sum(-1, keepdim=True))
+        both = torch.cat([weights - affine, weights], 4)  # (b, g, t, subsets, 2 h/g, n)
+        inner = value[..., ENDS:last, :].reshape(b * g * t * subsets, size - ENDS, -1)
+        read = (both[..., ENDS:].reshape(len(inner), -1, size - ENDS) @ inner).view(*both.shape[:-1], -1)
+        read += (both[..., :ENDS].flatten(3, 4) @ value[..., :ENDS, :]).view_as(read)
+        found.append(_relative(*read.split(h // g, 4)).permute(0, 1, 4, 2, 3).reshape(b, h, t, subsets))
+    return torch.cat(found, -1)

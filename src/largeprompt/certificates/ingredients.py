@@ -96,13 +96,14 @@ class TiltedMoments:
         return exponential(self.cgf_at(j), -j * self.cgf)
 
     def spread(self, j: float, V: Tensor | None = None) -> Tensor:
-        """E_{ju}‖V(x - T)‖² = tr V∇²Λ(ju)V^T + ‖V(∇Λ(ju) - T)‖²."""
+        """E_{ju}‖V(x - T)‖² = tr V∇²Λ(ju)V^T + ‖V(∇Λ(ju) - T)‖², with what rounding may take off a difference of means."""
 
         def size(u: Tensor, limit: Tensor) -> Tensor:
-            shift, covariance = self.mu.tilted_mean(j * u) - limit, self.mu.tilted_covariance(j * u)
+            mean, covariance = self.mu.tilted_mean(j * u), self.mu.tilted_covariance(j * u)
+            shift, rounding = mean - limit, 4 * torch.finfo(u.dtype).eps * (mean.abs() + limit.abs())
             if V is not None:
-                shift, covariance = shift @ V.mT, V @ covariance @ V.mT
-            return trace(covariance) + shift.square().sum(-1)
+                shift, rounding, covariance = shift @ V.mT, rounding @ V.abs().mT, V @ covariance @ V.mT
+            return trace(covariance) + (shift.abs() + rounding).square().sum(-1)
 
         return self.each(size)
 
@@ -140,3 +141,12 @@ class Ingredients:
         self.tilted_second = usable(both_ways * tilted_second)  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖²
         self.tilted_fourth = usable(both_ways * tilted_fourth)
         self.reach = norm * moments.reach() if float(norm) > 0 else torch.zeros_like(moments.cgf)  # a bound of ‖ζ‖
+        self._moments, self._values, self._fractional = moments, V, dict[float, tuple[Tensor, Tensor]]()
+
+    def fractional(self, order: float) -> tuple[Tensor, Tensor]:
+        """E ω^p and a bound of E ω^p‖ζ‖^p for 1 < p < 2, formula (cert.10); all lengths share them."""
+        if order not in self._fractional:
+            weight = self._moments.weight(order)
+            spread = self._moments.spread(order, self._values)
+            self._fractional[order] = weight, usable(weight * spread ** (order / 2))
+        return self._fractional[order]

@@ -261,7 +261,7 @@ def _general(attention: SoftmaxAttention, mu: Measure, u: Tensor, lengths: Seque
         moments, exponent = TiltedMoments(mu, tilt), binary_exponent(V, (-2, -1))
         V = V * torch.exp2(-exponent)
         parts, exponent = Ingredients(moments, V), exponent + moments.exponent
-        found = [split.bound(moments, parts, V, one) for one in lengths]
+        found = [split.bound(parts, one) for one in lengths]
         per_head.append([(*(rescaled(number, exponent) for number in part[:3]), *part[3:]) for part in found])
     shape = (*attention.heads, *queries)
     results = []

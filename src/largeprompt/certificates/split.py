@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, usable
+from largeprompt.certificates.ingredients import Ingredients, usable
 
 THETAS = torch.cat([torch.linspace(0.02, 0.9, 89, dtype=torch.float64), 1 - torch.logspace(-1, -4, 61, dtype=torch.float64)])
 FRACTIONS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9)
@@ -24,7 +24,7 @@ def plain_bounds(parts: Ingredients, length: float) -> tuple[Tensor, Tensor]:
     return torch.minimum(torch.minimum(second, parts.reach**2), fourth), fourth
 
 
-def bound(moments: TiltedMoments, parts: Ingredients, V: Tensor, length: float) -> tuple[Any, ...]:
+def bound(parts: Ingredients, length: float) -> tuple[Any, ...]:
     """Smallest of (cert.4), (cert.6), (cert.8), (cert.9) for each query: (bound, leading, remainder, theta, rho, reason)."""
     rho = parts.rho
     trivial, fourth = plain_bounds(parts, length)
@@ -41,7 +41,7 @@ def bound(moments: TiltedMoments, parts: Ingredients, V: Tensor, length: float) 
     missing = torch.isinf(rho)
     if bool(missing.any()):
         for p in FRACTIONS:
-            main, small = _fractional_bound(moments, V, length, p, fourth, theta)
+            main, small = _fractional_bound(parts, length, p, fourth, theta)
             value = torch.where(missing, main + small, torch.inf)
             candidates.append((value, small, f"moment of order {p} only (the cgf is infinite at 2u)"))
     best, chosen, rest = trivial, torch.ones_like(trivial), torch.zeros_like(trivial)
@@ -71,12 +71,9 @@ def _vacuous(log_rho: float, lost: float, length: float) -> str:
     return f"an average of tokens, no more: {length:g} tokens are too few against rho = {rho}"
 
 
-def _fractional_bound(
-    moments: TiltedMoments, V: Tensor, length: float, p: float, fourth: Tensor, theta: Tensor
-) -> tuple[Tensor, Tensor]:
+def _fractional_bound(parts: Ingredients, length: float, p: float, fourth: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Main part and remainder of (cert.9), from moments of order 1 < p < 2."""
-    weight = moments.weight(p)
-    numerator = usable(weight * moments.spread(p, V) ** (p / 2))  # (cert.10)
+    weight, numerator = parts.fractional(p)
     interpolation = 2 / (4 - p)
     main = (2 * length ** (1 - p) * numerator / theta**p) ** interpolation * (fourth**2) ** (1 - interpolation)
     rate = ((1 - theta) * 2 ** (p - 1) / (p * weight)) ** (1 / (p - 1)) * (1 - theta) * (1 - 1 / p)

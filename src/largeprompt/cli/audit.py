@@ -17,15 +17,15 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from largeprompt.cli.perform import Fresh, Out, perform, reporting_errors, say
+from largeprompt.cli.perform import MANY, CellLimit, Fresh, Out, Places, Where, perform, reporting_errors, say
 from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from largeprompt.audit.parts import AuditConfig
-    from largeprompt.runs.store import Run
     from largeprompt.runs.study import Study
 
 MOST_ROWS = 20
+TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}  # what error messages suggest
 LOAD_OPTIONS = ("revision", "device_map", "attn_implementation")
 CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
 
@@ -36,53 +36,65 @@ def audit(
         typer.Argument(metavar="MODEL", help="Folder of a transformers model, GGUF file, or name on the hub.", show_default=False),
     ],
     text: Annotated[
-        list[Path],
-        typer.Option(help="UTF-8 text, JSONL file, folder of these, or - for standard input; repeatable.", show_default=False),
+        list[str],
+        typer.Option(
+            metavar="FILE", help="UTF-8 text, JSONL, folder of these, or - for standard input; repeatable.", show_default=False
+        ),
     ],
     lengths: Annotated[
-        str, typer.Option(help="Prompt lengths in tokens, with commas; by default the whole text, or what the model reads of it.")
+        str, typer.Option(metavar="L,...", help="Prompt lengths in tokens; by default all that the model reads of the text.")
     ] = "",
-    device: Annotated[str, typer.Option(help="cpu, cuda, mps, ...")] = "cpu",
+    budget: Annotated[
+        float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Cosine to be kept (language models: loss before over after).")
+    ] = 0.99,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, ...")] = "cpu",
     layers: Annotated[
-        str, typer.Option(help="Layers to look at, with commas, from 0; by default all.", rich_help_panel=CLOSER)
+        str, typer.Option(metavar="N,...", help="Layers to look at, from 0; by default all.", rich_help_panel=CLOSER)
     ] = "",
-    positions: Annotated[int, typer.Option(min=1, help="Query positions for each text.", rich_help_panel=CLOSER)] = 32,
+    positions: Annotated[int, typer.Option(metavar="N", min=1, help="Query positions for each text.", rich_help_panel=CLOSER)] = 32,
     components: Annotated[
-        str, typer.Option(help="Sizes of the Gaussian mixtures, with commas; 'none' is much faster.", rich_help_panel=CLOSER)
+        str, typer.Option(metavar="K,...", help="Sizes of the Gaussian mixtures; 'none' is much faster.", rich_help_panel=CLOSER)
     ] = "1,2,4,8,16",
-    sinks: Annotated[int, typer.Option(min=0, help="First tokens that mixtures read exactly.", rich_help_panel=CLOSER)] = 1,
+    sinks: Annotated[
+        int, typer.Option(metavar="N", min=0, help="First tokens that mixtures read exactly.", rich_help_panel=CLOSER)
+    ] = 1,
     tolerance: Annotated[
-        float, typer.Option(min=0.0, help="Relative error up to which a read-out stands for a head.", rich_help_panel=CLOSER)
+        float, typer.Option(metavar="ERROR", min=0.0, help="Relative error of a read-out that is enough.", rich_help_panel=CLOSER)
     ] = 0.2,
     replace: Annotated[
-        bool, typer.Option(help="Also replace heads by their read-outs and see what changes.", rich_help_panel=CLOSER)
+        bool, typer.Option("--replace/--no-replace", help="Replace heads, and see what changes.", rich_help_panel=CLOSER)
     ] = True,
-    budget: Annotated[
-        float,
-        typer.Option(min=0.0, max=1.0, help="Choose as many heads as keep this cosine (language models: loss before over after)."),
-    ] = 0.99,
-    dtype: Annotated[str, typer.Option(help="float32, float64, bfloat16, float16, or auto.", rich_help_panel=LOADING)] = "float32",
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit on the hub.", rich_help_panel=LOADING)] = "",
+    dtype: Annotated[
+        str, typer.Option(metavar="NAME", help="float32, float64, bfloat16, float16, or auto.", rich_help_panel=LOADING)
+    ] = "float32",
+    revision: Annotated[str, typer.Option(metavar="NAME", help="Branch, tag or commit on the hub.", rich_help_panel=LOADING)] = "",
     token: Annotated[
         str,
         typer.Option(
+            metavar="TOKEN",
             envvar="HF_TOKEN",
-            help="For models on the hub that are not public; never stored.",
+            help="For models that are not public; never stored.",
             show_default=False,
             rich_help_panel=LOADING,
         ),
     ] = "",
     device_map: Annotated[
-        str, typer.Option(help="Spread the weights over devices, such as 'auto'; needs accelerate.", rich_help_panel=LOADING)
+        str, typer.Option(metavar="MAP", help="Such as 'auto': spread the weights; needs accelerate.", rich_help_panel=LOADING)
     ] = "",
     attn_implementation: Annotated[
-        str, typer.Option(help="sdpa or eager; by default what the model prefers.", rich_help_panel=LOADING)
+        str, typer.Option(metavar="NAME", help="sdpa or eager; else what the model prefers.", rich_help_panel=LOADING)
     ] = "",
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Worker processes; each loads the model for itself.", rich_help_panel=MANY)
+    ] = 1,
+    executor: Where = "local",
+    cell_limit: CellLimit = None,
     out: Out = Path("runs"),
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Audit a transformer over a text: a table of heads, and a page with maps, regimes and replacement curves."""
+    """Which heads of a transformer can be replaced by a read-out of their prompt's moments: an answer, a table, and a page."""
+    from largeprompt.audit.answer import answer, head_rows
     from largeprompt.report.page import write_report
     from largeprompt.runs.store import Run, default_folder
 
@@ -93,7 +105,10 @@ def audit(
         numbers |= {"counts": 6 if replace else 0}
         if token:
             os.environ["HF_TOKEN"] = token  # which the hub's library reads, here and in worker processes
-        texts = [str(_from_stdin(out) if str(path) == "-" else path) for path in text]
+        if attn_implementation not in ("", "sdpa", "eager"):
+            allowed, why = "sdpa or eager", "Others cannot be looked into: the audit would run one of these in their place."
+            raise InvalidArgumentError("--attn-implementation", repr(attn_implementation), allowed, why)
+        texts = [str(_from_stdin(out) if path == "-" else path) for path in text]
         names = {"model": model, "texts": texts, "device": device, "dtype": dtype, "revision": revision}
         names |= {"device_map": device_map, "attn_implementation": attn_implementation}
         console = Console(quiet=as_json)
@@ -101,20 +116,24 @@ def audit(
         run = Run.create(default_folder(out, study, config, False), study, config, quick=False, rerun=_again(config, out))
         if fresh:
             run.clear()
-        for error in perform([(study, config, run)], 1, quiet=as_json):
+        for error in perform([(study, config, run)], Places(workers, executor, None, cell_limit), quiet=as_json):
             raise error
-        told, rows = _answered(run)
+        data = run.dataset
+        told, rows = answer(data), head_rows(data)
         page = write_report([run], run.folder / "report.html")
         if as_json:
             typer.echo(json.dumps({"answer": told, "heads": rows}, indent=1))
             return
         say(console, told)
-        console.print(_table(rows[:MOST_ROWS], model))
-        if len(rows) > MOST_ROWS:
-            say(console, f"{len(rows) - MOST_ROWS} more rows are on the page, which sorts them; --json prints all.")
+        first = [row for row in rows if row.get("length") == rows[0].get("length")][:MOST_ROWS]
+        console.print(_table(first, model))
+        if len(rows) > len(first):
+            lengths_too = " (shorter lengths too)" if rows[-1].get("length") != rows[0].get("length") else ""
+            say(console, f"{len(rows) - len(first)} more rows{lengths_too} are on the page, which sorts them; --json prints all.")
         for verdict in run.verdicts:
             say(console, f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} {verdict.measured}")
-        say(console, f"wrote {page}" + (f" and {page.with_name('heads.json')}, which linearize takes" if replace else ""))
+        plan = page.with_name("heads.json")
+        say(console, f"wrote {page}" + (f" and {plan}, which linearize takes" if "heads.json" in run.checksums else ""))
 
 
 def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
@@ -125,13 +144,15 @@ def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
         found = {least - 1}
     if min(found, default=least) < least:
         allowed = f"integers from {least} on, with commas between"
-        raise InvalidArgumentError(name, repr(text), allowed, f"Try {name} {least + 2},{least + 6}.")
+        raise InvalidArgumentError(name, repr(text), allowed, f"Try {name} {TRIED[name]}.")
     return tuple(sorted(found))
 
 
 def _from_stdin(out: Path) -> Path:
     """Standard input as a file beside the runs, named after its contents, so that the run can be made again."""
     content = typer.get_text_stream("stdin", encoding="utf-8").read()
+    if not content.strip():
+        raise InvalidArgumentError("--text", "an empty standard input", "a text of at least two tokens")
     path = out / "texts" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.txt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content, encoding="utf-8")
@@ -142,7 +163,7 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
     """The study and its config, after all checks that can be made before the weights are loaded; says what is left out."""
     import torch
 
-    from largeprompt.audit.adapters.load import fingerprint, skeleton
+    from largeprompt.audit.adapters.load import check_device_map, fingerprint, skeleton
     from largeprompt.audit.adapters.source import Source, load_config
     from largeprompt.audit.adapters.texts import texts_in, tokens_of
     from largeprompt.audit.adapters.transformers import AuditWarning, attending_layers, silent_layers
@@ -161,6 +182,7 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
         torch.ones(1, device=config.device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
         raise InvalidArgumentError("--device", config.device, "a device that PyTorch finds here, such as cpu") from None
+    check_device_map(config.device_map or None)
     longest = config.lengths[-1] if config.lengths else None
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", AuditWarning)
@@ -204,26 +226,17 @@ def _short(model: str) -> str:
     return "/".join(Path(model).parts[-2:])
 
 
-def _answered(run: Run) -> tuple[str, list[dict[str, Any]]]:
-    """The answer and the table of heads, written beside the run: ``answer.json`` for its page, ``heads.json`` for linearize."""
-    from largeprompt.audit.answer import answer, chosen_plan, head_rows, table
-
-    data = run.dataset
-    told, rows = answer(data), head_rows(data)
-    headings, cells = table(rows)
-    run.write("answer.json", json.dumps({"answer": told, "headings": headings, "rows": cells}).encode())
-    if (plan := chosen_plan(data)) is not None:
-        run.write("heads.json", plan.json().encode())
-    return told, rows
-
-
 def _table(rows: list[dict[str, Any]], model: str) -> Table:
     from largeprompt.audit.answer import table
 
     headings, cells = table(rows)
-    kept = [place for place, name in enumerate(headings) if name not in ("L", "predicted", "at 8 L")]  # what 80 columns hold
-    caption = "errors relative to the head's output; shape: what more keys do not mend; saves: share of the head's operations"
-    shown = Table(title=f"Heads of {_short(model)}, those to be replaced first in front", caption=caption, box=SIMPLE, padding=0)
+    left_out = ("L", "predicted", "longer L", "saves then", "cache then")
+    kept = [place for place, name in enumerate(headings) if name not in left_out]  # what 80 columns hold
+    words = {"shape": "what more keys do not mend", "saves": "share of its operations", "cache": "share of its cache"}
+    told = (f"; {name}: {meaning}" for name, meaning in words.items() if name in headings)
+    caption = "errors relative to the head's output" + "".join(told)
+    at = f" at {rows[0]['length']:,} tokens" if "length" in rows[0] else ""
+    shown = Table(title=f"Heads of {_short(model)}{at}, to be replaced in this order", caption=caption, box=SIMPLE, padding=0)
     for place in kept:
         shown.add_column(headings[place], justify="left" if headings[place] == "verdict" else "right", no_wrap=True)
     for row in cells:

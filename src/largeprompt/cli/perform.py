@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import dataclasses
+import logging
+import re
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,17 +17,73 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from largeprompt.runs.execute import Job
     from largeprompt.runs.files import RunError
+    from largeprompt.runs.finish import Job
     from largeprompt.runs.judging import Verdict
     from largeprompt.runs.store import Run
     from largeprompt.runs.study import Study
 
+MANY = "Many machines"  # panel of the help
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Worker processes; by default one for each core, at most 8.", show_default=False)
+    int | None, typer.Option(min=1, max=1024, help="Worker processes; by default one for each core, at most 8.", show_default=False)
+]
+Where = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        help="Where cells are computed: local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or module:factory.",
+        rich_help_panel=MANY,
+    ),
+]
+Shard = Annotated[
+    str,
+    typer.Option(
+        metavar="I/N", help="Compute every N-th cell, from the I-th on; for array jobs.", show_default=False, rich_help_panel=MANY
+    ),
+]
+CellLimit = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1, metavar="SECONDS", help="End a cell that takes longer, and report it.", show_default=False, rich_help_panel=MANY
+    ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is stored already.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where cells are computed, and which: see the options of the same names."""
+
+    workers: int | None = None
+    executor: str = "local"
+    shard: tuple[int, int] | None = None
+    cell_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.cell_limit is not None and not 0.1 <= self.cell_limit <= 1e6:
+            from largeprompt.errors import InvalidArgumentError
+
+            raise InvalidArgumentError("--cell-limit", str(self.cell_limit), "seconds from 0.1 to 1e6")
+
+    @classmethod
+    def of(cls, workers: int | None, executor: str, shard: str, cell_limit: float | None, fresh: bool) -> Places:
+        """What was typed, checked."""
+        if shard and fresh:
+            from largeprompt.errors import InvalidArgumentError
+
+            remedy = "Each shard would remove what the others stored: remove the run's folder first, and leave --fresh out."
+            raise InvalidArgumentError("--fresh", f"it together with --shard {shard}", "one of the two", remedy)
+        return cls(workers, executor, _shard(shard) if shard else None, cell_limit)
+
+
+def _shard(text: str) -> tuple[int, int]:
+    from largeprompt.errors import InvalidArgumentError
+
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise InvalidArgumentError("--shard", repr(text), "I/N with I from 1 to N", "The first of four is --shard 1/4.")
+    return int(found[1]), int(found[2])
 
 
 def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -> Run:
@@ -40,36 +99,51 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
 
 
 def perform(
-    wanted: Sequence[tuple[Study, Any, Run]], workers: int | None, *, quiet: bool = False, after: Callable[[], None] = lambda: None
+    wanted: Sequence[tuple[Study, Any, Run]], places: Places, *, quiet: bool = False, after: Callable[[], None] = lambda: None
 ) -> list[RunError]:
-    """Compute what these runs lack in one pool of processes, say what each found as it ends, and return what went wrong.
+    """Compute what these runs lack, say what each found as it ends, and return what went wrong.
 
     ``after`` is called when a run is complete.
     """
-    from largeprompt.runs.execute import Finished, Job, execute_all, worker_pool
+    from largeprompt.runs.execute import execute_all
+    from largeprompt.runs.executors import default_workers, executor
+    from largeprompt.runs.files import RunError
+    from largeprompt.runs.finish import Finished, Job
 
     console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
-        if run.intact:
+        if places.shard is None and run.intact:
             say(console, f"{run.study}: {finding(run.verdicts)} Already complete in {run.folder}; to compute it again: --fresh")
             continue
         jobs.append(Job(run, study, config, run.missing()))
         stored = len(run.cells) - len(jobs[-1].missing)
-        if stored:
+        if stored and places.shard is None:
             say(console, f"{run.study}: {stored} of {len(run.cells)} cells are stored already in {run.folder}")
     if not jobs:
         return []
-    count = workers or min(os.cpu_count() or 1, 8)
+    workers = places.workers or (default_workers() if places.executor == "local" else None)
     errors = []
-    with _bar(console, jobs) as (bar, task), worker_pool(count) as pool:
-        for event in execute_all(jobs, pool, workers=count):
+    with (
+        _bar(console, jobs) as (bar, task),
+        _logged(console, bar, task),
+        executor(places.executor, workers, places.cell_limit) as found,
+    ):
+        for event in execute_all(jobs, found, workers=workers, limit=places.cell_limit, shard=places.shard):
             if not isinstance(event, Finished):
                 bar.update(task, advance=1, description=f"{event.job.study.name}: {event.cell}")
+                if places.shard and event.failure:
+                    errors.append(RunError(f"{event.job.study.name}: cell {event.cell!r} failed ({event.failure})."))
             elif event.error is None:
                 _say_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
                 after()
             else:
                 errors.append(event.error)
+    if places.shard is not None and not errors:
+        done, total = (sum(number) for number in zip(*((job.run.finished_cells, len(job.run.cells)) for job in jobs), strict=True))
+        left = "all are there" if done == total else "the other shards compute the rest"
+        folder = jobs[0].run.folder.parent
+        say(console, f"shard {'/'.join(map(str, places.shard))} is done: {done} of {total} cells are stored, {left}.")
+        say(console, f"When all shards are done: largeprompt runs {shlex.quote(str(folder))} --finish")
     return errors
 
 
@@ -84,6 +158,9 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
         again = "The same command without --fresh" if fresh else "The same command"
         typer.echo(f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True)
         raise typer.Exit(130) from None
+    except UnicodeEncodeError:
+        typer.echo("error: a name that was typed, or found, is not UTF-8 text.", err=True)
+        raise typer.Exit(2) from None
     except ValueError as error:
         from largeprompt.errors import LargePromptError
 
@@ -91,7 +168,7 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
             raise
         from largeprompt.runs.files import RunError
 
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(printable(f"error: {error}"), err=True)
         raise typer.Exit(1 if isinstance(error, RunError) else 2) from None
 
 
@@ -105,12 +182,17 @@ def finding(verdicts: Sequence[Verdict]) -> str:
 
 def left_out(error: RunError) -> None:
     """Say that a run is left out, and why."""
-    typer.echo(f"left out: {error}", err=True)
+    typer.echo(printable(f"left out: {error}"), err=True)
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey: names on disk may hold escapes."""
+    return "".join(each if each.isprintable() or each in "\n\t" else "�" for each in text)
 
 
 def say(console: Console, text: str) -> None:
     """One plain line, above the bar where there is one."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def _say_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
@@ -121,9 +203,45 @@ def _say_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_f
             say(console, f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. {each.asked} {each.measured}")
 
 
+class _Display(logging.Handler):
+    """What workers say, wherever they are: progress beside the bar, warnings above it."""
+
+    def __init__(self, console: Console, bar: Progress, task: Any) -> None:
+        super().__init__()
+        self._console, self._bar, self._task = console, bar, task
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = printable(record.getMessage())
+        if record.levelno >= logging.WARNING:
+            say(self._console, text)
+        else:
+            self._bar.update(self._task, description=text)
+
+
+@contextlib.contextmanager
+def _logged(console: Console, bar: Progress, task: Any) -> Iterator[None]:
+    """Show what the library logs, here or in workers, while the block runs."""
+    from largeprompt.runs.pool import LOGGER
+
+    handler, before = _Display(console, bar, task), LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(before)
+
+
 @contextlib.contextmanager
 def _bar(console: Console, jobs: Sequence[Job]) -> Iterator[tuple[Progress, Any]]:
     """Cells done and time left on a terminal; nothing in a pipe."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=3600) as bar:
         yield bar, bar.add_task("computing", total=sum(len(job.missing) for job in jobs))

@@ -46,8 +46,21 @@ def _runs(path: Path) -> list[Run]:
         raise InvalidArgumentError("RUN", given, "a run folder, or a folder that holds runs", remedy)
     if (path / "config.json").exists():
         return [Run.open(path)]
-    below = find_runs(path, left_out)
+    below = [run for run in find_runs(path, left_out) if _answered(run)]
     if not below:
         raise InvalidArgumentError("RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy)
     order = names()
     return sorted(below, key=lambda run: order.index(run.study) if run.study in order else len(order))
+
+
+def _answered(run: Run) -> bool:
+    """Whether what stands above the figures of a run can be read, if it has such a thing."""
+    from largeprompt.report.sections import told
+    from largeprompt.runs.files import RunError
+
+    try:
+        told(run)
+    except RunError as error:
+        left_out(error)
+        return False
+    return True

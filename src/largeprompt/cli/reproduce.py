@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from largeprompt.cli.perform import Fresh, Out, Workers, perform, prepare, reporting_errors
+from largeprompt.cli.perform import (
+    CellLimit,
+    Fresh,
+    Out,
+    Places,
+    Shard,
+    Where,
+    Workers,
+    perform,
+    prepare,
+    printable,
+    reporting_errors,
+)
 from largeprompt.studies.registry import SECONDS
 
 CORES = 2  # what the help speaks of
@@ -16,7 +28,15 @@ Quick = Annotated[
 ]
 
 
-def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("runs"), fresh: Fresh = False) -> None:
+def reproduce(
+    quick: Quick = False,
+    workers: Workers = None,
+    executor: Where = "local",
+    shard: Shard = "",
+    cell_limit: CellLimit = None,
+    out: Out = Path("runs"),
+    fresh: Fresh = False,
+) -> None:
     """Compute every study of the paper and write the report, OUT/report.html (OUT/report-quick.html with --quick).
 
     The report can be read from the beginning: it is written again after each study.
@@ -27,6 +47,7 @@ def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("ru
         from largeprompt.runs.files import RunError, StorageError
         from largeprompt.studies import registry
 
+        places = Places.of(workers, executor, shard, cell_limit, fresh)
         wanted, errors = [], []
         for name in registry.OURS:
             try:
@@ -44,16 +65,18 @@ def reproduce(quick: Quick = False, workers: Workers = None, out: Out = Path("ru
             with contextlib.suppress(RunError, OSError):  # what stays wrong is said at the end
                 write_report(runs, page)
 
-        grow()
-        typer.echo(f"open {page}: it grows with every study")
-        errors += perform(wanted, workers, after=grow)
+        if places.shard is None:
+            grow()
+            typer.echo(f"open {page}: it grows with every study")
+        errors += perform(wanted, places, after=grow)
         try:
-            typer.echo(f"wrote {write_report(runs, page)}")
+            if places.shard is None:
+                typer.echo(f"wrote {write_report(runs, page)}")
         except RunError as error:
             errors.append(error)
         except OSError as error:
             errors.append(StorageError.of(out, error))
         for trouble in errors:
-            typer.echo(f"error: {trouble}", err=True)
+            typer.echo(printable(f"error: {trouble}"), err=True)
         if errors:
             raise typer.Exit(1)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from largeprompt.cli.perform import Fresh, Out, Workers, perform, prepare, reporting_errors
+from largeprompt.cli.perform import CellLimit, Fresh, Out, Places, Shard, Where, Workers, perform, prepare, reporting_errors
 
 
 def _names(incomplete: str) -> list[str]:
@@ -28,6 +28,9 @@ def run(
         ),
     ] = None,
     workers: Workers = None,
+    executor: Where = "local",
+    shard: Shard = "",
+    cell_limit: CellLimit = None,
     out: Out = Path("runs"),
     seed: Annotated[int | None, typer.Option(help="Seed of the study's random numbers.", show_default=False)] = None,
     fresh: Fresh = False,
@@ -44,5 +47,6 @@ def run(
             sys.path.insert(0, str(Path.cwd()))
         chosen = study(name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
-        for error in perform([(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], workers):
+        places = Places.of(workers, executor, shard, cell_limit, fresh)
+        for error in perform([(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], places):
             raise error

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from largeprompt.cli.perform import Out, left_out
+from largeprompt.cli.perform import Out, Places, left_out, perform, printable, reporting_errors
+from largeprompt.errors import LargePromptError
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
@@ -24,14 +25,19 @@ def runs(
     folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="Folder that holds runs; --out says the same.")] = None,
     out: Out = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Join, judge and draw the runs whose cells are all there; for shards.")
+    ] = False,
 ) -> None:
     """List the runs in a folder: state, cells done, when finished, how long it took by the clock, verdicts."""
     from largeprompt.runs.store import find_runs
 
     folder = folder or out
+    if finish:
+        _finish(folder)
     found = [_row(run) for run in find_runs(folder, left_out)]
     if as_json:
-        typer.echo(json.dumps(found, indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(found, indent=1))
         return
     if not found:
         typer.echo(f"no runs in {folder}; `largeprompt run NAME` makes one.")
@@ -39,14 +45,42 @@ def runs(
     console = Console()
     if not console.is_terminal:
         for words in [COLUMNS, *map(_words, found)]:
-            typer.echo("\t".join(words))
+            typer.echo(printable("\t".join(words)))
         return
     table = Table()
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in ("cells", "elapsed") else "left")
     for row in found:
-        table.add_row(*map(Text, _words(row)))
+        table.add_row(*(Text(printable(word)) for word in _words(row)))
     console.print(table)
+
+
+def _finish(folder: Path) -> None:
+    """Finish the runs of the library's studies, and of installed ones, whose cells are all there."""
+    from largeprompt.runs.files import RunError
+    from largeprompt.runs.settings import config_of
+    from largeprompt.runs.store import find_runs
+    from largeprompt.studies.registry import study
+
+    wanted = []
+    with reporting_errors():
+        for run in find_runs(folder):
+            if run.state == "complete":
+                continue
+            try:
+                found = study(run.study) if run.study.isidentifier() else None  # nothing that a folder names is imported
+                config = found and config_of(found, run.config)
+            except LargePromptError as error:
+                left_out(RunError(f"{run.folder} ({error})"))
+                continue
+            if found is None or not run.describes(found, config):
+                left_out(RunError(f"{run.folder} was begun with other code; what goes on with it: {run.rerun}"))
+            elif missing := run.missing():
+                left_out(RunError(f"{run.folder} lacks {len(missing)} of {len(run.cells)} cells"))
+            else:
+                wanted.append((found, config, run))
+        for trouble in perform(wanted, Places(workers=1)):
+            raise trouble
 
 
 def _row(run: Run) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,22 @@ def label(data: xr.Dataset, names: Mapping[str, str]) -> xr.Dataset:
         A name may stand for several: ``mixture_*_error``, with ``*`` in its words for what the star stood for. A variable that is
         not there keeps the attributes that it has, and is else called by its name.
     """
+    known = tuple(names.items())
     for key, variable in data.variables.items():
-        name, attributes = str(key), data[key].attrs
-        pattern = next((each for each in (name, *names) if each in names and fnmatch.fnmatchcase(name, each)), name)
-        before, _, after = pattern.partition("*")
-        words, _, units = names.get(pattern, name.replace("_", " ")).partition(" [")
-        words = words.replace("*", name[len(before) : len(name) - len(after)].replace("_", " "))
-        given = named(words, units.rstrip("]") or ("label" if variable.dtype.kind in "OSUb" else "1"))
-        attributes.update(given if pattern in names else given | attributes)
+        found = _called(str(key), known)
+        words, units = found or (str(key).replace("_", " "), "")
+        given = named(words, units or ("label" if variable.dtype.kind in "OSUb" else "1"))
+        variable.attrs.update(given if found else given | variable.attrs)
     return data
+
+
+@functools.lru_cache(maxsize=4096)
+def _called(name: str, names: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
+    """Words and units of a variable, None where no name stands for it."""
+    known = dict(names)
+    pattern = name if name in known else next((each for each in known if fnmatch.fnmatchcase(name, each)), None)
+    if pattern is None:
+        return None
+    before, _, after = pattern.partition("*")
+    words, _, units = known[pattern].partition(" [")
+    return words.replace("*", name[len(before) : len(name) - len(after)].replace("_", " ")), units.rstrip("]")

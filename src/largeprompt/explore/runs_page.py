@@ -10,7 +10,6 @@ from largeprompt.audit.figures import TINTS
 from largeprompt.audit.kinds import FINDINGS
 from largeprompt.explore.picture import Picture, Scale, decades, figure, in_words
 from largeprompt.explore.reading import Audit
-from largeprompt.runs.files import read_plain
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.store import Run
 
@@ -44,7 +43,7 @@ def figures(run: Run) -> str:
     for each in run.figures:
         image = ""
         if each.whole:
-            source = base64.b64encode(read_plain(each.png)).decode("ascii")
+            source = base64.b64encode(each.read("png")).decode("ascii")
             image = f'<img alt="{html.escape(each.caption)}" src="data:image/png;base64,{source}"/>'
         words = html.escape(each.caption) if image else f"The figure {html.escape(each.name)} is missing or damaged."
         shown.append(f'<figure class="plate">{image}<figcaption>{words}</figcaption></figure>')

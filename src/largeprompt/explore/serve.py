@@ -36,7 +36,7 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
         Told the address once the page answers.
     """
     if importlib.util.find_spec("marimo") is None:
-        raise ExplorerError("marimo is not installed; the explorer needs it: pip install 'largeprompt[explore]'")
+        raise ExplorerError("marimo is not installed; the explorer needs it: pip install '.[explore]' where the source is")
     if folder is not None and not folder.is_dir():
         given = f"{folder}, which is {'a file' if folder.exists() else 'not there'}"
         remedy = "`largeprompt run NAME` makes a run; `largeprompt explore` alone needs none."

@@ -23,6 +23,7 @@ from largeprompt.law.tokens import Array, Numbers, TokenMoments, is_identity
 STEP = 0.2  # of τ
 MOST_NODES = 60_000  # of τ
 LEAST_DIGITS = 1e-8
+SMALLEST_PART = 1e-27  # of the squared error of the whole output, above which eight digits of a part were found right
 DERIVATIVE_ROUNDING = 2e-15
 ROUNDING = 1e-14  # of a sum, relative to the sizes of its terms: phases and gamma functions err by more than one ulp
 MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at every τ: 512 MiB
@@ -41,6 +42,35 @@ class Piece:
     kernel: Numbers  # (row, node)
     moments: TokenMoments
 
+    def total(self, values: Numbers) -> Array:
+        """Σ_n kernel_n values_n, shape (row, m) for values (node, m)."""
+        return np.asarray((self.kernel @ values).real)
+
+    def size(self, values: Numbers) -> Array:
+        """Σ_n of the sizes of these terms."""
+        return np.asarray(np.abs(self.kernel) @ np.abs(values))
+
+    def second(self, weights: Array) -> Array:
+        """Σ weights Σ_n kernel_n E_n yy^T, shape (k, d, d) for weights (k, row)."""
+        return self.moments.total_second(weights @ self.kernel)
+
+
+@dataclasses.dataclass(frozen=True)
+class Waves(Piece):
+    """A piece whose kernel is a product: ``growth`` of the row, a wave of size 1, and ``factor`` of the node."""
+
+    growth: Array  # (row,)
+    factor: Numbers  # (node,)
+
+    def total(self, values: Numbers) -> Array:
+        return self.growth[:, None] * super().total(self.factor[:, None] * values)
+
+    def size(self, values: Numbers) -> Array:
+        return np.outer(self.growth, np.abs(self.factor[:, None] * values).sum(0))
+
+    def second(self, weights: Array) -> Array:
+        return self.moments.total_second((weights * self.growth) @ self.kernel * self.factor)
+
 
 @dataclasses.dataclass(frozen=True)
 class Blocks:
@@ -58,20 +88,20 @@ class Blocks:
         result = np.zeros((len(self.log_phi), math.prod(shape)))
         for piece in self.pieces(order):
             values = function(piece.moments)
-            result[piece.rows] += (piece.kernel @ values.reshape(len(values), -1)).real
+            result[piece.rows] += piece.total(values.reshape(len(values), -1))
         return result.reshape(-1, *shape)
 
     def size(self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()) -> Array:
         """Σ of the sizes of the terms of G_order[f], to which rounding is proportional."""
         result = np.zeros((len(self.log_phi), math.prod(shape)))
         for piece in self.pieces(order):
-            values = np.abs(function(piece.moments))
-            result[piece.rows] += np.abs(piece.kernel) @ values.reshape(len(values), -1)
+            values = function(piece.moments)
+            result[piece.rows] += piece.size(values.reshape(len(values), -1))
         return result.reshape(-1, *shape)
 
     def second(self, order: int, weights: Array) -> Array:
         """Σ_τ weights G_order[yy^T], shape (row, d, d) for weights (row, τ)."""
-        parts = (piece.moments.total_second(weights[:, piece.rows] @ piece.kernel) for piece in self.pieces(order))
+        parts = (piece.second(weights[:, piece.rows]) for piece in self.pieces(order))
         return sum(parts, np.zeros(()))
 
 
@@ -102,7 +132,7 @@ def output_moments(
     def squares(y: TokenMoments) -> Numbers:
         return np.stack([np.ones(len(y.mean)), y.squared(one)], -1)
 
-    def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Blocks, Array, Array], Array]:
+    def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Blocks, Array, Array, Array], Array]:
         blocks = build(*ranges[0])
         first = blocks.total(1, lambda y: y.mean, (dim,))
         pair = blocks.total(2, squares, (2,))
@@ -110,20 +140,23 @@ def output_moments(
         size = np.abs(first).max(-1)
         integrands = [once * size, once * np.abs(pair[:, 0]), once * np.abs(pair[:, 1]) + twice * size**2]
         ends = np.max([(x[:, [0, -1]] / (x.max(1, keepdims=True) + 1e-300)).max(0) for x in integrands], axis=0)
+        summed = pair if blocks.noise is None else blocks.size(2, squares, (2,))
         if blocks.noise is not None:  # what is left at the end is nothing but rounding
-            size = ROUNDING * blocks.size(2, squares, (2,))[[0, -1]]
-            ends = np.where((np.abs(pair[[0, -1]]) < size).all(-1), 0.0, ends)
-        return (blocks, first, pair), ends[None]
+            ends = np.where((np.abs(pair) < ROUNDING * summed)[[0, -1]].all(-1), 0.0, ends)
+        return (blocks, first, pair, summed), ends[None]
 
-    blocks, first, pair = widen(evaluate, [start], further=further, nodes=MOST_NODES)
+    blocks, first, pair, summed = widen(evaluate, [start], further=further, nodes=MOST_NODES)
     once, twice = (drawn(tokens, k, blocks.log_phi, STEP) for k in (1, 2))
     if blocks.noise is not None:
-        _require_digits(blocks.size(2, squares, (2,)), pair, once, once * tokens * blocks.noise)
+        _require_digits(summed, pair, once, once * tokens * blocks.noise)
 
     def error(B: Array) -> Array:
         plain = is_identity(B)
         squared = pair[:, 1] if plain else blocks.total(2, lambda y: y.squared(B))
-        return np.asarray(once @ squared + twice @ ((first if plain else first @ B) * first).sum(-1))
+        found = np.asarray(once @ squared + twice @ ((first if plain else first @ B) * first).sum(-1))
+        if blocks.noise is not None and not plain:
+            _require_size(found, np.linalg.norm(B, 2) * error(one))
+        return found
 
     def second() -> Array:
         size = twice * (first**2).sum(-1)
@@ -158,6 +191,14 @@ def _require_digits(size: Array, pair: Array, once: Array, moved: Array) -> None
         given = f"scores so far apart that rounding leaves {lost:.1g} of the answer"
         remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
         raise InvalidArgumentError("z", given, "scores whose finite-prompt law is exact to eight digits", remedy)
+
+
+def _require_size(part: Array, whole: Array) -> None:
+    """Refuse the error of a part of the output that is so much smaller than the rest that rounding of the rest reaches it."""
+    if bool(((part < SMALLEST_PART * whole) & (part != 0)).any()):
+        given = f"a part of the output whose squared error is {float((part / whole).min()):.1g} of the rest's"
+        remedy = "Take the law of its coordinates alone where others do not matter to them, or certificate(...) for a bound."
+        raise InvalidArgumentError("V", given, f"parts above {SMALLEST_PART:g}, exact to eight digits", remedy)
 
 
 def _cubed(B: Array, y: TokenMoments) -> Numbers:

@@ -22,10 +22,11 @@ from scipy.special import loggamma
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, grid, output_moments
+from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments
 from largeprompt.law.quadrature import NOTHING, log_survival
 from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
 from largeprompt.measures import Measure
+from largeprompt.measures.scalar.product import ProductMeasure
 
 DIGITS = 40.0  # -log of what a sum over ω may leave out
 REACH = 30.0  # of ω: Γ falls like e^{-πω/2}
@@ -59,13 +60,18 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """The nodes of a contour that matter, for the rows of τ that use it: t^{a-z}, shape (row, node), and log Γ(z) dω/π."""
+    """The nodes of a contour that matter, for the rows of τ that use it: t^{a-z} = t^{a-c} e^{-iωτ}, and log Γ(z) dω/π."""
 
     rows: NDArray[np.int64]
     contour: Contour
     nodes: Nodes
-    powers: Numbers
+    growth: Array  # t^{a-c}, (row,)
+    waves: Numbers  # e^{-iωτ}, (row, node)
     log_gamma: Numbers
+
+    def total(self, coefficients: Numbers) -> Array:
+        """Real part of Σ t^{a-z} coefficients, shape (row,)."""
+        return np.asarray(self.growth * (self.waves @ coefficients).real)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +110,14 @@ class Line:
     def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
         """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second or the fourth."""
         value, mean, *higher = self._cumulants(zeta, cumulants)
-        mean = self._moved_mean(zeta) if self.narrow else mean - self.limit
+        mean = self._moved_mean(zeta) if self.narrow else self._less_limit(zeta, mean)
         return value - zeta * self.cgf, (Dense if higher[0].ndim == 3 else Independent)(mean, *higher)
+
+    def _less_limit(self, zeta: Numbers, mean: Numbers) -> Numbers:
+        if not isinstance(self.mu, ProductMeasure):
+            return mean - self.limit
+        tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u
+        return self.mu.mean_less_limit(torch.from_numpy(mean), tilts, self.u).numpy()
 
     def _moved_mean(self, zeta: Numbers) -> Numbers:
         """∇Λ(ζu) - ∇Λ(u) as an integral of ∇²Λ along the line between, which does not cancel for small tilts."""
@@ -131,10 +143,10 @@ class Line:
     def excess(self, zeta: float, steps: Any) -> Array:
         """How far log E e^{ζs} lies above its tangent, the larger of both sides at a distance: σ²δ²/2 for a Gaussian."""
         with np.errstate(over="ignore", invalid="ignore"):
-            value, moments = self.at(np.array([zeta]))
-            slope = float(((moments.mean + self.limit) @ self.u.numpy()).real[0]) - self.cgf
-            sides = [self.real(zeta + side * steps) - side * steps * slope for side in (-1.0, 1.0)]
-            return np.asarray(np.maximum(*sides) - value.real[0])
+            value, moments = self.at(np.concatenate([[zeta], zeta - steps, zeta + steps]))
+            slope = float(((moments.mean[0] + self.limit) @ self.u.numpy()).real) - self.cgf
+            below, above = value.real[1:].reshape(2, -1)
+            return np.asarray(np.maximum(below + steps * slope, above - steps * slope) - value.real[0])
 
     def nodes(self, order: int, contour: Contour, digits: float, low: float, high: float) -> Nodes:
         """Nodes such that e^{-digits} is left for τ from low to high, formula (engine.4).
@@ -144,11 +156,11 @@ class Line:
         key = order, contour, low, high
         if key not in self.known:
             zeta, widths = order - contour.place, contour.width * WIDTHS
-            beside = self.real(zeta + widths) + widths * high - self.real([zeta])
-            if contour.residue:  # for small t what is meant is the term that was taken out
-                excess = np.maximum(beside, self.excess(zeta, widths))
-            else:
-                excess = np.maximum(beside, self.real(zeta - widths) - widths * low - self.real([zeta]))
+            here, *sides = self.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
+            above, below = np.reshape(sides, (2, -1)) - here
+            # for small t what is meant is the term that was taken out
+            other = self.excess(zeta, widths) if contour.residue else below - widths * low
+            excess = np.maximum(above + widths * high, other)
             step = float((2 * math.pi * widths / (digits + np.maximum(excess, 0.0))).max())
             z = contour.place + 1j * step * (np.arange(math.ceil((REACH + 2 * abs(contour.place)) / step)) + 0.5)
             found = self.at(zeta - 1j * z.imag, self.cumulants) if order else (self.exponents(-z), None)
@@ -231,16 +243,18 @@ class _Engine:
             if contour.residue:  # of what is taken out too
                 size = np.maximum(size, log_gamma.real + (float(self.line.real([max(order, 2)])[0]) if order else 0.0))
             used = slice(int(np.flatnonzero(size > size.max() - self.digits - 4)[-1]) + 1)
-            powers = np.exp((order - contour.place) * self.tau[rows])[:, None] * self._waves(rows, nodes.z[used].imag)
+            growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, nodes.z[used].imag)
             moments = _first(nodes.moments, used) if nodes.moments is not None else None
-            yield Sum(rows, contour, Nodes(nodes.z[used], nodes.step, nodes.exponents[used], moments), powers, log_gamma[used])
+            kept = Nodes(nodes.z[used], nodes.step, nodes.exponents[used], moments)
+            yield Sum(rows, contour, kept, growth, waves, log_gamma[used])
 
     def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
         """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are dear."""
         coarse, fine = np.divmod(rows, FINE)
         first, last = coarse[0], coarse[-1] + 1
         steps = np.exp(-1j * np.outer(self.tau[FINE * np.arange(first, last)], omega))
-        return steps[coarse - first] * np.exp(-1j * STEP * np.outer(np.arange(FINE), omega))[fine]
+        found = (steps[:, None] * np.exp(-1j * STEP * np.outer(np.arange(FINE), omega))).reshape(-1, len(omega))
+        return found[fine[0] :][: len(rows)] if rows[-1] - rows[0] < len(rows) else found[rows - FINE * first]
 
     def _log_phi(self) -> tuple[Array, Array]:
         """log φ, and the size of what was summed to get it, relative to φ."""
@@ -250,12 +264,12 @@ class _Engine:
             if part.contour.residue:  # φ - e^{-t}, without poles at 0 and -1
                 t = np.exp(np.minimum(self.tau[rows], 300.0))
                 coefficients = np.exp(part.log_gamma) * np.expm1(exponents)
-                rest = (part.powers @ coefficients).real
+                rest = part.total(coefficients)
                 lost[rows], kept[rows] = -np.expm1(-t) - rest, np.exp(-t) + rest
                 size[rows] = np.minimum(t, 1.0)
             else:
                 coefficients = np.exp(part.log_gamma + exponents)
-                value = (part.powers @ coefficients).real
+                value = part.total(coefficients)
                 crossed = -1 < part.contour.place < 0  # the residue 1 at 0 is taken off
                 lost[rows], kept[rows] = (-value, 1 + value) if crossed else (1 - value, value)
                 size[rows] = 0.0 if crossed else np.minimum(1.0, np.abs(value))
@@ -272,12 +286,13 @@ class _Engine:
     def _pieces(self, order: int) -> Iterator[Piece]:
         for part in self.sums(order):
             assert part.nodes.moments is not None
-            yield Piece(part.rows, part.powers * np.exp(part.log_gamma + part.nodes.exponents), part.nodes.moments)
+            factor = np.exp(part.log_gamma + part.nodes.exponents)
+            yield Waves(part.rows, part.waves, part.nodes.moments, part.growth, factor)
             if part.contour.residue:
                 # -t e^{-t} or e^{-t} times the moment at 2u or au has the pole that would be next to the contour
                 t = np.exp(np.minimum(self.tau[part.rows], 300.0))
-                taken, factor = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
-                rest = taken * t**order * np.exp(-t) - (part.powers @ (np.exp(part.log_gamma) * factor)).real
+                taken, weight = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
+                rest = taken * t**order * np.exp(-t) - part.total(np.exp(part.log_gamma) * weight)
                 exponent, moment = self.line.at(np.array([float(max(order, 2))]), self.line.cumulants)
                 yield Piece(part.rows, (np.exp(exponent.real) * rest)[:, None], moment)
 

@@ -23,6 +23,7 @@ from largeprompt.law.contour import contour_moments
 from largeprompt.law.density import has_density, scalar_density
 from largeprompt.law.heavy_sums import can_add, score_of
 from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
+from largeprompt.law.listed import can_list, listed_jacobian
 from largeprompt.law.nodes import has_nodes, node_moments
 from largeprompt.law.tokens import Array
 from largeprompt.measures import Discrete, Measure, Rademacher
@@ -51,7 +52,7 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> S
     """The law for each tilt of u, shape (..., d), with values (..., o, d); numbers without a gradient."""
     if mu.batch_shape:
         raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
-    batch = torch.broadcast_shapes(u.shape[:-1], values.shape[:-2])
+    batch = np.broadcast_shapes(u.shape[:-1], values.shape[:-2])
     tilts = u.detach().expand(*batch, -1).reshape(-1, mu.dim)
     read = values.detach().expand(*batch, -1, -1).reshape(-1, *values.shape[-2:])
     base, matrix, offset = _unwrapped(mu.to(torch.float64, "cpu"))
@@ -224,9 +225,17 @@ def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants
     if isinstance(law, Rademacher) and law.dim <= MOST_SIGNS:
         signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=law.dim)), dtype=torch.float64)
         law = Discrete(signs, torch.full((len(signs),), 1 / len(signs), dtype=torch.float64))
-    if has_nodes(law, u):
-        return node_moments(law, u, lengths)
-    return contour_moments(law, u, lengths, cumulants)
+    if not has_nodes(law, u):
+        return contour_moments(law, u, lengths, cumulants)
+    moments = node_moments(law, u, lengths)
+    return moments if cumulants == 2 else dataclasses.replace(moments, jacobian=functools.partial(_atoms_jacobian, law, u, lengths))
+
+
+def _atoms_jacobian(law: Measure, u: Tensor, lengths: Sequence[float], A: Array, B: Array, limit: Array) -> Array:
+    """Prompt by prompt where there are few of them, and else by the blocks."""
+    summed = [length for length in lengths if not can_list(law, u, length)]
+    found = dict(zip(summed, node_moments(law, u, summed).jacobian(A, B, limit) if summed else (), strict=True))
+    return np.array([found[n] if n in found else listed_jacobian(law, u, n, A, B) for n in lengths])  # type: ignore[arg-type]
 
 
 def _heavy_below(law: Measure, u: Tensor) -> bool:
@@ -260,8 +269,11 @@ def _by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMome
     scalars, tilts = [_tilted_law(law, index) for index in used], u[used].numpy()
     if len(used) > 1 and not can_add(scalars):
         given = f"a tilt of {len(used)} coordinates of {law!r} without an exponential moment"
-        allowed = "tilts inside the domain of the cgf, along one coordinate, or of Student-t and Laplace coordinates"
-        raise TiltDomainError("z", given, allowed, "Shrink the query, or average over drawn prompts: sample_prompts(...).")
+        allowed = (
+            "tilts inside the domain of the cgf, along one coordinate, or of Student-t and Laplace coordinates, whose sums alone "
+            "have a density that is known"
+        )
+        raise TiltDomainError("z", given, allowed, "Average over drawn prompts: sample_prompts(...).")
     if len(used) and float(np.abs(tilts).min()) < SMALLEST_TILT:
         allowed = f"0 or at least {SMALLEST_TILT:g}: the mean, of the size of u, is what is left of tokens of both signs"
         raise InvalidArgumentError(

@@ -33,6 +33,7 @@ NEGLIGIBLE = 42.0  # -log of what counts as nothing
 DEEPEST = 100.0  # -log of the probability of a node, tilted or not, that is left out
 PANEL, LOWEST, MOST_LEVELS = 2.0, -500.0, 10_000  # of the score, by which panels of a density are cut
 TOUCHING = 1e-6  # distance from a kink, relative to the width of the law, at which a panel does not end
+AT_ONCE = 512  # scores, for each τ: what stays in the cache
 GAUSS = np.polynomial.legendre.leggauss(20)
 
 Nodes = tuple[Array, Array, TokenMoments]  # log p_j, s_j and the moments of y at each
@@ -49,11 +50,13 @@ def _(mu: AtomicMeasure, u: Tensor, limit: Array, cgf: float, reach: float) -> S
     points = mu.points.numpy()
     with np.errstate(divide="ignore"):
         log_mass = np.full(len(points), -math.log(len(points))) if mu.weights is None else np.log(mu.weights.numpy())
-    found = []
-    for start in range(0, len(points), ELEMENTS // 512):
-        part = slice(start, start + ELEMENTS // 512)
-        found.append((log_mass[part], points[part] @ u.numpy() - cgf, Common(points[part] - limit)))
-    return found
+    scores = points @ u.numpy() - cgf
+    weights = np.exp(log_mass + scores)
+    # x - T around the atom that is read most, of which T may keep only the last digits
+    moved = points - points[weights.argmax()]
+    moved -= weights @ moved / weights.sum()
+    parts = (slice(start, start + ELEMENTS // 512) for start in range(0, len(points), ELEMENTS // 512))
+    return [(log_mass[part], scores[part], Common(moved[part])) for part in parts]
 
 
 @score_nodes.register
@@ -184,18 +187,16 @@ def _grown(tau: Tensor, scores: Tensor) -> Tensor:
     return torch.exp((tau.unsqueeze(-1) + scores.unsqueeze(-2)).clamp_max(300.0))
 
 
-def _apart(tau: Tensor, scores: Tensor) -> Tensor:
-    """e^{-t e^s} - e^{-t}, small where s is."""
-    t = torch.exp(tau.clamp_max(300.0)).unsqueeze(-1)
-    return torch.exp(-t) * torch.expm1((-t * torch.expm1(scores.unsqueeze(-2))).clamp_max(300.0))
+def _exponentials(tau: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """t e^s, e^{-t e^s}, and e^{-t e^s} - e^{-t}, small where s is."""
+    grown, t = _grown(tau, scores), torch.exp(tau.clamp_max(300.0)).unsqueeze(-1)
+    apart = torch.exp(-t) * torch.expm1((-t * torch.expm1(scores.unsqueeze(-2))).clamp_max(300.0))
+    return grown, torch.exp(-grown), apart
 
 
-def _sums(tau: Tensor, scores: Tensor, mass: Tensor) -> Tensor:
+def _sums(grown: Tensor, survival: Tensor, apart: Tensor, mass: Tensor) -> Tensor:
     """1 - φ, φ, and the sizes of both forms of G_1: shape (4, ..., τ)."""
-    grown = _grown(tau, scores)
-    survival = torch.exp(-grown)
-    sizes = (grown * _apart(tau, scores).abs()) @ mass, (grown * survival) @ mass
-    return torch.stack([-torch.expm1(-grown) @ mass, survival @ mass, *sizes])
+    return torch.stack([-torch.expm1(-grown) @ mass, survival @ mass, (grown * apart.abs()) @ mass, (grown * survival) @ mass])
 
 
 def _near(tau: Tensor, sums: Tensor) -> Tensor:
@@ -203,11 +204,10 @@ def _near(tau: Tensor, sums: Tensor) -> Tensor:
     return (tau < LATEST) & (sums[2] < torch.where(tau < 0, LOPSIDED, 1.0) * sums[3])
 
 
-def _kernel(order: int, tau: Tensor, scores: Tensor, mass: Tensor, near: Tensor) -> Tensor:
+def _kernel(order: int, grown: Tensor, survival: Tensor, apart: Tensor, mass: Tensor, near: Tensor) -> Tensor:
     """Σ over its last axis times E_j f is G_order[f]."""
-    grown = _grown(tau, scores)
-    kernel = mass * grown.clamp_max(1e4) ** order * torch.exp(-grown)  # nothing survives beyond
-    return torch.where(near.unsqueeze(-1), mass * grown * _apart(tau, scores), kernel) if order == 1 else kernel
+    kernel = mass * grown.clamp_max(1e4) ** order * survival  # nothing survives beyond
+    return torch.where(near.unsqueeze(-1), mass * grown * apart, kernel) if order == 1 else kernel
 
 
 def _range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float) -> Range:
@@ -244,12 +244,12 @@ def _blocks(groups: Sequence[Nodes], grid: Array) -> Blocks:
 
     sums = torch.zeros(4, len(tau), dtype=torch.float64)
     for rows, scores, mass, _ in parts():
-        sums[:, rows] += _sums(tau[rows], scores, mass)
+        sums[:, rows] += _sums(*_exponentials(tau[rows], scores), mass)
     near = _near(tau, sums)
 
     def pieces(order: int) -> Iterator[Piece]:
         for rows, scores, mass, moments in parts():
-            yield Piece(rows, _kernel(order, tau[rows], scores, mass, near[rows]).numpy(), moments)
+            yield Piece(rows, _kernel(order, *_exponentials(tau[rows], scores), mass, near[rows]).numpy(), moments)
 
     return Blocks(np.maximum(log_survival(*sums[:2].numpy()), NOTHING), pieces)
 
@@ -264,6 +264,68 @@ def node_moments(mu: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMome
     groups = score_nodes(mu, u, limit, cgf, 0.0)
     log_mass, scores = (torch.from_numpy(np.concatenate([group[i] for group in groups])) for i in (0, 1))
     return output_moments(build, lengths, _range(log_mass, scores, min(lengths), max(lengths)), 14.0, mu.dim)
+
+
+def _squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float) -> tuple[Tensor, ...]:
+    """Gradients of the mean square of :func:`feature_moments` in scores, features and extra, without a graph.
+
+    Σ_τ Lφ^{L-1} G_2[‖c‖² + e] + L(L-1)φ^{L-2} ‖G_1[c]‖², term by term: G_a' = aG_a - G_{a+1} and φ' = -G_1 in each score.
+    """
+    log_mass = torch.log(probabilities)
+    scores = scores - torch.logsumexp(scores + log_mass, -1, keepdim=True)
+    sizes = features.square().sum(-1) + extra
+
+    def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Tensor, ...], Array]:
+        tau = torch.from_numpy(grid(*ranges[0]))
+        grown = _grown(tau, scores)
+        survival = torch.exp(-grown) * probabilities
+        log_phi = log_survival((-torch.expm1(-grown)) @ probabilities, survival.sum(-1))
+        first = (grown := grown.clamp_max(1e4)) * survival  # (..., τ, j), nothing survives beyond
+        second = grown * first
+        read, spread = first @ features, (second @ sizes.unsqueeze(-1)).squeeze(-1)
+        once, twice, thrice = (drawn(length, k, log_phi, STEP) for k in (1, 2, 3))
+        square = read.square().sum(-1)
+        along = 2 * twice.unsqueeze(-1) * read
+        sums = torch.cat([along, -(twice * spread + thrice * square).unsqueeze(-1), once.unsqueeze(-1)], -1)  # (..., τ, o + 2)
+        by_first, by_second = first.mT @ sums, second.mT @ sums  # (..., j, o + 2)
+        by_third = ((grown * second).mT @ once.unsqueeze(-1)).squeeze(-1)
+        in_scores = by_first[..., -2] + sizes * (2 * by_second[..., -1] - by_third)
+        in_scores = in_scores + (features * (by_first - by_second)[..., :-2]).sum(-1)
+        in_extra = by_second[..., -1]
+        in_features = 2 * features * in_extra.unsqueeze(-1) + by_first[..., :-2]
+        return (in_scores, in_features, in_extra), relative_ends((once * spread + twice * square).movedim(-1, 0).numpy())
+
+    return widen(evaluate, [_range(log_mass, scores, length, length)])
+
+
+class _MeanSquare(torch.autograd.Function):
+    """The mean square of :func:`feature_moments`, with its gradient by formula, few queries at a time."""
+
+    @staticmethod
+    def forward(ctx, scores, probabilities, features, extra, length):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(scores, probabilities, features, extra)
+        ctx.length = length
+        parts = zip(*(part.split(max(1, AT_ONCE // scores.shape[-1])) for part in (scores, features, extra)), strict=True)
+        return torch.cat([feature_moments(s, probabilities, c, length, extra=e)[1] for s, c, e in parts])
+
+    @staticmethod
+    def backward(ctx, out):  # type: ignore[no-untyped-def]
+        scores, probabilities, features, extra = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient will be differentiated
+            square = feature_moments(scores, probabilities, features, ctx.length, extra=extra)[1]
+            moving = [part for part in (scores, features, extra) if part.requires_grad]
+            slopes = iter(torch.autograd.grad(square, moving, out, create_graph=True))
+            s, c, e = (next(slopes) if part.requires_grad else None for part in (scores, features, extra))
+            return s, None, c, e, None
+        parts = zip(*(part.split(max(1, AT_ONCE // scores.shape[-1])) for part in (scores, features, extra)), strict=True)
+        found = [_squares(s, probabilities, c, e, ctx.length) for s, c, e in parts]
+        s, c, e = (torch.cat(each) for each in zip(*found, strict=True))
+        return out.unsqueeze(-1) * s, None, out[:, None, None] * c, out.unsqueeze(-1) * e, None
+
+
+def mean_squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float) -> Tensor:
+    """The second of :func:`feature_moments`, shape (n,), of many queries: scores (n, j), features (n, j, o), extra (n, j)."""
+    return _MeanSquare.apply(scores, probabilities, features, extra, length)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def feature_moments(
@@ -323,10 +385,11 @@ def feature_moments(
 
     def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Tensor, Tensor], Array]:
         tau = torch.from_numpy(grid(*ranges[0]))
-        sums = _sums(tau, scores, probabilities)
+        exponentials = _exponentials(tau, scores)
+        sums = _sums(*exponentials, probabilities)
         near = _near(tau, sums.detach())
-        first = _kernel(1, tau, scores, probabilities, near) @ centred  # (..., τ, o)
-        second = (_kernel(2, tau, scores, probabilities, near) @ sizes.unsqueeze(-1)).squeeze(-1)
+        first = _kernel(1, *exponentials, probabilities, near) @ centred  # (..., τ, o)
+        second = (_kernel(2, *exponentials, probabilities, near) @ sizes.unsqueeze(-1)).squeeze(-1)
         once, twice = (drawn(length, k, log_survival(sums[0], sums[1]), STEP) for k in (1, 2))
         bias, square = once.unsqueeze(-1) * first, once * second + twice * first.square().sum(-1)
         ends = [relative_ends(part.detach().movedim(axis, 0).numpy()) for part, axis in ((bias, -2), (square, -1))]

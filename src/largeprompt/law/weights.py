@@ -61,15 +61,15 @@ def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed:
             for i, column in enumerate(weight.T):
                 result[:, i] = np.correlate(values, column, "valid")
     else:
+        windows = [np.lib.stride_tricks.sliding_window_view(values, left + right + 1) for values, _ in functions]
         beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scales)])  # mass of the kernel from each v on
         for row in range(0, count, ROWS):
             rows = min(ROWS, count - row)
             # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1 there
             width = min(left + right + 1, max(0, math.floor((LARGEST_EXPONENT - start) / STEP) - row + left + 1))
             if width:
-                for (values, weight), result in zip(functions, results, strict=True):
-                    window = np.lib.stride_tricks.sliding_window_view(values[row : row + rows + width - 1], width)
-                    result[row : row + rows] = window @ weight[:width]
+                for window, (_, weight), result in zip(windows, functions, results, strict=True):
+                    result[row : row + rows] = window[row : row + rows, :width] @ weight[:width]
             results[0][row : row + rows] += beyond[width]
     blocks = np.split(np.hstack(results[2:]), len(needed), axis=1)
     return log_survival(results[0], results[1]), dict(zip(needed, blocks, strict=True))

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -216,7 +217,7 @@ class Measure(abc.ABC):
         """
         u = self._tilts(self._origin() if u is None else u)
         steps = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        shape = (steps.shape[0], *torch.broadcast_shapes(u.shape[:-1], self.batch_shape))
+        shape = (steps.shape[0], *np.broadcast_shapes(u.shape[:-1], self.batch_shape))
         keep_graph = self._finite_cgf(u).requires_grad
         t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
         return four_derivatives(lambda t: self.cgf(u + t.unsqueeze(-1) * steps), t, keep_graph)
@@ -365,7 +366,7 @@ class Measure(abc.ABC):
 
     def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
         """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""
-        u = u.expand(*torch.broadcast_shapes(u.shape[:-1], self.batch_shape), self.dim)
+        u = u.expand(*np.broadcast_shapes(u.shape[:-1], self.batch_shape), self.dim)
         wanted = self._finite_cgf(u).requires_grad
         return (u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()), wanted
 

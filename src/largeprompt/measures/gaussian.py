@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,7 +97,7 @@ class Gaussian(TensorMeasure):
         return self.mean + self.shift(self._tilts(u))
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
-        shape = torch.broadcast_shapes(self._tilts(u).shape[:-1], self.batch_shape)
+        shape = np.broadcast_shapes(self._tilts(u).shape[:-1], self.batch_shape)
         return self.covariance.expand(*shape, self.dim, self.dim)
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:

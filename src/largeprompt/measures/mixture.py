@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,7 +67,7 @@ class GaussianMixture(TensorMeasure):
 
     @property
     def batch_shape(self) -> torch.Size:
-        return torch.Size(torch.broadcast_shapes(self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]))
+        return torch.Size(np.broadcast_shapes(self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]))
 
     @property
     def _like(self) -> Tensor:

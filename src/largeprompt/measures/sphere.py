@@ -13,6 +13,7 @@ from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import MOST_DERIVED
 from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, far_slope, log_hyp0f1
+from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.numerics.special import sech2, sign_cumulants
 from largeprompt.measures.placed import PlacedMeasure
 from largeprompt.validation import Randomness
@@ -128,6 +129,22 @@ class Sphere(PlacedMeasure):
             for a, b in ((one, other), (other, one)):
                 fourth = fourth + torch.einsum(f"n,{a},n{b[0]},n{b[1]}->nijkl", g3, eye, w, w)
         return *found, third, fourth
+
+    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
+        """From the derivatives g_j of the cgf in ‖u‖²/2, and those of B_ν: r²B_ν(B_{ν+1} - B_ν)."""
+        u = self._tilts(self._origin() if u is None else u)
+        a = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
+        b0, b1, b2, b3 = (self._radius**2 * bessel_ratio(self._square(u), self._order + j) for j in range(4))
+        once0, once1, once2 = b0 * (b1 - b0), b1 * (b2 - b1), b2 * (b3 - b2)  # b' of each
+        twice0, twice1 = once0 * (b1 - b0) + b0 * (once1 - once0), once1 * (b2 - b1) + b1 * (once2 - once1)
+        thrice0 = twice0 * (b1 - b0) + 2 * once0 * (once1 - once0) + b0 * (twice1 - twice0)
+        along, size = (a * u).sum(-1), a.square().sum(-1)
+        return (
+            b0 * along,
+            b0 * size + once0 * along**2,
+            3 * once0 * along * size + twice0 * along**3,
+            3 * once0 * size**2 + 6 * twice0 * along**2 * size + thrice0 * along**4,
+        )
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         if V is not None:

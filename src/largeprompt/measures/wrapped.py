@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class Tilted(Wrapped):
 
     @property
     def batch_shape(self) -> torch.Size:
-        return torch.Size(torch.broadcast_shapes(self.base.batch_shape, self.natural.shape[:-1]))
+        return torch.Size(np.broadcast_shapes(self.base.batch_shape, self.natural.shape[:-1]))
 
     @property
     def support_radius(self) -> float:

@@ -78,7 +78,7 @@ class QueryAverage(ByLength):
         if self.mse.dim():
             return self._summary()
         error = f" ± {float(self.standard_error):.2g}" if self.method == "estimate" else ""
-        numbers = f"mse={float(self.mse):.6g}{error}, rmse={float(self.rmse):.4g}"
+        numbers = f"mse={float(self.mse):.4g}{error}, rmse={float(self.rmse):.4g}"
         return f"QueryAverage({self.method}, length={plain(self.length)}, {numbers})"
 
 

@@ -13,6 +13,7 @@ from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import certificate
 from largeprompt.certificates.random_query import query_atoms
+from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import finite_prompt, finite_prompt_errors, regime
 from largeprompt.measures import AtomicMeasure, Gaussian, Measure
@@ -20,7 +21,7 @@ from largeprompt.planning.average import GROUPS, Errors, Method, average_errors,
 from largeprompt.planning.search import smallest_length
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PromptLength(float):
     """The answer to 'how many tokens do I need?': a number, the length, with what stands behind it.
 
@@ -53,6 +54,14 @@ class PromptLength(float):
 
     def __new__(cls, length: float, *others: object, **fields: object) -> Self:
         return super().__new__(cls, length)
+
+    def __repr__(self) -> str:
+        words = [f"rmse={plain(self.rmse)}", f"tolerance={plain(self.tolerance)}", self.method]
+        if self.effective_tokens is not None:
+            words.append(f"effective_tokens={plain(self.effective_tokens)}")
+        if self.regime is not None:
+            words.append(f"regime='{self.regime}'")
+        return f"PromptLength({plain(self.length)}, {', '.join(words)}; {self.reason})"
 
 
 def prompt_length(

@@ -14,9 +14,9 @@ import jinja2
 import markupsafe
 
 from largeprompt.report.sections import KINDS, Judgement, Section, distinct, duration, embedded, machine, moment, read_section
-from largeprompt.runs.files import read_plain
+from largeprompt.runs.files import RunError
 from largeprompt.runs.judging import Claim
-from largeprompt.runs.store import Run
+from largeprompt.runs.store import Run, StoredFigure
 
 WORDS = {
     "holds": ("holds", "yes"),
@@ -72,7 +72,7 @@ def write_report(runs: Sequence[Run], target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_text(text, encoding="utf-8", errors="replace")
         draft.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -149,17 +149,23 @@ def _card(group: Group, groups: Sequence[Group]) -> Card:
         if not sentence or len(longer.split()) <= LONGEST:
             sentence = longer
     runs = [section.run for each in told for section in (*(section for _, section in each.rows), *each.see) if section.complete]
-    named = claim.id.isalnum()  # it is part of the name of a file
-    pictures = (figure.png.with_suffix(f".{claim.id}.png") for run in runs for figure in run.figures if named)
-    picture = next((path for path in pictures if path.is_file() and not path.is_symlink()), None)
+    ending = f"{claim.id}.png"
+    picture = next((figure for run in runs for figure in run.figures if figure.has(ending)), None)
     return Card(
         claim,
         group.anchor,
         WORDS[outcome][group.beyond] if verdicts else "to come",
         KINDS[outcome],
         sentence or claim.sentence,
-        embedded("image/png", read_plain(picture)) if picture else "",
+        _embedded_picture(picture, ending) if picture else "",
     )
+
+
+def _embedded_picture(figure: StoredFigure, ending: str) -> str:
+    try:
+        return embedded("image/png", figure.read(ending))
+    except RunError:  # the figure itself says what is wrong
+        return ""
 
 
 def _typeset(text: str, groups: Mapping[str, Group]) -> markupsafe.Markup:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from largeprompt.runs.files import RunError, read_json, read_plain
+from largeprompt.runs.files import RunError, from_json
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.store import Run, StoredFigure
 from largeprompt.runs.words import typeset
@@ -52,6 +52,7 @@ class Told:
     answer: str = ""
     headings: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    meanings: tuple[tuple[str, str], ...] = ()  # of the headings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,27 +80,27 @@ def read_section(run: Run, anchor: str) -> Section:
         tuple(_plate(figure, f"{anchor}-figure-{place}") for place, figure in enumerate(run.figures, 1)) if complete else (),
         tuple((key, _value(value)) for key, value in run.config.items()),
         tuple(_provenance(run.provenance)) if complete else (),
-        _told(run) if complete else Told(),
+        told(run) if complete else Told(),
     )
 
 
-def _told(run: Run) -> Told:
+def told(run: Run) -> Told:
     """What ``answer.json`` in the run's folder says; nothing where there is none."""
-    path = run.folder / "answer.json"
-    if not path.is_file():
+    if "answer.json" not in run.checksums:
         return Told()
-    found = read_json(path)
     try:
+        found = from_json(run.read("answer.json"))
         rows = tuple(tuple(str(cell) for cell in row) for row in found["rows"])
-        return Told(str(found["answer"]), tuple(str(name) for name in found["headings"]), rows)
-    except (KeyError, TypeError) as error:
-        raise RunError(f"{path} is not the answer of a run ({error}).") from None
+        meanings = tuple((str(name), str(words)) for name, words in found.get("meanings", {}).items())
+        return Told(str(found["answer"]), tuple(str(name) for name in found["headings"]), rows, meanings)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{run.folder / 'answer.json'} is not the answer of a run ({error}).") from None
 
 
 def _judgement(verdict: Verdict) -> Judgement:
     """A control that fails is good news, and anything else of it a warning."""
     if not verdict.control:
-        return Judgement(verdict, verdict.outcome, KINDS.get(verdict.outcome, "open"))
+        return Judgement(verdict, verdict.outcome, KINDS[verdict.outcome])
     if verdict.outcome == "fails":
         return Judgement(verdict, "fails, as it must", "control")
     return Judgement(verdict, f"warning: {verdict.outcome}, but must fail", "warning")
@@ -108,17 +109,17 @@ def _judgement(verdict: Verdict) -> Judgement:
 def _plate(figure: StoredFigure, anchor: str) -> Plate:
     problem, source, size = "", "", (0, 0)
     try:
-        image = read_plain(figure.png)
+        image = figure.read("png")
         if image[:8] != PNG or len(image) < 24:
-            problem = f"figures/{figure.png.name} is not a PNG file"
+            problem = f"figures/{figure.name}.png is not a PNG file"
         else:
             size = struct.unpack(">II", image[16:24])
             source = embedded("image/png", image)
-    except OSError:
-        problem = f"figures/{figure.png.name} is missing"
+    except RunError as error:
+        problem = str(error)
     try:
-        pdf = embedded("application/pdf", read_plain(figure.pdf))
-    except OSError:
+        pdf = embedded("application/pdf", figure.read("pdf"))
+    except RunError:
         pdf = ""
     return Plate(anchor, figure.name, figure.caption, source, pdf, *size, problem, bool(source) and heat_map(image))
 

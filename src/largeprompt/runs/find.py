@@ -4,10 +4,13 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
+import threading
 from pathlib import Path
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Study
+
+_LOADING = threading.RLock()
 
 
 def find_study(source: str, *, listed: bool = False) -> Study:
@@ -34,7 +37,11 @@ def find_study(source: str, *, listed: bool = False) -> Study:
 
 def _from_file(path: Path) -> object:
     """Import a file by its path, once for each path and process."""
-    path = path.resolve()
+    with _LOADING:  # of another thread, a module may be half there
+        return _loaded(path.resolve())
+
+
+def _loaded(path: Path) -> object:
     name = path.stem
     before = sys.modules.get(name)
     if before is not None and getattr(before, "__file__", None) == str(path):

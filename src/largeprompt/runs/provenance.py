@@ -13,7 +13,7 @@ from largeprompt.runs.store import Run
 PACKAGES = ("torch", "numpy", "scipy", "xarray", "h5netcdf", "h5py", "pydantic", "matplotlib", "typer", "rich", "jinja2")
 
 
-def provenance(run: Run, *, workers: int | None, started: float, resumed: int, dataset_sha256: str) -> dict[str, Any]:
+def provenance(run: Run, *, workers: int | None, started: float, resumed: int) -> dict[str, Any]:
     """All that a reader needs to make the run again; ``started`` is a time in seconds since 1970."""
     finished = datetime.now(UTC)
     begun = datetime.fromtimestamp(started, UTC)
@@ -27,11 +27,9 @@ def provenance(run: Run, *, workers: int | None, started: float, resumed: int, d
         "workers": workers,
         "started": begun.isoformat(timespec="seconds"),
         "finished": finished.isoformat(timespec="seconds"),
-        "seconds": round((finished - begun).total_seconds(), 3),
+        "seconds": max(0.0, round((finished - begun).total_seconds(), 3)),
         "resumed_cells": resumed,
-        "figures": [figure.name for figure in run.figures],
         "cells": {cell: round(seconds, 3) for cell, seconds in run.cell_seconds().items()},
-        "dataset_sha256": dataset_sha256,
     }
 
 

@@ -36,7 +36,7 @@ def _a_length(value: float) -> float:
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Count = Annotated[Whole, Field(ge=1)]
-Seed = Annotated[Whole, Field(ge=0)]
+Seed = Annotated[Whole, Field(ge=0, le=2**53)]  # which generators take, and numbers derived from it
 Length = Annotated[Whole, Field(ge=1, le=10**15)]
 AnyLength = Annotated[int | float, BeforeValidator(_no_flag), AfterValidator(_a_length)]
 Positive = Annotated[Number, Field(gt=0)]

@@ -4,41 +4,76 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import importlib
 import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import pydantic
 import xarray as xr
 
-from largeprompt.runs.files import RunError, StorageError, decode, digest, encode, read_json, read_plain, storing, to_json
+from largeprompt.runs.files import (
+    RunError,
+    StorageError,
+    decode,
+    digest,
+    read_checked,
+    read_plain,
+    read_sealed,
+    sealed,
+    sha256,
+    storing,
+    to_json,
+    validated,
+)
 from largeprompt.runs.judging import Claim, Verdict
+from largeprompt.runs.lock import PATIENCE, locked
 from largeprompt.runs.sources import fingerprint
 from largeprompt.runs.study import PLAIN_WORD, Study
+
+Word = Annotated[str, pydantic.Field(pattern=f"^{PLAIN_WORD.pattern}$")]
+FileName = Annotated[str, pydantic.Field(pattern=r"^(figures/)?[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)+$")]  # no way out of the folder
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredFigure:
-    """A figure of a run, as PNG and PDF."""
+    """A figure of a run, as PNG and PDF, and as small pictures for the cards of claims."""
 
+    run: Run
     name: str
     caption: str
-    png: Path
-    pdf: Path
 
     @property
     def whole(self) -> bool:
-        """Whether both files are there and begin as they should."""
+        """Whether both files are there, as they were written."""
         try:
-            return read_plain(self.png)[:4] == b"\x89PNG" and read_plain(self.pdf)[:4] == b"%PDF"
-        except OSError:
+            return bool(self.read("png") and self.read("pdf"))
+        except RunError:
             return False
+
+    def read(self, ending: str) -> bytes:
+        """Content of the figure's file with this ending: 'png', 'pdf', or 'C1.png' for the card of a claim."""
+        return self.run.read(f"figures/{self.name}.{ending}")
+
+    def has(self, ending: str) -> bool:
+        """Whether the run wrote such a file."""
+        return f"figures/{self.name}.{ending}" in self.run.checksums
+
+
+class _Provenance(pydantic.BaseModel, extra="allow"):
+    """What readers of a provenance rely on."""
+
+    finished: str
+    seconds: float = 0.0
+    cells: dict[str, float] = {}
+    packages: dict[str, str] = {}
+    machine: dict[str, str | int | None] = {}
+    files: dict[FileName, str] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,34 +98,60 @@ class Run:
     def open(cls, folder: Path | str) -> Run:
         """Read what was asked of a run; RunError if the folder holds none."""
         folder = Path(folder)
-        found = read_json(folder / "config.json", f"{folder} is not a run folder")
-        try:
-            texts = {name: found[name] for name in ("study", "title", "question", "method", "rerun")}
-            config, cells = found["config"], found["cells"]
-            claims = tuple(Claim(**each) for each in found.get("claims", []))
-            if not all(isinstance(text, str) for text in [*texts.values(), *cells]) or not isinstance(config, dict):
-                raise TypeError("a field has the wrong type")
-            return cls(
-                folder,
-                config=config,
-                quick=bool(found["quick"]),
-                cells=tuple(cells),
-                version=str(found.get("version", "")),
-                code=str(found.get("code", "")),
-                cell_code=str(found.get("cell_code", "")),
-                claims=claims,
-                **texts,
-            )
-        except (KeyError, TypeError) as error:
-            raise RunError(f"{folder} is not a run folder: config.json is not that of a run ({error}).") from None
+        trouble = f"{folder} is not a run folder"
+        found = read_sealed(folder / "config.json", trouble) | {"folder": ""}
+        read: Run = validated(cls, to_json(found), f"{trouble}: config.json is not that of a run")
+        run = dataclasses.replace(read, folder=folder)
+        if "config.json" in run.checksums:
+            run.read("config.json")  # it may be of another run
+        return run
 
     @classmethod
     def create(cls, folder: Path, study: Study, config: Any, *, quick: bool, rerun: str) -> Run:
         """Begin a run, or go on with it. Results of another config or version are dropped; its cells stay, under other keys."""
+        run = cls._described(folder, study, config, quick, rerun)
+        with storing(folder):
+            (folder / "cells").mkdir(parents=True, exist_ok=True)
+        run.refuse_links()
+        if run._there() != run:
+            try:
+                with locked(folder, patience=PATIENCE):
+                    run._begin()
+            except RunError:
+                if run._there() != run:  # not just begun by another shard of it
+                    raise
+        return run
+
+    def _there(self) -> Run | None:
+        """What the folder holds now."""
+        try:
+            return Run.open(self.folder)
+        except RunError:
+            return None
+
+    def _begin(self) -> None:
+        before = self._there()
+        if before == self:
+            return
+        if before is None or before.identity != self.identity:
+            self.drop_results()
+        described = dataclasses.asdict(self)
+        del described["folder"]
+        content = sealed(described)
+        self.write("config.json", content)
+        if kept := self.provenance:
+            self.write("provenance.json", sealed(kept | {"files": kept["files"] | {"config.json": sha256(content)}}))
+        self.log(f"run of {self.study} with version {self.version}: {self.rerun}")
+
+    def describes(self, study: Study, config: Any) -> bool:
+        """Whether the run is of this study, as its code is now, with these settings."""
+        return self == self._described(self.folder, study, config, self.quick, self.rerun)
+
+    @classmethod
+    def _described(cls, folder: Path, study: Study, config: Any, quick: bool, rerun: str) -> Run:
         settings = json.loads(json.dumps(dataclasses.asdict(config)))  # as it will be read: tuples are lists
-        computing: list[Any] = [study.config, *(part.compute for part in study.parts)]
         joining: list[Any] = [study.combine, *(part.join for part in study.parts), *(rule.answer for rule in study.rules)]
-        run = cls(
+        return cls(
             folder,
             study.name,
             study.title,
@@ -101,25 +162,10 @@ class Run:
             rerun,
             tuple(study.cells(config)),
             _version(),
-            fingerprint([*computing, *joining]),
-            fingerprint(computing),
+            fingerprint([*study.computing, *joining]),
+            fingerprint(study.computing),
             tuple(study.claims),
         )
-        try:
-            before: Run | None = cls.open(folder)
-        except RunError:
-            before = None
-        with storing(folder):
-            (folder / "cells").mkdir(parents=True, exist_ok=True)
-        run.refuse_links()
-        if before is None or before.identity != run.identity:
-            run.drop_results()
-        if before != run:
-            described = dataclasses.asdict(run)
-            del described["folder"]
-            run.write("config.json", to_json(described))
-            run.log(f"run of {study.name} with version {run.version}: {run.rerun}")
-        return run
 
     @property
     def identity(self) -> str:
@@ -130,67 +176,69 @@ class Run:
     def state(self) -> Literal["complete", "partial"]:
         """'complete' once dataset, verdicts and, last of all, the provenance are stored."""
         there = all((self.folder / name).is_file() for name in ("dataset.nc", "verdicts.json"))
-        return "complete" if there and "finished" in self.provenance else "partial"
+        return "complete" if there and self.checksums else "partial"
 
     @property
     def intact(self) -> bool:
-        """Whether the run is complete and all of it can be read."""
+        """Whether the run is complete and every file of it is what was written."""
         try:
-            whole = self.state == "complete" and self.verdicts is not None and self.dataset is not None
-            return whole and {each.name for each in self.figures if each.whole} >= set(self.provenance.get("figures", []))
+            return self.state == "complete" and all(self.read(name) is not None for name in self.checksums) and bool(self.dataset)
         except RunError:
             return False
 
     @property
     def finished_cells(self) -> int:
         """How many cells are stored."""
-        return sum(self._record(cell).is_file() and self.cell_file(cell).is_file() for cell in self.cells)
+        return sum(map(self.is_stored, self.cells))
+
+    def is_stored(self, cell: str) -> bool:
+        """Whether a cell is there, with its record."""
+        return self._record(cell).is_file() and self.cell_file(cell).is_file()
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """SHA-256 of each file of the results, by its name; empty while the run is not finished."""
+        return dict(self.provenance.get("files", {}))
+
+    def read(self, name: str) -> bytes:
+        """Content of a file of the results; RunError if it is not there, or not what was written."""
+        self.refuse_links()
+        if (checksum := self.checksums.get(name)) is None:
+            raise RunError(f"{self.folder / name} is not among the results of this run.")
+        return read_checked(self.folder / name, checksum)
 
     @property
     def verdicts(self) -> list[Verdict]:
         """What the data says; empty while the run is not finished."""
-        path = self.folder / "verdicts.json"
-        if not path.exists():
+        name = "verdicts.json"
+        if not self.checksums:
             return []
-        try:
-            found = [Verdict(**each) for each in read_json(path)]
-            if not all(isinstance(text, str | bool) for each in found for text in vars(each).values()):
-                raise TypeError("a field has the wrong type")
-        except TypeError as error:
-            raise RunError(f"{path} is not a list of verdicts ({error}).") from None
+        found: list[Verdict] = validated(list[Verdict], self.read(name), f"{self.folder / name} is not a list of verdicts")
         return found
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Version, commit, packages, machine, seed and times; empty while the run is not finished."""
+        """Version, commit, packages, machine, seed, times and checksums; empty while the run is not finished."""
         path = self.folder / "provenance.json"
-        found = read_json(path) if path.exists() else {}
-        tables = [found.get(name, {}) for name in ("cells", "packages", "machine")] if isinstance(found, dict) else [found]
-        whole = all(isinstance(table, dict) for table in tables)
-        if not whole or not all(isinstance(each, int | float) for each in (found.get("seconds", 0), *tables[0].values())):
-            raise RunError(f"{path} is not the provenance of a run.")
-        return found
+        if not os.path.lexists(path):
+            return {}
+        trouble = f"{path} is not the provenance of a run"
+        found: _Provenance = validated(_Provenance, to_json(read_sealed(path, trouble)), trouble)
+        return found.model_dump()
 
     @property
     def dataset(self) -> xr.Dataset:
         """The run's numbers, in memory."""
-        return decode(self.folder / "dataset.nc", self.provenance.get("dataset_sha256"))
+        return decode(self.folder / "dataset.nc", self.checksums.get("dataset.nc", ""))
 
     @property
     def figures(self) -> list[StoredFigure]:
         """The figures in the order of the study; empty while there are none."""
-        self.refuse_links()
-        folder = self.folder / "figures"
-        if not (folder / "captions.json").exists():
+        name = "figures/captions.json"
+        if name not in self.checksums:
             return []
-        try:
-            listed = [(str(each["name"]), str(each["caption"])) for each in read_json(folder / "captions.json")]
-        except (TypeError, KeyError) as error:
-            raise RunError(f"{folder / 'captions.json'} is not a list of captions ({error}).") from None
-        for name, _ in listed:
-            if not PLAIN_WORD.fullmatch(name):  # it becomes the name of a file that the report embeds
-                raise RunError(f"{folder / 'captions.json'} names a figure {name!r}; names are letters, digits and underscores.")
-        return [StoredFigure(name, caption, folder / f"{name}.png", folder / f"{name}.pdf") for name, caption in listed]
+        found = validated(dict[Word, str], self.read(name), f"{self.folder / name} is not a list of captions")
+        return [StoredFigure(self, each, caption) for each, caption in found.items()]
 
     def key(self, cell: str) -> str:
         """SHA-256 of all that decides the numbers of a cell: study, config, cell, version and the sources that it reaches."""
@@ -205,37 +253,35 @@ class Run:
         """Beside each cell: its checksum, without which it is not finished, and the seconds that it took."""
         return self.cell_file(cell).with_suffix(".json")
 
-    def write_cell(self, cell: str, data: xr.Dataset, seconds: float) -> None:
-        """Store a finished cell; the record comes last, so a cell without one was cut off."""
-        content = encode(data)
+    def write_cell(self, cell: str, content: bytes, seconds: float) -> None:
+        """Store a finished cell, as NetCDF; the record comes last, so a cell without one was cut off."""
         self.write(str(self.cell_file(cell).relative_to(self.folder)), content)
-        record = {"cell": cell, "key": self.key(cell), "sha256": hashlib.sha256(content).hexdigest(), "seconds": seconds}
-        self.write(str(self._record(cell).relative_to(self.folder)), to_json(record))
+        record = {"cell": cell, "key": self.key(cell), "content": sha256(content), "seconds": seconds}
+        self.write(str(self._record(cell).relative_to(self.folder)), sealed(record))
 
     def read_cell(self, cell: str) -> xr.Dataset:
         """A stored cell; RunError if it is missing or not what was written."""
-        record = read_json(self._record(cell))
-        whole = isinstance(record, dict) and isinstance(record.get("seconds"), int | float)
-        if not whole or record.get("key") != self.key(cell):
+        record = read_sealed(self._record(cell))
+        if record.get("key") != self.key(cell) or not isinstance(record.get("seconds"), float):
             raise RunError(f"{self._record(cell)} is not the record of cell {cell!r}.")
-        return decode(self.cell_file(cell), str(record.get("sha256")))
+        return decode(self.cell_file(cell), str(record.get("content")))
 
     def cell_seconds(self) -> dict[str, float]:
         """Seconds that each stored cell took."""
-        return {cell: float(read_json(self._record(cell))["seconds"]) for cell in self.cells}
+        return {cell: float(read_sealed(self._record(cell))["seconds"]) for cell in self.cells}
 
     def missing(self) -> tuple[str, ...]:
         """Cells still to be computed. One that cannot be read is moved aside, logged, and counted among them."""
         found = []
         for cell in self.cells:
             path, record = self.cell_file(cell), self._record(cell)
-            if not (path.exists() and record.exists()):
+            if not self.is_stored(cell):
                 found.append(cell)
                 continue
             try:
                 self.read_cell(cell)
             except RunError as error:
-                with storing(self.folder):
+                with storing(self.folder), contextlib.suppress(FileNotFoundError):  # another shard may have moved it
                     path.replace(path.with_name(f"{path.name}.corrupt"))
                     record.unlink()
                 self.log(f"cell {cell!r} cannot be read, moved to {path.name}.corrupt and computed again: {error}")
@@ -244,8 +290,8 @@ class Run:
 
     def clear(self) -> None:
         """Remove the results and the cells of this config and version."""
-        self.drop_results()
-        with storing(self.folder):
+        with locked(self.folder), storing(self.folder):
+            self.drop_results()
             for cell in self.cells:
                 self._record(cell).unlink(missing_ok=True)
                 self.cell_file(cell).unlink(missing_ok=True)
@@ -255,15 +301,19 @@ class Run:
         """Remove what is made from the cells, first that which says that the run is complete."""
         self.refuse_links()
         try:
-            folder = self.folder / "figures"  # nothing that others put there is removed
-            drawn = [path for each in self.figures for path in (each.png, each.pdf, *folder.glob(f"{each.name}.*.png"))]
+            written = [*self.checksums]  # nothing that others put there is removed
         except RunError:
-            drawn = []
+            written = ["verdicts.json", "dataset.nc", "figures/captions.json", "answer.json", "heads.json"]
         with storing(self.folder):
-            for name in ("provenance.json", "verdicts.json", "dataset.nc", "figures/captions.json"):
-                (self.folder / name).unlink(missing_ok=True)
-            for path in drawn:
-                path.unlink(missing_ok=True)
+            for name in ("provenance.json", *written):
+                if name != "config.json":
+                    (self.folder / name).unlink(missing_ok=True)
+
+    def drop_drafts(self) -> None:
+        """Remove what writers left that were killed; only for who holds the lock of the whole run."""
+        with storing(self.folder):
+            for draft in self.folder.rglob(".*.part"):
+                draft.unlink(missing_ok=True)
 
     def refuse_links(self) -> None:
         """StorageError where a folder or the log of the run is a link: what it points to belongs to somebody else."""
@@ -273,29 +323,16 @@ class Run:
                     f"{self.folder / name} is a link; a run writes and deletes only inside its own folder. Remove it."
                 )
 
-    def write_dataset(self, data: xr.Dataset) -> str:
-        """Store the run's dataset and return its checksum."""
-        content = encode(data)
-        self.write("dataset.nc", content)
-        return hashlib.sha256(content).hexdigest()
-
-    def write_verdicts(self, verdicts: Sequence[Verdict]) -> None:
-        """Store what the data says."""
-        self.write("verdicts.json", to_json([dataclasses.asdict(each) for each in verdicts]))
-
-    def write_figures(self, drawn: Mapping[str, Mapping[str, bytes]], captions: Mapping[str, str]) -> None:
-        """Store figures by name, each as files by their ending, and their captions, in order."""
+    def write_results(self, files: Mapping[str, bytes], provenance: Mapping[str, Any]) -> None:
+        """Store the results, by name, and last of all how they were made, with their checksums: then the run is complete."""
         self.refuse_links()
         with storing(self.folder):
             (self.folder / "figures").mkdir(exist_ok=True)
-        for name, files in drawn.items():
-            for ending, content in files.items():
-                self.write(f"figures/{name}.{ending}", content)
-        self.write("figures/captions.json", to_json([{"name": name, "caption": text} for name, text in captions.items()]))
-
-    def write_provenance(self, provenance: Mapping[str, Any]) -> None:
-        """Store how the run was made, last of all: with it the run is complete."""
-        self.write("provenance.json", to_json(dict(provenance)))
+        for name, content in files.items():
+            self.write(name, content)
+        checksums = {name: sha256(content) for name, content in files.items()}
+        checksums["config.json"] = sha256(read_plain(self.folder / "config.json"))
+        self.write("provenance.json", sealed(dict(provenance) | {"files": checksums}))
 
     def log(self, message: str) -> None:
         """One line in log.txt, with the time in UTC."""
@@ -339,7 +376,7 @@ def find_runs(folder: Path | str, left_out: Callable[[RunError], None] = lambda 
     for path in sorted(Path(folder).glob("*/config.json")):
         try:
             run = Run.open(path.parent)
-            _ = run.verdicts, run.figures, run.provenance
+            _ = run.verdicts, run.figures
             found.append(run)
         except RunError as error:
             left_out(error)

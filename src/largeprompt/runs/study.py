@@ -148,6 +148,8 @@ class Study:
         What the verdicts are about, for the report.
     combine
         ``combine(config, {part name: dataset})``: the run's dataset, with whatever is derived from all parts together.
+    attach
+        ``attach(data)``: further files of the results by name, such as a table that programs read.
     variables
         What the variables of the dataset are called, as :func:`largeprompt.display.labels.label` reads it.
     source
@@ -167,6 +169,7 @@ class Study:
     figures: Sequence[StudyFigure] = ()
     claims: Sequence[Claim] = ()
     combine: Join = dataclasses.field(default_factory=lambda: side_by_side)
+    attach: Callable[[xr.Dataset], Mapping[str, bytes]] | None = None
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
     listed: bool = False
@@ -174,6 +177,11 @@ class Study:
     def __post_init__(self) -> None:
         if not PLAIN_WORD.fullmatch(self.name):
             raise InvalidArgumentError("name", repr(self.name), "letters, digits and underscores: it becomes a folder")
+
+    @property
+    def computing(self) -> list[Any]:
+        """What decides the numbers of the cells."""
+        return [self.config, *(part.compute for part in self.parts)]
 
     def cells(self, config: Any) -> dict[str, Cell]:
         """The cells of a run by name, in order."""
@@ -204,6 +212,10 @@ class Study:
     def judge(self, data: xr.Dataset) -> list[Verdict]:
         """Verdicts of a dataset, rule by rule."""
         return judge(self.rules, data)
+
+    def attached(self, data: xr.Dataset) -> Mapping[str, bytes]:
+        """Further files of the results."""
+        return {} if self.attach is None else self.attach(data)
 
     def drawable(self, data: xr.Dataset) -> list[StudyFigure]:
         """The figures that this dataset can fill."""

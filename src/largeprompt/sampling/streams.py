@@ -11,6 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,7 +142,7 @@ def sample_full(
     tuple
         Shapes ``(n_lengths, replicas, *heads, *queries, o)`` and ``(n_lengths, replicas, *heads, *queries, o, d)``.
     """
-    batch = torch.broadcast_shapes(u.shape[:-1], values.shape[:-2])
+    batch = np.broadcast_shapes(u.shape[:-1], values.shape[:-2])
     missing = (1,) * (len(batch) - u.dim() + 1)  # heads that V has and U has not come before those of U
     shape = (len(lengths), replicas, *batch, values.shape[-2])
     outputs = u.new_empty(shape)

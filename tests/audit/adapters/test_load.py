@@ -1,11 +1,16 @@
 """Models with their weights, and with the tokens of their texts."""
 
+import copy
+import importlib.util
+import json
+import shutil
 import types
 
+import numpy as np
 import pytest
 import torch
 
-from largeprompt.audit import AuditError, load_model
+from largeprompt.audit import AuditError, audit_model, linearize, load_model
 from largeprompt.audit.adapters import load, texts
 from largeprompt.audit.adapters.load import fingerprint, load_with_texts, skeleton
 from largeprompt.audit.adapters.source import Source
@@ -47,8 +52,66 @@ def test_quantised_weights_are_put_on_the_device_while_they_are_read(monkeypatch
     monkeypatch.setattr(load, "_kind", lambda config: Kind)
     assert load._weights(Source("any"), config, device="cuda") == "ready"
     assert seen["device_map"] == {"": "cuda"}
-    load._weights(Source("any"), config, device_map="auto")
-    assert seen["device_map"] == "auto"
+    load._weights(Source("any"), config, device_map={"": "mps"})
+    assert seen["device_map"] == {"": "mps"}
+
+
+class Int8(torch.nn.Module):
+    """A linear map with weights of one byte, as quantisers put in the place of the model's own."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.scale = linear.weight.detach().abs().amax(1, keepdim=True) / 127
+        self.bytes, self.bias = (linear.weight.detach() / self.scale).round().to(torch.int8), linear.bias
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.bytes * self.scale, self.bias)
+
+
+def test_quantised_maps_are_audited_as_they_compute(built, tokens):
+    """The numbers are those of the model with the rounded weights."""
+    whole, rounded = (copy.deepcopy(built("llama").to(torch.float32)) for _ in range(2))
+    for name, module in list(whole.model.named_modules()):
+        if isinstance(module, torch.nn.Linear):
+            small = Int8(module)
+            rounded.model.set_submodule(name, small)
+            module.weight.data = small.bytes * small.scale
+    found, expected, exact = (
+        audit_model(model, tokens(), positions=4, components=()) for model in (rounded, whole, built("llama"))
+    )
+    np.testing.assert_allclose(found.affine_error, expected.affine_error, rtol=1e-5)
+    assert not np.allclose(found.affine_error, exact.affine_error, rtol=1e-5)
+    with linearize(rounded, [(0, 0)]), torch.no_grad():
+        assert bool(torch.isfinite(rounded(**tokens()).logits).all())
+
+
+def test_a_device_map_needs_accelerate_and_says_so(saved, monkeypatch):
+    if importlib.util.find_spec("accelerate") is None:
+        with pytest.raises(AuditError, match="accelerate"):
+            load_model(str(saved), device_map="auto")
+    else:
+        assert load_model(str(saved), device_map="auto").device.type in ("cpu", "cuda", "mps")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(InvalidArgumentError, match="device_map: got 'nonsense'; allowed: auto, balanced"):
+        load_model(str(saved), device_map="nonsense")
+
+
+def test_a_revision_on_the_hub_is_found_in_its_cache(saved, tmp_path, monkeypatch):
+    """Two commits of one name, as the hub's cache has them; nothing is fetched where a commit is there."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    store = tmp_path / "hub" / "models--owner--name"
+    (store / "refs").mkdir(parents=True)
+    for branch, commit, dropout in (("main", "a" * 40, 0.1), ("v2", "b" * 40, 0.3)):
+        shutil.copytree(saved, store / "snapshots" / commit)
+        (store / "refs" / branch).write_text(commit)
+        file = store / "snapshots" / commit / "config.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"hidden_dropout_prob": dropout}))
+    assert load_model("owner/name").config.hidden_dropout_prob == 0.1
+    assert load_model("owner/name", revision="v2", token="secret").config.hidden_dropout_prob == 0.3
+    with pytest.raises(AuditError, match="'owner/name' could not be loaded") as raised:
+        load_model("owner/name", revision="v3", token="secret")
+    assert "secret" not in str(raised.value)
 
 
 def test_weights_that_are_missing_are_not_made_up(saved):

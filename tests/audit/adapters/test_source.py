@@ -20,7 +20,7 @@ def saved(tmp_path, built):
 
 def test_missing_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(AuditError, match=r"largeprompt\[models\]"):
+    with pytest.raises(AuditError, match=r"\.\[models\]"):
         load_model("anything")
 
 

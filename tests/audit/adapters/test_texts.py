@@ -82,6 +82,28 @@ def test_a_missing_start_is_said_where_the_model_needs_it(monkeypatch):
         tokens_of(Source("any"), config, ["one"])
 
 
+def test_a_book_is_not_tokenised_for_its_first_page(encoder, tmp_path, monkeypatch):
+    """The tokens are those of the whole text, and the tokenizer sees little more of it than they need."""
+    whole, seen = texts._tokenizer(Source(encoder)), []
+    text = " ".join(f"word{number} and, so on" for number in range(3000))
+
+    class Watching:
+        def __getattr__(self, name):
+            return getattr(whole, name)
+
+        def __call__(self, given, **options):
+            seen.extend(map(len, given))
+            return whole(given, **options)
+
+    monkeypatch.setattr(texts, "_tokenizer", lambda source: Watching())
+    for begin in ("", " " * 10**5):  # spaces are no tokens: then all of it is read
+        (tmp_path / "a.txt").write_text(begin + text)
+        seen.clear()
+        found = read_texts(encoder, [tmp_path / "a.txt"], 64)["input_ids"]
+        assert found.tolist() == whole([begin + text], truncation=True, max_length=64)["input_ids"]
+        assert (max(seen) == 64 * 64) == (begin == "")
+
+
 def test_positions_that_start_late_are_not_counted():
     sizes = {"max_position_embeddings": 130}
     assert most_tokens(transformers.RobertaConfig(**sizes, pad_token_id=1)) == 128

@@ -9,10 +9,10 @@ from tiny_models import AUDITED, LAYERS, REFUSED, tiny_inputs, tiny_model
 
 from largeprompt.audit import AuditError, AuditWarning, audit_model, head_statistics, linearize, read_out, watching
 from largeprompt.audit.adapters.transformers import attending_layers, silent_layers, tokens_read, with_atom
-from largeprompt.audit.model import check_parity
+from largeprompt.audit.collect import check_parity
 from largeprompt.errors import InvalidArgumentError
 
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # which some architectures use on import
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script.* is deprecated")  # which some architectures use on import
 
 
 def attention(heads):
@@ -69,6 +69,8 @@ def test_caps_sinks_and_biases_matter_here():
         ("GptOssForCausalLM", lambda heads: dataclasses.replace(heads, query=heads.query * (torch.arange(17) < 16))),
         ("T5Model/encoder", lambda heads: dataclasses.replace(heads, mask=None)),
     ):
+        if name not in AUDITED:
+            continue
         model, wrong = tiny_model(name), []
         with torch.no_grad(), watching(model, lambda layer, heads, output: wrong.append(attention(change(heads)) - output)):  # noqa: B023
             model(**tiny_inputs(model))
@@ -101,6 +103,29 @@ def test_read_outs_of_capped_scores(random_heads):
     scores = 0.7 * torch.tanh(heads.scale * key @ heads.query[text, head, position] / 0.7)
     expected = value.mean(0) + (value - value.mean(0)).T @ (scores - scores.mean()) / (position + 1)
     torch.testing.assert_close(read_out(heads, "affine")[text, head, position], expected)
+
+
+@pytest.mark.skipif("T5Model/encoder" not in AUDITED, reason="transformers 5.0 does not put T5 through its interface")
+def test_position_biases_weigh_the_keys():
+    """The affine read-out is that of the measure Σ e^b δ over keys and values, b the biases of T5's table; by its definition."""
+    model = tiny_model("T5Model/encoder")
+    inputs, seen = tiny_inputs(model), {}
+    with torch.no_grad(), watching(model, lambda layer, heads, output: seen.update({layer: heads})):
+        model(**inputs)
+    table = model.block[0].layer[0].SelfAttention.compute_bias(64, 64).detach()
+    head, query = 1, 40
+    own = torch.softmax(table[0, head, query], 0)
+    key, value = seen[1].key[0, head], seen[1].value[0, head]
+    scores = key @ seen[1].query[0, head, query]  # T5 does not scale them
+    mean = own @ value
+    affine = mean + (own * (scores - own @ scores)) @ value
+    output = torch.softmax(scores + table[0, head, query], 0) @ value
+    data = audit_model(model, inputs, positions=[query], components=()).isel(text=0, layer=1, head=head, position=0)
+    assert float(data.affine_error) == pytest.approx(float((output - affine).norm() / output.norm()))
+    assert float(data.mean_error) == pytest.approx(float((output - mean).norm() / output.norm()))
+    assert float(data.score_variance) == pytest.approx(float(own @ (scores - own @ scores).square()))
+    assert float(data.weighed_tokens) == pytest.approx(1 / float(own.square().sum()))
+    torch.testing.assert_close(read_out(seen[1], "affine")[0, head, query], affine)
 
 
 def test_inputs_that_are_no_texts():
@@ -136,6 +161,16 @@ def test_flex_attention_is_switched_for_the_pass_and_back(built, tokens):
     assert model.config._attn_implementation == "flex_attention"
     model.set_attn_implementation("sdpa")
     np.testing.assert_array_equal(found.affine_error, expected.affine_error)
+
+
+def test_flash_attention_is_switched_for_the_pass_and_back(built, tokens):
+    model = built("llama").to(torch.float64)
+    for config in (model.config, model.model.config):
+        config._attn_implementation_internal = "flash_attention_2"  # which cannot be installed everywhere
+    with pytest.warns(AuditWarning, match="runs 'flash_attention_2', which cannot be looked into"):
+        audit_model(model, tokens(), positions=4, components=())
+    assert model.config._attn_implementation == "flash_attention_2"
+    model.set_attn_implementation("sdpa")
 
 
 def test_padded_passes_are_seen_as_they_are(architecture, built, padded):

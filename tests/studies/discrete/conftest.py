@@ -20,6 +20,9 @@ def small():
     """A small setting."""
     return dataclasses.replace(
         STUDY.quick,
+        until=1.5,
+        times=21,
+        sections=8,
         step_sizes=(0.1, 0.05),
         modified_step_sizes=(0.1, 0.05),
         large_steps=5,

@@ -62,7 +62,7 @@ def test_finite_prompt_flow_tends_to_the_infinite_one():
 def test_full_flow_keeps_the_blocks():
     """The block family is preserved: without noise of quadrature, both parametrisations give the same path."""
     task = lp.LinearRegression(torch.eye(1, dtype=F), torch.eye(1, dtype=F), 0.1)
-    full, block = (lp.gradient_flow(task, blocks(1, 0.5), 1000, 2.0, parametrisation=p) for p in ("full", "block"))
+    full, block = (lp.gradient_flow(task, blocks(1, 0.5), 1000, 2.0, parametrisation=p, times=[2.0]) for p in ("full", "block"))
     assert_close(full.at(2.0).U[0, 0], block.at(2.0).U[0, 0], rtol=1e-3, atol=1e-3)
     assert float(full.at(2.0).U[1].abs().max()) < 1e-2
 
@@ -70,7 +70,7 @@ def test_full_flow_keeps_the_blocks():
 def test_risk_falls_along_the_flow_and_linear_attention_sits_beside():
     task = lp.LinearRegression(toeplitz(3), torch.eye(3, dtype=F) / 3, 0.1)
     for kind in (lp.SoftmaxAttention, lp.LinearAttention):
-        flow = lp.gradient_flow(task, blocks(3, kind=kind), [20, 200], 10.0, parametrisation="block")
+        flow = lp.gradient_flow(task, blocks(3, kind=kind), [20, 200], 10.0, parametrisation="block", times=np.linspace(0, 10, 41))
         assert bool((flow.risk.diff(dim=-1) <= 1e-12).all())
         assert type(flow.at(3.0)) is kind
         assert float(flow.risk[1, -1]) < float(flow.risk[0, -1])
@@ -128,7 +128,7 @@ def test_bad_input(call, words):
 def test_large_noiseless_risks_are_not_called_diverged():
     task = lp.LinearRegression(1e6 * EYE, EYE, 0.0)
     start = lp.SoftmaxAttention(torch.diag(torch.tensor([1e-4, 1e-4, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 1e-4]], dtype=F))
-    flow = lp.gradient_flow(task, start, math.inf, 1e-3, parametrisation="block", tolerance=1e-6)
+    flow = lp.gradient_flow(task, start, math.inf, 1e-3, parametrisation="block", tolerance=1e-6, times=[1e-3])
     assert flow.status == "finished"
 
 
@@ -152,7 +152,7 @@ def test_fixed_steps_follow_the_adaptive_flow():
 def test_the_flow_ends_at_the_optimum_of_its_length():
     """d = 2, L = 30: within 1e-8 of a minimisation that knows no flow; points used to leave this end open by 0.004."""
     task = lp.LinearRegression(EYE, EYE / 2, 0.1)
-    end = lp.gradient_flow(task, block(0.5 * EYE, 0.5), 30, 1000.0, parametrisation="block").at(1000.0)
+    end = lp.gradient_flow(task, block(0.5 * EYE, 0.5), 30, 1000.0, parametrisation="block", times=[1000.0]).at(1000.0)
     best = isotropic_optimum(task, 30, lp.SoftmaxAttention)
     assert_close(end.U[:2, :2], best.a * EYE, rtol=0.0, atol=1e-8)
     assert float(end.V[0, 2]) == pytest.approx(best.b, abs=1e-8)
@@ -161,9 +161,9 @@ def test_the_flow_ends_at_the_optimum_of_its_length():
 def test_a_full_flow_that_starts_in_blocks_stays_there_and_needs_no_points():
     """Two points and four thousand give the same flow, that of the blocks."""
     task, start = lp.LinearRegression(EYE, EYE, 0.1), block(0.4 * EYE, 0.5)
-    apart = lp.gradient_flow(task, start, 30, 5.0, parametrisation="block")
+    apart = lp.gradient_flow(task, start, 30, 5.0, parametrisation="block", times=[5.0])
     for points in (2, 512):
-        flow = lp.gradient_flow(task, start, 30, 5.0, average=SobolAverage(points))
+        flow = lp.gradient_flow(task, start, 30, 5.0, average=SobolAverage(points), times=[5.0])
         end = flow.at(5.0)
         assert not end.U[2].any()
         assert not end.V[0, :2].any()

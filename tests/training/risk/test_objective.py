@@ -151,3 +151,34 @@ def test_block_runs_take_sums_of_exponentials_where_the_tolerance_allows():
     ):
         assert_close(one, other, rtol=close, atol=close)
     assert not torch.equal(loose.risks(theta), fine.risks(theta))
+
+
+@pytest.mark.parametrize("form", ["block", "full"])
+def test_regression_on_any_law_gets_its_stiffness_from_differences(form):
+    """Of gradients by formula, where the Hessian is autograd's through every score."""
+    task = lp.training.MeasureRegression(lp.Uniform(1), [[1.0]], 0.1)
+    layer = lp.SoftmaxAttention([[0.7, 0.0], [0.0, 0.0]], [[0.0, 0.8]])
+    objective, start, _ = make_objective(task, layer, [5, 1000], form)
+    exact = objective.hessian(start)
+    assert_close(objective.stiffness(start), exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(("kind", "lengths"), [(lp.SoftmaxAttention, [math.inf] * 2), (lp.LinearAttention, [7, math.inf])])
+def test_closed_forms_in_blocks_are_the_derivatives_of_the_risk_of_any_layer(kind, lengths):
+    """Softmax on infinite prompts and linear attention have formulas of their own there; autograd knows the layer as a whole."""
+    draws = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    sigma, prior, query = (each @ each.mT + torch.eye(3, dtype=torch.float64) for each in draws[:3])
+    task, start = lp.LinearRegression(sigma, prior, 0.1, query), torch.nn.functional.pad(draws[3], (0, 1, 0, 1))
+    attention = kind(start, torch.tensor([[0.0, 0.0, 0.0, 0.7]], dtype=torch.float64))
+    objective, theta, _ = make_objective(task, attention, lengths, "block")
+    value, gradient = objective.gradient(theta)
+    hessian = objective.hessian(theta)
+    for run, length in enumerate(lengths):
+
+        def risk(one, length=length):
+            U, V = lp.training.Block(3).layer(one.unsqueeze(0))
+            return (task.limit_risk(U, V) if math.isinf(length) else task.linear_risk(U, V, [length]))[0]
+
+        assert_close(value[run], risk(theta[run]), rtol=1e-12, atol=0.0)
+        assert_close(gradient[run], torch.autograd.functional.jacobian(risk, theta[run]), rtol=1e-11, atol=1e-12)
+        assert_close(hessian[run], torch.autograd.functional.hessian(risk, theta[run]), rtol=1e-11, atol=1e-12)

@@ -130,6 +130,11 @@ def test_a_batch_of_task_vectors_is_a_batch_of_laws():
         torch.testing.assert_close(getattr(several, each)(u), one)
 
 
+def test_inputs_without_a_rule_are_refused_by_their_name():
+    with pytest.raises(lp.InvalidArgumentError, match=r"inputs: got LaplaceLaw.*rule=.*no limit"):
+        MeasureRegression(lp.Laplace(1), [[1.0]], 0.1)
+
+
 def test_bad_input():
     with pytest.raises(lp.InvalidArgumentError, match="inputs"):
         lp.training.MeasureRegression(torch.eye(2), EYE, 0.1)
@@ -193,3 +198,18 @@ def test_flows_like_every_other_task():
         task.risk(lp.SoftmaxAttention([[0.5, 0.0], [0.1, 0.0]], [[0.0, 0.5]]), 10)
     with pytest.raises(lp.InvalidArgumentError, match="attention"):
         task.risk(lp.LinearAttention([[0.5, 0.0], [0.0, 0.0]], [[0.0, 0.5]]), 10)
+
+
+def test_symmetric_laws_need_half_of_the_queries():
+    """The whole rule, given as other queries, has the same risk; a law that is not symmetric keeps all of its own."""
+    task = MeasureRegression(lp.Uniform(2), torch.eye(2, dtype=F), 0.2)
+    assert 2 * task._queries.count == task._atoms.count
+    A, b = torch.tensor([[0.9, 0.2], [-0.3, 0.5]], dtype=F), torch.tensor(0.8, dtype=F)
+    few = lp.Discrete(*(part[:40] for part in (task._atoms.atoms, torch.full((400,), 1 / 40, dtype=F))))
+    both = lp.Discrete(torch.cat([few.atoms, -few.atoms]), torch.cat([few.weights, few.weights]) / 2)
+    risks = [task.block_risk(A, b, 7, queries=queries) for queries in (few, both)]
+    torch.testing.assert_close(*risks, rtol=1e-12, atol=0)
+    skewed = MeasureRegression(
+        lp.Discrete(torch.tensor([[-1.0], [2.0]], dtype=F), torch.tensor([2 / 3, 1 / 3], dtype=F)), [[1.0]], 0
+    )
+    assert skewed._queries is skewed._atoms

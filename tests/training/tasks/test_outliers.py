@@ -28,7 +28,7 @@ def test_general_layers_against_drawn_prompts(length):
         U, V = draw(4, 4, seed=seed) / 2, draw(1, 4, seed=seed + 10)
         for kind in (lp.SoftmaxAttention, lp.LinearAttention):
             loss = (kind(U, V)(lp.Empirical(tokens), query) - answer).square().sum(-1) / 2
-            exact = task.risk_estimate(kind(U, V), length, average=SobolAverage(128))
+            exact = task.risk_estimate(kind(U, V), length, average=SobolAverage(256))
             error = math.hypot(float(loss.std()) / math.sqrt(n), exact.standard_error)
             assert abs(float(loss.mean()) - exact.value) < 6.5 * error
 
@@ -108,3 +108,14 @@ def test_numbers_of_good_tokens():
 def test_bad_input(call, words):
     with pytest.raises(lp.InvalidArgumentError, match=words):
         call()
+
+
+def test_too_few_points_to_calibrate_are_refused():
+    """They were taken with equal weights, without a word; in five dimensions 1024 leave 2 %."""
+    eye = torch.eye(5, dtype=torch.float64)
+    task = lp.training.MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.1), probability=0.2, variance=25.0)
+    layer = task.layer(lp.SoftmaxAttention, 1.0, 3.0, 1.0)
+    with pytest.raises(
+        lp.InvalidArgumentError, match=r"average: got 1024 points; allowed: 4096 in dimension 5.*SobolAverage\(4096\)"
+    ):
+        task.risk(layer, 100, average=SobolAverage(1024))

@@ -1,7 +1,11 @@
 """Models for inference, from a folder, a GGUF file or the hub, with the tokens of their texts."""
 
+import contextlib
 import copy
 import hashlib
+import importlib.util
+import io
+import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +18,8 @@ from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.texts import texts_in, tokens_of
 from largeprompt.audit.adapters.transformers import CAUSAL, AuditError, AuditWarning, Model, transformers_module
 from largeprompt.errors import InvalidArgumentError
+
+MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 def load_model(
@@ -59,6 +65,19 @@ def load_model(
     return _weights(source, load_config(source), **options)
 
 
+def check_device_map(given: Any) -> None:
+    """Refuse a map that transformers does not know, and one that needs a package which is not there."""
+    if not isinstance(given, str):
+        return
+    if importlib.util.find_spec("accelerate") is None:
+        raise AuditError("device_map: weights are spread by accelerate, which is not installed: pip install accelerate")
+    if given not in MAPS:
+        try:
+            torch.device(given)
+        except RuntimeError:
+            raise InvalidArgumentError("device_map", repr(given), f"{', '.join(MAPS)}, or a device") from None
+
+
 def _kind(config: Any) -> Any:
     """The class that makes the model: with its head where it predicts the next token."""
     names = transformers_module("transformers.models.auto.modeling_auto")
@@ -84,6 +103,7 @@ def _weights(
         raise InvalidArgumentError("attn_implementation", repr(attn_implementation), "'sdpa', 'eager', ...", remedy)
     if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise InvalidArgumentError("dtype", repr(dtype), "'auto', or a floating dtype of PyTorch such as 'float32'")
+    check_device_map(device_map)
     if device_map is None and getattr(config, "quantization_config", None) is not None:
         device_map = {"": device}  # quantised weights cannot be moved afterwards
     options: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype), "output_loading_info": True}
@@ -122,11 +142,12 @@ def load_with_texts(
     ``options`` are those of :func:`load_model`. That a text is cut is not said here: the command said it before.
     """
     config = load_config(source)
-    transformers_module().utils.logging.disable_progress_bar()  # its bar for the weights would break into ours
+    transformers_module().utils.logging.disable_progress_bar()  # its bars would break into ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AuditWarning)
         inputs = tokens_of(source, config, [text for file in files for text in texts_in(file)], longest)
-    loaded = _weights(source, config, **options)
+    with contextlib.redirect_stderr(io.StringIO() if source.file is not None else sys.stderr):  # a bar of its own for GGUF files
+        loaded = _weights(source, config, **options)
     if int(inputs["input_ids"].max()) >= len(cast(Tensor, loaded.get_input_embeddings().weight)):
         raise AuditError("model: the tokenizer gives numbers that the model has no embedding for: they do not belong together.")
     return loaded, {name: value.to(loaded.device) for name, value in inputs.items()}

@@ -74,7 +74,7 @@ def load_config(source: Source) -> Any:
 
 
 def _check_gguf(source: Source) -> None:
-    if source.model.startswith(("/", ".", "~")) and not Path(source.model).is_file():
+    if (source.model.startswith(("/", ".", "~")) or source.model.count("/") < 2) and not Path(source.model).is_file():
         raise AuditError(f"model: there is no file {source.model!r}.")
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:

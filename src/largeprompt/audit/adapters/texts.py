@@ -30,6 +30,8 @@ def texts_in(path: Path | str) -> list[str]:
     list of str
         None of them empty.
     """
+    if not str(path):
+        raise AuditError("text: an empty name; give a file, a folder or -.")
     path = Path(path)
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in KINDS)
@@ -100,6 +102,8 @@ def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None
     if longest is not None and allowed is not None and longest > allowed:
         raise AuditError(f"lengths: got {longest}; the model reads at most {allowed} tokens.")
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # long texts have our own message below
+    if longest is not None:
+        texts = [_beginning(tokenizer, text, longest) for text in texts]
     counts = [len(ids) for ids in tokenizer(texts, truncation=longest is not None, max_length=longest)["input_ids"]]
     if allowed is not None and max(counts) > allowed:
         where = (
@@ -121,6 +125,12 @@ def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None
     if bool(found["attention_mask"].all()):
         del found["attention_mask"]
     return found
+
+
+def _beginning(tokenizer: Any, text: str, longest: int) -> str:
+    """As much of a text as surely holds its first tokens, twice over: a book is not tokenised for its first page."""
+    start = text[: 64 * longest]
+    return start if len(start) < len(text) and len(tokenizer([start])["input_ids"][0]) >= 2 * longest else text
 
 
 def _tokenizer(source: Source) -> Any:

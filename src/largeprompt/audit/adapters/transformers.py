@@ -1,6 +1,7 @@
 """Look into the attention of a model while it runs: one function registered with transformers sees every layer's inputs."""
 
 import contextlib
+import functools
 import importlib
 import inspect
 import itertools
@@ -40,9 +41,10 @@ def transformers_module(name: str = "transformers") -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        raise AuditError(f"{package} is not installed; the audit needs it: pip install 'largeprompt[models]'") from error
+        raise AuditError(f"{package} is not installed; the audit needs it: pip install '.[models]' in a checkout") from error
 
 
+@functools.cache
 def _attends(kind: type[torch.nn.Module]) -> bool:
     """Whether modules of this class ask the interface of transformers for their attention function."""
     code = getattr(inspect.unwrap(kind.forward), "__code__", None)
@@ -61,7 +63,7 @@ def attention_modules(model: Model) -> dict[torch.nn.Module, list[int]]:
         raise InvalidArgumentError("model", kind, "a PreTrainedModel of transformers", remedy)
     found: dict[torch.nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
-        if _attends(type(module)):
+        if _attends(type(module)):  # type: ignore[arg-type]
             found.setdefault(module, []).append(name)
     if not found:
         raise AuditError(_unseen(model))
@@ -94,9 +96,10 @@ def _unseen(model: Model) -> str:
     if not any("attention" in type(module).__name__.lower() for module in model.modules()):
         return f"{kind} has no softmax attention: there is nothing to audit."
     return (
-        f"{kind} computes its attention itself and does not go through the attention interface of transformers (nor do BLOOM, "
-        "MPT, MPNet, DeBERTa, Falcon and GPT-J): its heads cannot be seen. Use an architecture that does, or pass "
-        "(query, key, value) to largeprompt.audit.Heads, with position biases as its mask."
+        f"{kind} computes its attention itself and does not go through the attention interface of transformers "
+        f"{transformers_module().__version__} (nor do BLOOM, MPT, MPNet, DeBERTa, Falcon and GPT-J in any so far): its heads "
+        "cannot be seen. Use an architecture that does, or pass (query, key, value) to largeprompt.audit.Heads, with position "
+        "biases as its mask."
     )
 
 
@@ -188,6 +191,10 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
         if own is None:
             kind = type(model).__name__
             raise AuditError(f"{kind} has no attention function for {run!r}: load it with attn_implementation='sdpa'.")
+        if attention_mask is not None and attention_mask.dim() == 4 and attention_mask.shape[-1] > key.shape[2]:
+            attention_mask = attention_mask[
+                ..., : key.shape[2]
+            ]  # some hybrids make room for one key more, as eager attention allows
         output, weights = own(module, query, key, value, attention_mask, **given)
         if module not in turns:
             return output, weights
@@ -278,10 +285,12 @@ def tokens_read(model: Model, inputs: Mapping[str, Tensor]) -> int:
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
     """Without dropout and gradients inside the block; as before afterwards."""
-    training = model.training
-    model.train(False)
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.no_grad():
             yield
     finally:
-        model.train(training)
+        for module in training:
+            module.training = True

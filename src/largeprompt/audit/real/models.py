@@ -39,7 +39,7 @@ def needed(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise AuditError(
-            f"{module.partition('.')[0]} is not installed; real weights need it: pip install 'largeprompt[real]'"
+            f"{module.partition('.')[0]} is not installed; real weights need it: pip install '.[real]' in a checkout"
         ) from error
 
 

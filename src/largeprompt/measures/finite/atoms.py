@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -47,7 +48,7 @@ class AtomicMeasure(TensorMeasure):
     def batch_shape(self) -> torch.Size:
         if self.weights is None:
             return self.points.shape[:-2]
-        return torch.Size(torch.broadcast_shapes(self.points.shape[:-2], self.weights.shape[:-1]))
+        return torch.Size(np.broadcast_shapes(self.points.shape[:-2], self.weights.shape[:-1]))
 
     @property
     def support_radius(self) -> float:
@@ -175,7 +176,7 @@ class AtomicMeasure(TensorMeasure):
 
         Returns the arranged tilts and the function that puts results ``(*shared, n, ...)`` back into the order of ``u``.
         """
-        full = torch.broadcast_shapes(u.shape[:-1], self.batch_shape)
+        full = np.broadcast_shapes(u.shape[:-1], self.batch_shape)
         padded = (1,) * (len(full) - len(self.batch_shape)) + tuple(self.batch_shape)
         shared = [i for i, size in enumerate(padded) if size != 1]
         free = [i for i, size in enumerate(padded) if size == 1]

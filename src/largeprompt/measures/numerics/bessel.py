@@ -45,11 +45,19 @@ def _debye_polynomials() -> tuple[list[list[float]], list[list[float]]]:
     return tuple([[float(c) for c in p] + [0.0] * (3 * TERMS - len(p)) for p in found] for found in (us, vs))  # type: ignore[return-value]
 
 
-def _debye_sum(polynomials: list[list[float]], p: Tensor, order: float) -> Tensor:
-    """Σ_{j>=1} P_j(p)/order^j, without the leading one."""
-    coefficients = [math.fsum(row[n] / order**j for j, row in enumerate(polynomials) if j) for n in range(3 * TERMS)]
+@functools.lru_cache(maxsize=1024)
+def _debye_coefficients(order: float) -> tuple[list[float], list[float]]:
+    """Coefficients in p, descending, of Σ_{j>=1} P_j(p)/order^j for P = U and V."""
+    found = (
+        [math.fsum(row[n] / order**j for j, row in enumerate(rows) if j) for n in range(3 * TERMS)] for rows in _debye_polynomials()
+    )
+    us, vs = (row[::-1] for row in found)
+    return us, vs
+
+
+def _polynomial(coefficients: list[float], p: Tensor) -> Tensor:
     total = torch.zeros_like(p)
-    for c in reversed(coefficients):
+    for c in coefficients:
         total = total * p + c
     return total
 
@@ -59,12 +67,12 @@ def _ratios(y: Tensor, order: float, steps: int) -> list[Tensor]:
     top = order + steps
     z2 = y / top**2
     s = torch.sqrt(1 + z2)
-    us, vs = _debye_polynomials()
-    debye = (s * (1 + _debye_sum(vs, 1 / s, top)) / (1 + _debye_sum(us, 1 / s, top)) - 1) / (top * z2)
+    us, vs = _debye_coefficients(top)
+    debye = (s * (1 + _polynomial(vs, 1 / s)) / (1 + _polynomial(us, 1 / s)) - 1) / (top * z2)
     ratio = torch.where(z2 < 1, 1 / (top + 1 + torch.sqrt((top + 1) ** 2 + y)), debye)
     ratios = []
     for j in reversed(range(steps)):
-        ratio = 1 / (2 * (order + j + 1) + y * ratio)
+        ratio = (2 * (order + j + 1) + y * ratio).reciprocal()
         ratios.append(ratio)
     return ratios[::-1]
 
@@ -82,7 +90,7 @@ def _log_hyp0f1(y: Tensor, order: float) -> Tensor:
     s = torch.sqrt(1 + far / top**2)
     w = far / top**2 / (1 + s)  # s - 1
     stirling = 1 / (12 * top) - 1 / (360 * top**3) + 1 / (1260 * top**5) - 1 / (1680 * top**7)
-    correction = stirling + torch.log1p(_debye_sum(_debye_polynomials()[0], 1 / s, top))
+    correction = stirling + torch.log1p(_polynomial(_debye_coefficients(top)[0], 1 / s))
     value = top * (w - torch.log1p(w / 2)) - torch.log(s) / 2 + correction
     for j, ratio in enumerate(_ratios(far, order, steps + STEPS)[:steps]):
         value = value - torch.log(2 * (order + j + 1) * ratio)
@@ -146,7 +154,7 @@ def complex_log_hyp0f1(y: Tensor, order: float) -> Tensor:
     k = torch.sqrt(y)  # of the two roots the one with Re k >= 0; the mean is even in k
     power = 2 * order + 1  # d - 1
     end = cosine_reach(power)
-    count = math.ceil(60 + 4 * float(k.abs().max()) * min(end, 1.0) + 25 * end)
+    count = math.ceil(60 + min(4.0, end / 1.5) * float(k.abs().max()) + 25 * end)
     x = torch.linspace(-end, end, 2 * count + 1, dtype=torch.float64, device=y.device)
     weight = torch.softmax(-power * torch.logaddexp(x, -x), 0)
     cosine = torch.tanh(x)

@@ -13,6 +13,8 @@ from largeprompt import validation
 
 FEWEST = 5  # exceedances below which no shape is fitted
 PRIOR_SHAPE, PRIOR_COUNT = 0.5, 10  # the estimate is averaged with ten observations that say 1/2
+GROUP = 32  # terms, each between 10^-3 and 10, that are multiplied before a logarithm is taken
+PIECE = {"cpu": 2**19, "cuda": 2**24}  # terms in memory at a time: what a cache holds, and what keeps a GPU busy
 
 
 def tail_count(length: int) -> int:
@@ -52,35 +54,70 @@ def pareto_tail_index(log_weights: Tensor) -> Tensor:
     >>> pareto_tail_index(torch.zeros(3))
     tensor(inf, dtype=torch.float64)
     """
-    log_weights = validation.shaped("log_weights", log_weights, ("M + 1",))
-    scores = log_weights.detach().to(torch.float64).sort(-1, descending=True).values
-    tail = scores.shape[-1] - 1
-    if tail < FEWEST:
-        return scores.new_full(scores.shape[:-1], torch.inf)
+    log_weights = validation.shaped("log_weights", log_weights, ("M + 1",)).detach()
+    return tail_indices(log_weights, log_weights.new_full(log_weights.shape[:-1], log_weights.shape[-1] - 1, dtype=torch.int64))
+
+
+def tail_indices(log_weights: Tensor, tails: Tensor) -> Tensor:
+    """:func:`pareto_tail_index` of rows (..., W) whose tails M, shape (...), differ: each is fitted to its M + 1 largest entries.
+
+    Entries beyond these may be minus infinity. Nothing is looked at by the host, so that a GPU is not waited for.
+    """
+    *batch, width = log_weights.shape
+    if width - 1 < FEWEST or log_weights.numel() == 0:
+        return log_weights.new_full(batch, torch.inf, dtype=torch.float64)
+    rows = max(1, PIECE.get(log_weights.device.type, PIECE["cuda"]) // width)
+    pairs = zip(log_weights.reshape(-1, width).split(rows), tails.reshape(-1).split(rows), strict=True)
+    return torch.cat([_piece(*pair) for pair in pairs]).reshape(batch)
+
+
+def _points(tail: int) -> int:
+    """Points of the grid for a tail of so many weights."""
+    return 30 + math.isqrt(tail)
+
+
+def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
+    """:func:`tail_indices` of rows (n, W) with tails (n,)."""
+    scores = log_weights.to(torch.float64).sort(-1, descending=True).values
+    n, tail = len(scores), scores.shape[-1] - 1
+    own = tails.to(torch.int64).clamp(0, tail)[:, None]
+    cutoff = scores.gather(-1, own)
+    place = torch.arange(tail + 1, device=scores.device)
+    scores = torch.where(place <= own, scores, cutoff)
     rounding = 8 * torch.finfo(log_weights.dtype).eps * (1 + scores.abs().amax(-1, keepdim=True))
-    gap = scores[..., :-1] - scores[..., -1:]
+    gap = scores[:, :-1] - cutoff
     above = gap > rounding  # ties with the cutoff do not exceed it
     count = above.sum(-1, keepdim=True)
     fitted = count >= FEWEST
-    log_excess = torch.where(above, scores[..., :-1] - scores[..., :1] + torch.log(-torch.expm1(-gap)), -torch.inf)
+    log_excess = torch.where(above, scores[:, :-1] - scores[:, :1] + torch.log(-torch.expm1(-gap)), -torch.inf)
     quartile = torch.where(fitted, log_excess.gather(-1, (count - (count + 2) // 4).clamp_max(tail - 1)), 0.0)
-    largest = torch.where(fitted, log_excess[..., :1], 0.0)
+    largest = torch.where(fitted, log_excess[:, :1], 0.0)
+    # 1 + b y = (1 - y/y_max) + c y/y_quartile, two positive terms; a power of e is taken out where the second is large
     to_quartile = log_excess - quartile
-    log_rest = torch.log(-torch.expm1((log_excess - largest).clamp_max(0.0)))  # log(1 - y/y_max)
+    large = to_quartile.clamp_min(0.0)
+    constant = -torch.expm1((log_excess - largest).clamp_max(0.0)) * torch.exp(-large)
+    linear = torch.exp(to_quartile - large)
+    room = (-tail) % GROUP
+    constant, linear = (torch.nn.functional.pad(each, (0, room), value=one) for each, one in ((constant, 1.0), (linear, 0.0)))
+    taken_out = large.sum(-1, keepdim=True)
+    step = max(1, PIECE.get(scores.device.type, PIECE["cuda"]) // (constant.shape[1] * _points(tail)))
 
     def shape_at(c: Tensor) -> Tensor:
-        """k(b) for b = c/y_quartile - 1/y_max: both terms of 1 + b y = (1 - y/y_max) + c y/y_quartile are positive."""
-        return torch.logaddexp(log_rest, torch.log(c) + to_quartile).sum(-1, keepdim=True) / count.clamp_min(1)
+        """k(b) for b = c/y_quartile - 1/y_max, c of shape (n, points): one logarithm for the product of a group of terms."""
+        some = zip(*(each.split(step) for each in (constant[:, None], linear[:, None], c[..., None])), strict=True)
+        products = torch.cat([torch.addcmul(*each).unflatten(-1, (-1, GROUP)).prod(-1) for each in some])
+        return (products.log().sum(-1) + taken_out) / count.clamp_min(1)
 
-    points = 30 + math.isqrt(tail)
-    steps = torch.arange(1, points + 1, dtype=torch.float64, device=scores.device)
-    grid = (torch.sqrt(points / (steps - 0.5)) - 1) / 3  # c_j > 0
-    shapes = torch.cat([shape_at(c) for c in grid], -1)  # (..., points), one array of the size of the tail at a time
+    points = 30 + own.to(torch.float64).sqrt().floor()
+    steps = torch.arange(1, _points(tail) + 1, dtype=torch.float64, device=scores.device)
+    used = steps <= points
+    grid = torch.where(used, (torch.sqrt(points / (steps - 0.5)) - 1) / 3, 1.0)  # c_j > 0
+    shapes = shape_at(grid)  # (n, points)
     rates = grid - torch.exp(quartile - largest)  # b_j in units of 1/y_quartile
     average = torch.exp(to_quartile).sum(-1, keepdim=True) / count.clamp_min(1)
     nearly_exponential = rates.abs() * torch.exp(largest - quartile) < 1e-6  # k(b)/b -> mean of y as b -> 0
     profile = torch.where(nearly_exponential, -torch.log(average), torch.log(rates / shapes)) - shapes - 1
-    mean_c = (torch.softmax(count * profile, -1) * grid).sum(-1, keepdim=True)
+    mean_c = (torch.softmax(torch.where(used, count * profile, -torch.inf), -1) * grid).sum(-1, keepdim=True)
     shape = (count * shape_at(mean_c) + PRIOR_COUNT * PRIOR_SHAPE) / (count + PRIOR_COUNT)
-    unfitted = torch.where(count == 0, -torch.inf, torch.inf).to(torch.float64)
-    return torch.where(fitted, shape, unfitted).squeeze(-1)
+    unfitted = torch.where((count == 0) & (own >= FEWEST), -torch.inf, torch.inf).to(torch.float64)
+    return torch.where(fitted, shape, unfitted).reshape(n)

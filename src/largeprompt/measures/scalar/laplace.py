@@ -33,6 +33,8 @@ class LaplaceLaw(ScalarLaw):
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         side, size = uniform(u, generator), -torch.log1p(-uniform(u, generator))
+        if not bool(u.any()):
+            return torch.where(side < 0.5, size, -size) / EDGE
         return torch.where(side < (EDGE + u) / (2 * EDGE), size / (EDGE - u), -size / (EDGE + u))
 
     def _formula(self) -> str:
@@ -50,3 +52,4 @@ class Laplace(IidProduct):
     """
 
     kind = LaplaceLaw
+    dim: int = 1

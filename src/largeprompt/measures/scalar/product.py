@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +17,8 @@ from largeprompt.errors import InvalidArgumentError, TiltDomainError
 from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, no_complex_tilts
 from largeprompt.measures.placed import PlacedMeasure
 from largeprompt.validation import Randomness
+
+WORTH_A_LOOK = 4096  # entries, below which all are computed faster than equal ones are found
 
 
 def uniform(u: Tensor, generator: torch.Generator) -> Tensor:
@@ -36,6 +39,16 @@ def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
         f"{shrink}ask about finite prompts, lp.finite_prompt(attention, mu, z, length)."
     )
     return TiltDomainError("u", f"the entry {float(entry):.6g} on {law}", allowed, remedy)
+
+
+def _distinct_columns(v: Tensor) -> tuple[Any, Any]:
+    """Which columns to keep, and where each column is found among them: coordinates tilted alike, or not at all, are one."""
+    if v.numel() > WORTH_A_LOOK:
+        row = v.detach().reshape(-1, v.shape[-1])[-1].cpu().numpy()
+        _, kept, places = np.unique(row, return_index=True, return_inverse=True)
+        if len(kept) < len(row) and torch.equal(v[..., kept][..., places], v):
+            return kept, places
+    return slice(None), slice(None)
 
 
 class ScalarLaw(abc.ABC):
@@ -109,6 +122,10 @@ class ScalarLaw(abc.ABC):
         """Mean of the tilt by u, elementwise."""
         return self.cumulants(u)[0]
 
+    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        """∇Λ(w) - ∇Λ(u) for complex w, of which ``mean`` is the first, elementwise; laws whose means saturate do not subtract."""
+        return mean - self.tilted_mean(u)
+
     def tilted_variance(self, u: Tensor) -> Tensor:
         """Variance of the tilt by u, elementwise."""
         return self.cumulants(u)[1]
@@ -172,8 +189,20 @@ class ProductMeasure(PlacedMeasure):
         return self._coordinatewise(u, lambda law, v: torch.stack(law.cumulants(v)))
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        found = self._coordinatewise(w, lambda law, v: torch.stack(law.complex_cumulants(v, order)))
+        def cumulants(law: ScalarLaw, v: Tensor) -> Tensor:
+            kept, places = _distinct_columns(v)
+            return torch.stack(law.complex_cumulants(v[..., kept], order))[..., places]
+
+        found = self._coordinatewise(w, cumulants)
         return found[0].sum(-1), *found[1:]
+
+    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        """∇Λ(w) - ∇Λ(u) for complex w, shape (node, d), of which ``mean`` is the first, without loss of digits."""
+        found = torch.empty_like(mean)
+        for law, indices in self.groups:
+            own = list(indices)
+            found[:, own] = law.mean_less_limit(mean[:, own], w[:, own], u[own])
+        return found
 
     def tilt_range(self, u: Tensor) -> tuple[float, float]:
         low, high = -math.inf, math.inf

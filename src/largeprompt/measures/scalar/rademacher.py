@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants
+from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants, sign_mean_less_limit
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 
@@ -23,6 +23,9 @@ class RademacherLaw(ScalarLaw):
 
     def tilted_variance(self, u: Tensor) -> Tensor:
         return sech2(u)
+
+    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        return sign_mean_less_limit(w, u)
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         return sign_cumulants(w, order)
@@ -45,3 +48,4 @@ class Rademacher(IidProduct):
     """
 
     kind = RademacherLaw
+    dim: int = 1

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants
+from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants, sign_mean_less_limit
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -32,6 +32,9 @@ class RademacherSumLaw(ScalarLaw):
 
     def tilted_variance(self, u: Tensor) -> Tensor:
         return sech2(u / self.bound)
+
+    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
+        return self.bound * sign_mean_less_limit(w / self.bound, u / self.bound)
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         found = sign_cumulants(w / self.bound, order)

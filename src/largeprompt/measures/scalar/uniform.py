@@ -6,6 +6,7 @@ import math
 import torch
 from torch import Tensor
 
+from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.numerics.special import interval_cumulants, langevin, langevin_derivative, log_sinhc
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
@@ -27,11 +28,18 @@ class UniformLaw(ScalarLaw):
     def tilted_variance(self, u: Tensor) -> Tensor:
         return 3 * langevin_derivative(HALF_WIDTH * u)
 
+    def cumulants(self, u: Tensor) -> Cumulants:
+        _, *slopes = (slope * HALF_WIDTH**i for i, slope in enumerate(interval_cumulants(HALF_WIDTH * u, 4)))
+        return slopes[0], slopes[1], slopes[2], slopes[3]
+
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         return tuple(slope * HALF_WIDTH**i for i, slope in enumerate(interval_cumulants(HALF_WIDTH * w, order)))
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        place, rate = uniform(u, generator), torch.where(u == 0, 1.0, u.abs())
+        place = uniform(u, generator)
+        if not bool(u.any()):
+            return HALF_WIDTH * (2 * place - 1)
+        rate = torch.where(u == 0, 1.0, u.abs())
         # distance to the favoured end: an exponential of this rate, truncated at the width of the interval
         distance = -torch.log1p(place * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
         return torch.where(u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance))
@@ -52,3 +60,4 @@ class Uniform(IidProduct):
     """
 
     kind = UniformLaw
+    dim: int = 1

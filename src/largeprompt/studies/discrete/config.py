@@ -42,17 +42,17 @@ class DiscreteConfig:
     sgd_times: AtLeastTwo = 41
     batches: Some[Batch] = (
         (0.05, 8, 320),
-        (0.05, 32, 256),
-        (0.05, 128, 64),
-        (0.05, 512, 24),
+        (0.05, 32, 192),
+        (0.05, 128, 32),
+        (0.05, 512, 12),
         (0.2, 32, 256),
         (0.1, 32, 256),
-        (0.025, 32, 128),
-        (0.0125, 32, 64),
+        (0.025, 32, 96),
+        (0.0125, 32, 32),
     )
     wander_until: Positive = 20.0
     wander_cases: Distinct[Case] = ("softmax 30", "linear 30")
-    wander_batch: Batch = (0.04, 64, 128)
+    wander_batch: Batch = (0.04, 64, 64)
     noise_prompts: Annotated[int, Field(ge=8)] = 2**16
     adam_lengths: Distinct[AnyLength] = (1000, math.inf)
     adam_until: Positive = 2.0

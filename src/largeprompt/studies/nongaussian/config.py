@@ -34,6 +34,6 @@ class NonGaussianConfig:
     until: Positive = 6.0
     steps: Count = 30
     nodes: Count = 10
-    drawn_tokens: Count = 25_000
+    drawn_tokens: Count = 20_000
     sets: Replicas = 24
     seed: Seed = 0

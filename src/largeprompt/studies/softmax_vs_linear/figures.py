@@ -1,6 +1,7 @@
 """Softmax against linear attention: regression, several heads, and the tasks where the answer turns round."""
 
-import numpy as np
+import math
+
 import xarray as xr
 
 from largeprompt.runs.style import COLOURS, DASHES, Axes, curves, describe, entry, length_label, look, panels, study_figure, ticks
@@ -85,8 +86,8 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
         right.plot(dims, data.limit_ratio.sel(noise=noise), ls=DASHES[j], color=COLOURS[j], label=f"$s^2={noise:g}$")
         right.plot(dims, ratio.isel(length=-1).sel(noise=noise), ls="none", mfc="none", ms=5, **look(j))
     right.plot(dims, data.noise_limit, color="0.6", lw=0.8, label=r"$(1+2/d)^{1+d/2}$")
-    right.axhline(np.e, color="0.2", lw=0.8, ls=":")
-    right.text(float(dims[0]), np.e * 1.01, r"$e$", fontsize=8, va="bottom")
+    right.axhline(math.e, color="0.2", lw=0.8, ls=":")
+    right.text(float(dims[0]), math.e * 1.01, r"$e$", fontsize=8, va="bottom")
     entry(right, f"exact, {length_label(float(data.length[-1]))}", marker="o", ls="none", mfc="none")
     describe(right, "dimension $d$", "", "long prompts: predicted and exact", log="x", legend=7, below=3)
     ticks(right, "x", dims)

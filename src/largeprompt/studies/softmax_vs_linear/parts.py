@@ -86,7 +86,7 @@ def other_spectra(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Datas
     )
 
 
-def _followed(task: LinearRegression, start: Any, length: float, until: float, **options: Any) -> Trajectory:
+def _followed(task: LinearRegression, start: Any, length: Any, until: float, **options: Any) -> Trajectory:
     return gradient_flow(task, start, length, until, times=[until], tolerance=1e-6, **options).completed()
 
 
@@ -108,27 +108,21 @@ def trained(config: SoftmaxVsLinearConfig, spectrum: str, progress: Progress) ->
     )
 
 
-def random_starts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
-    """Flows of all entries of U and V from random starts: does any end below the block optimum, or below linear attention?"""
-    d = 2
+def random_start(config: SoftmaxVsLinearConfig, number: int, progress: Progress) -> xr.Dataset:
+    """Flows of all entries of U and V from a random start: does any end below the block optimum, or below linear attention?"""
+    d, lengths = 2, list(config.start_lengths)
     task = standard_task(d, config.trained_noise)
-    risks = np.empty((len(config.start_lengths), config.starts))
-    block, linear = [], []
-    for i, length in enumerate(config.start_lengths):
-        block.append(relative_excess(task, one_head(length).optimum(task).risk))
-        linear.append(relative_excess(task, linear_optimum(task, length).risk))
-        for j in range(config.starts):
-            progress(f"start {j + 1}, L = {length:g}")
-            generator = torch.Generator().manual_seed(1000 * config.seed + j)
-            U, V = (torch.randn(n, d + 1, generator=generator, dtype=F) / 2 for n in (d + 1, 1))
-            flow = _followed(task, SoftmaxAttention(U, V), length, config.start_until, gradient_tolerance=1e-5)
-            end = flow.at(float(flow.times[-1]))
-            risks[i, j] = relative_excess(task, float(task.risk(end, length)))
+    block = [relative_excess(task, one_head(length).optimum(task).risk) for length in lengths]
+    linear = [relative_excess(task, linear_optimum(task, length).risk) for length in lengths]
+    progress(f"start {number + 1}")
+    generator = torch.Generator().manual_seed(1000 * config.seed + number)
+    U, V = (torch.randn(n, d + 1, generator=generator, dtype=F) / 2 for n in (d + 1, 1))
+    flow = _followed(task, SoftmaxAttention(U, V), lengths, config.start_until, gradient_tolerance=1e-5)
     return xr.Dataset(
         {
-            "start_excess": (("start_length", "start"), risks),
+            "start_excess": (("start_length", "start"), [[relative_excess(task, float(risk))] for risk in flow.risk[:, -1]]),
             "start_block": ("start_length", block),
             "start_linear": ("start_length", linear),
         },
-        coords={"start_length": list(config.start_lengths), "start": range(config.starts)},
+        coords={"start_length": lengths, "start": [number]},
     )

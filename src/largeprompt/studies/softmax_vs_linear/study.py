@@ -9,7 +9,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
 from largeprompt.studies.softmax_vs_linear.figures import FIGURES
 from largeprompt.studies.softmax_vs_linear.heads import free_heads, pairs, skewed_pairs
-from largeprompt.studies.softmax_vs_linear.parts import one_head_map, other_spectra, random_starts, trained
+from largeprompt.studies.softmax_vs_linear.parts import one_head_map, other_spectra, random_start, trained
 from largeprompt.studies.softmax_vs_linear.rules import RULES
 from largeprompt.studies.softmax_vs_linear.tasks import drawn, location, outliers, shifts
 from largeprompt.studies.variables import variables
@@ -65,7 +65,7 @@ STUDY = Study(
     parts=[
         Part("heads", pairs, over=all_head_lengths, join=along("head_length", name=float)),
         Part("trained", trained, over=lambda config: config.trained_spectra, join=stacked("trained_spectrum")),
-        Part("starts", random_starts),
+        Part("start", random_start, over=lambda config: range(config.starts)),
         Part("free", free_heads),
         Part("spectra", other_spectra),
         Part("one", one_head_map),

@@ -35,7 +35,14 @@ STUDY = Study(
     ],
     rules=RULES,
     figures=FIGURES,
-    claims=[Claim(CLAIM, "An in-context learner of tables", "Which heads of TabPFN read only the moments of their context.")],
+    claims=[
+        Claim(
+            CLAIM,
+            "An in-context learner of tables",
+            "Which heads of TabPFN read only the moments of their context.",
+            "Is TabPFN linear?",
+        )
+    ],
     combine=combine,
     variables=NAMES,
 )

@@ -52,7 +52,7 @@ def adam_descent(
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
     >>> lp.training.adam_descent(task, attention, 100, 0.01, 200, parametrisation="block")
-    Trajectory(softmax, length=100.0, until=2, risk=..., finished)
+    Trajectory(softmax, length=100, until=2, risk=..., finished)
     """
     _check_betas(betas)
     step_size, epsilon = validation.positive("step_size", step_size), validation.positive("epsilon", epsilon)

@@ -61,7 +61,7 @@ def gradient_descent(
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
     >>> lp.gradient_descent(task, attention, 100, 0.1, 100, parametrisation="block")
-    Trajectory(softmax, length=100.0, until=10, risk=..., finished)
+    Trajectory(softmax, length=100, until=10, risk=..., finished)
     """
 
     def start_from(*_: Any) -> Advance:
@@ -246,7 +246,7 @@ def stochastic_gradient_descent(
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
     >>> generator = torch.Generator().manual_seed(0)
     >>> lp.stochastic_gradient_descent(task, attention, 100, 0.1, 100, 32, generator, parametrisation="block")
-    Trajectory(softmax, length=100.0, until=10, risk=..., finished)
+    Trajectory(softmax, length=100, until=10, risk=..., finished)
     """
     step_size, batch_size = validation.positive("step_size", step_size), validation.integer("batch_size", batch_size)
     tokens = int(validation.length("length", length))

@@ -68,7 +68,8 @@ def gradient_flow(
     method
         'auto' takes BDF with the Hessian for few parameters (stiffness costs nothing then), DOP853 for many.
     tolerance
-        Relative error of a step; the absolute one is a thousandth of it.
+        Relative error of a step; the absolute one is a thousandth of it. Gradients of layers that are not in blocks are good to
+        2e-7 at best, whatever it is.
     average
         Sobol points over contexts, common to all times and lengths, for tasks that need them.
     progress

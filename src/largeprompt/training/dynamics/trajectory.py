@@ -15,7 +15,7 @@ from torch import Tensor
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.display.labels import named
 from largeprompt.display.look import Axes, draw_paths
-from largeprompt.display.tables import Columns, html_table, text_table
+from largeprompt.display.tables import Columns, html_table, plain, text_table
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.integrate import Array, Outcome, Solution, Status
 from largeprompt.training.dynamics.parameters import Parametrisation
@@ -186,13 +186,13 @@ class Trajectory(Outcome):
         return {"length": list(self.length) if several else [self.length]} | ends
 
     def _repr_html_(self) -> str:
-        return html_table(self._words(f"until={float(self.times[-1]):g}"), self._ends())
+        return html_table(self._words(f"until={float(self.times[-1]):.4g}"), self._ends())
 
     def __repr__(self) -> str:
-        until = f"until={float(self.times[-1]):g}"
+        until = f"until={float(self.times[-1]):.4g}"
         if self.risk.dim() > 1:
             return text_table(self._words(f"{self.risk.shape[0]} lengths", until), self._ends())
-        return self._words(f"length={self.length}", until, f"risk={float(self.risk[-1]):.6g}")
+        return self._words(f"length={plain(self.length)}", until, f"risk={float(self.risk[-1]):.4g}")
 
 
 def _along(objective: Objective, path: Tensor) -> Iterator[tuple[Objective, Tensor]]:

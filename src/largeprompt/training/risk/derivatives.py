@@ -110,15 +110,17 @@ def layer_derivatives(
     return LayerDerivatives(value, grad_u, grad_v, second)
 
 
-def closed_derivatives(risk: Callable[[Tensor, Tensor], Tensor], U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
-    """The same of a risk that is differentiable in U (run, D, D) and V (run, o, D), by autograd."""
+def closed_derivatives(
+    risk: Callable[[Tensor, Tensor], Tensor], U: Tensor, V: Tensor, hessian: bool, *, cheap: bool = False
+) -> LayerDerivatives:
+    """The same of a risk that is differentiable in U (run, D, D) and V (run, o, D), by autograd; rows at once if cheap."""
     runs, sizes = U.shape[0], [U[0].numel(), V[0].numel()]
     with torch.enable_grad():
         flat = torch.cat([U.reshape(runs, -1), V.reshape(runs, -1)], -1).detach().requires_grad_()
         in_u, in_v = flat.split(sizes, -1)
         value = risk(in_u.reshape(U.shape), in_v.reshape(V.shape))
         (gradient,) = torch.autograd.grad(value.sum(), flat, create_graph=hessian)
-        second = rows(gradient, flat).detach() if hessian else None
+        second = (rows_at_once if cheap else rows)(gradient, flat).detach() if hessian else None
     in_u, in_v = gradient.detach().split(sizes, -1)
     return LayerDerivatives(value.detach(), in_u.reshape(U.shape), in_v.reshape(V.shape), second)
 

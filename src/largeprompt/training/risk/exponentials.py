@@ -16,7 +16,14 @@ from largeprompt.training.risk.table import WeightTables
 REACH = 1e3  # times E q: score variances up to which f and h are fitted; (xy)² is larger with probability e^{-√1000} = 2e-14
 MIDDLE = 0.05  # exponents below it are for the tail of f and may be sparse
 Grid = tuple[tuple[float, float], float, tuple[float, ...]]  # real exponents in a decade below and above, the largest, other rays
-GRIDS: tuple[Grid, ...] = (((3, 6), 15, ()), ((4, 8), 30, ()), ((5.5, 5.5), 30, (60,)), ((5.5, 5.5), 30, (45, 80)))
+GRIDS: tuple[Grid, ...] = (
+    ((2, 5), 5, ()),
+    ((3, 5), 5, ()),
+    ((3, 6), 15, ()),
+    ((4, 8), 30, ()),
+    ((5.5, 5.5), 30, (60,)),
+    ((5.5, 5.5), 30, (45, 80)),
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,29 +45,33 @@ class ExponentialSum:
     error: float
 
 
-@functools.lru_cache(maxsize=4096)  # lengths times grids times sizes of scores: fewer would be made again at every step
-def exponential_sum(length: float, reach: float, grid: Grid) -> ExponentialSum:
+@functools.lru_cache(maxsize=1024)  # grids times sizes of scores: fewer would be made again at every step
+def _fitted(lengths: tuple[float, ...], reach: float, grid: Grid) -> dict[float, ExponentialSum]:
     """Least squares over exponents on rays of the right half-plane, their sizes equidistant in the logarithm."""
     (sparse, dense), top, angles = grid
     counts = (round(sparse * math.log10(MIDDLE * reach / 0.3)) + 1, round(dense * math.log10(top / MIDDLE)) + 1)
     real = np.concatenate([[0.0], np.geomspace(0.3 / reach, MIDDLE, counts[0])[:-1], np.geomspace(MIDDLE, top, counts[1])])
     turned = np.outer(np.exp(1j * np.radians(angles)), np.geomspace(0.02, 8.0, 20)).reshape(-1)
     q = np.unique(np.concatenate([[0.0], np.geomspace(1e-3, reach, 1200), np.linspace(0, min(100, reach), 800)]))
-    (f, *_), (h, *_) = WeightTables.reaching([length], reach).derivatives(torch.from_numpy(q).unsqueeze(0), 1)
+    (f, *_), (h, *_) = WeightTables.reaching(lengths, reach).derivatives(torch.from_numpy(q).expand(len(lengths), -1), 1)
     values, waves = torch.cat([f, h]).numpy().T, np.exp(-np.outer(q, turned))
     basis = np.concatenate([np.exp(-np.outer(q, real)), waves.real, waves.imag], 1)
     found = np.linalg.lstsq(basis, values, rcond=1e-14)[0]
-    first, cosines, sines = np.split(found.T, [len(real), len(real) + len(turned)], -1)
-    error = float(np.abs(basis @ found - values).max())
-    weights = (torch.tensor(first), torch.tensor(cosines - 1j * sines))
-    return ExponentialSum((torch.from_numpy(real), torch.from_numpy(turned)), weights, error)
+    errors = np.abs(basis @ found - values).max(0).reshape(2, -1).max(0)
+    parts = np.split(found.T.reshape(2, len(lengths), -1), [len(real), len(real) + len(turned)], -1)
+    first, cosines, sines = (torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
+    weights, exponents = (first, torch.complex(cosines, -sines)), (torch.from_numpy(real), torch.from_numpy(turned))
+    return {
+        length: ExponentialSum(exponents, (weights[0][:, i], weights[1][:, i]), float(errors[i]))
+        for i, length in enumerate(lengths)
+    }
 
 
 def exponential_sums(lengths: Sequence[float], largest: float, accuracy: float = 0.0) -> list[ExponentialSum]:
     """With common exponents for several lengths and E q up to ``largest``: as few as the accuracy of f and h allows."""
     reach = min(REACH, math.log(max(accuracy, 1e-14)) ** 2) * 4.0 ** max(-1, math.ceil(math.log(max(largest, 1e-300), 4)))
     for grid in GRIDS:
-        sums = [exponential_sum(length, reach, grid) for length in lengths]
-        if max(each.error for each in sums) <= accuracy:
+        sums = _fitted(tuple(dict.fromkeys(lengths)), reach, grid)
+        if max(each.error for each in sums.values()) <= accuracy:
             break
-    return sums
+    return [sums[length] for length in lengths]

@@ -5,13 +5,14 @@ With ξ ~ N(0, I) and q = ξ^TSξ every risk at block parameters is made of
     F = c E f(q) + E[f(q) ξ^TBξ] + E[h(q) ξ^TCξ],
 
 f and h of :mod:`largeprompt.training.risk.table`, and the rule of :mod:`largeprompt.measures.numerics.quadratic_form` averages each
-term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md. Where 1e-6 will do, along a
-run, f and h are sums of exponentials: E e^{-sq} and its moments are products, and no rule is needed.
+term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md. Along a run of up to
+10⁶ tokens, or where less will do, f and h are sums of exponentials: E e^{-sq} and its moments are products, and no rule is needed.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -59,11 +60,19 @@ class _Products:
 
     variance: NDArray[np.complex128]  # 1/(1 + 2sλ_i), (run, j, d); Re >= 0 for Re s >= 0: principal roots are the continuous ones
 
+    @functools.cached_property
+    def _mean(self) -> NDArray[np.complex128]:
+        """E e^{-sq}, shape (run, j)."""
+        return np.asarray(np.sqrt(self.variance).prod(-1))
+
     def factors(self, coefficients: NDArray[np.complex128], count: int) -> NDArray[np.float64]:
-        mean = coefficients * np.sqrt(self.variance).prod(-1)
-        places = "abc"[:count]
-        product = ",".join(["rj", *(f"rj{place}" for place in places)])
-        return np.asarray(np.einsum(f"{product}->r{places}", mean, *[self.variance] * count, optimize=count > 1).real)
+        found = (coefficients * self._mean)[..., None]
+        if not count:
+            return np.asarray(found.sum((1, 2)).real)
+        for _ in range(count - 1):
+            found = (found[..., None] * self.variance[..., None, :]).reshape(*found.shape[:2], -1)
+        runs, _, d = self.variance.shape
+        return (found.swapaxes(1, 2) @ self.variance).real.reshape(runs, *[d] * count)
 
 
 def _sums(lam: Tensor, lengths: Sequence[float], accuracy: float) -> tuple[_Products, tuple[Orders, Orders]]:

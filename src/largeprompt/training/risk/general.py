@@ -32,7 +32,7 @@ LARGE = 64.0  # E q from which on the limit and what a finite length adds, much 
 NEAR_BLOCK = (
     1e-3  # of |ϱ| at STEP: below it the direction of ϱ, at which an error is divided by |ϱ|, is no variable to differentiate in
 )
-CHUNK_NUMBERS = 2**22
+CHUNK_NUMBERS, CACHED_NUMBERS = 2**22, 2**16  # at once, with what autograd keeps and without: what stays in the cache
 Excess = tuple[Tensor, float]
 
 
@@ -114,12 +114,16 @@ def _average(layers: GeneralLayers, s: Tensor, weights: Tensor, *, step: float) 
         place = (torch.arange(count, dtype=size.dtype) + 0.5) * width
         g = narrow * torch.sinh(place)  # (run, node), of N(0, 1), one half: the other half is the same
         mass = 2 * width * narrow * torch.cosh(place) * torch.exp(-g.square() / 2) / math.sqrt(2 * math.pi)
-    rows = max(1, CHUNK_NUMBERS // (layers.Y.numel() * len(s)))
+    rows = max(1, (CHUNK_NUMBERS if torch.is_grad_enabled() else CACHED_NUMBERS) // (layers.Y.numel() * len(s)))
     total = layers.beta.new_zeros(len(layers.beta))
     for begin in range(0, count, rows):
         now = slice(begin, begin + rows)
         arguments = (layers, s, weights, size, read, target, g[:, now], mass[:, now])
-        total = total + (_given(*arguments) if rows >= count else checkpoint(_given, *arguments, use_reentrant=False))
+        total = total + (
+            _given(*arguments)
+            if rows >= count or not torch.is_grad_enabled()
+            else checkpoint(_given, *arguments, use_reentrant=False)
+        )
     return total
 
 
@@ -171,37 +175,37 @@ def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
     q = ξ^T(Y^TY + ϱζ^T + ζϱ^T)ξ with ζ = Y^Tω + (‖ω‖² + s²)ϱ/2: two directions more than at ϱ = 0, whatever ω is.
     """
     points, mass = quartic_points(len(layers.variances))
-    omega, noise, spread = points * layers.variances.sqrt(), layers.noise, (..., None)  # (point, d)
-    beta, rho = layers.beta[:, None, None], layers.rho.unsqueeze(1)
-    values = layers.nu.unsqueeze(1) + beta * omega  # (run, point, d)
-    inner = (omega * values).sum(-1, keepdim=True) + noise * beta
-    read, target = values @ layers.Y + inner * rho, (omega @ layers.T).unsqueeze(0)
-    zeta = omega @ layers.Y + (omega.square().sum(-1, keepdim=True) + noise) / 2 * rho
-    V2 = values.square().sum(-1) + noise * layers.beta.unsqueeze(-1).square()
-    M = torch.eye(len(layers.variances), dtype=s.dtype)[..., None, None].expand(-1, -1, len(rho), len(s))  # (I + 2sY^TY)^{-1}
-    weight = torch.ones_like(M[0, 0])
-    for row in layers.Y.permute(1, 2, 0)[spread]:  # (d, run, 1)
-        moved = (M * row).sum(1)
-        below = 1 + 2 * s * (row * moved).sum(0)
-        weight, M = weight * below.rsqrt(), M - (2 * s / below) * moved.unsqueeze(1) * moved
-    M = M.permute(2, 3, 0, 1)  # (run, j, d, d)
-    a, t, z, r = (part.unsqueeze(1).to(M.dtype) for part in (read, target, zeta, rho))  # (run, 1, point or 1, d)
-
-    def inner_products(left: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-        return tuple((left @ M * other).sum(-1) for other in others)
-
-    rr, rz, ra, rt = inner_products(r, r, z, a, t)  # (run, j, point)
-    zz, za, zt = inner_products(z, z, a, t)
-    aa, at = inner_products(a, a, t)
-    twice = (2 * s).unsqueeze(-1)
-    first, mixed, last = twice * rr, 1 + twice * rz, twice * zz
+    omega, noise, spread, d = points * layers.variances.sqrt(), layers.noise, (..., None), len(layers.variances)  # (point, d)
+    beta, size = layers.beta.unsqueeze(-1), (omega.square().sum(-1) + noise)[:, None, None]
+    # K = BMB^T for the rows of B = (Y, Y^Tν, ϱ, T) that are asked for, M = (I + 2sY^TY)^{-1}: the rows of Y are taken in one by one
+    rows = torch.cat([layers.Y, (layers.nu.unsqueeze(-2) @ layers.Y), layers.rho.unsqueeze(-2)], -2)  # (run, d + 2, d)
+    K = (rows @ torch.cat([rows, layers.T.expand_as(layers.Y)], -2).mT).permute(1, 2, 0)[spread]  # (d + 2, 2d + 2, run, 1)
+    weight = torch.ones_like(s)
+    for k in range(d):
+        below = 1 + 2 * s * K[k, k]
+        weight, K = weight * below.rsqrt(), K - (2 * s / below) * K[:, k].unsqueeze(1) * K[k]
+    pairs = (omega.unsqueeze(-1) * omega.unsqueeze(-2)).reshape(len(omega), -1).to(K.dtype)  # (point, d²)
+    yy, yt = ((pairs @ part.reshape(d * d, -1)).reshape(-1, *K.shape[2:]) for part in (K[:d, :d], K[:d, d + 2 :]))
+    yn, yr, nt, rt = (
+        (omega.to(K.dtype) @ part.reshape(d, -1)).reshape(-1, *K.shape[2:])
+        for part in (*K[:d, d : d + 2].unbind(1), *K[d:, d + 2 :])
+    )  # (point, run, j)
+    (nn, nr), rr = K[d, d : d + 2], K[d + 1, d + 1]
+    inner = (omega @ layers.nu.mT)[spread] + beta * size  # of ω and ν + βω, and s²β
+    # a = Y^T(ν + βω) + inner ϱ, t = T^Tω, z = ζ
+    ya, zeta = yn + beta * yy + inner * yr, size / 2
+    ra, rz = nr + beta * yr + inner * rr, yr + zeta * rr
+    za, zt, zz = ya + zeta * ra, yt + zeta * rt, yy + zeta * (yr + rz)
+    aa, at = nn + beta * yn + inner * nr + beta * ya + inner * ra, nt + beta * yt + inner * rt
+    V2 = layers.nu.square().sum(-1)[spread] + 2 * beta * (omega @ layers.nu.mT)[spread] + beta.square() * size
+    first, mixed, last = 2 * s * rr, 1 + 2 * s * rz, 2 * s * zz
     below = mixed.square() - first * last  # Re > 0: principal roots are the continuous ones
-    square = aa + twice / below * (last * ra.square() - 2 * mixed * ra * za + first * za.square())
-    agreement = at + twice / below * (last * ra * rt - mixed * (ra * zt + za * rt) + first * za * zt)
-    weight = weight.unsqueeze(-1) * below.rsqrt() * mass
-    f, h = weight * (V2.unsqueeze(1) - square + 2 * agreement), -6 * weight * square
+    square = aa + 2 * s / below * (last * ra.square() - 2 * mixed * ra * za + first * za.square())
+    agreement = at + 2 * s / below * (last * ra * rt - mixed * (ra * zt + za * rt) + first * za * zt)
+    weight = weight * below.rsqrt() * mass[:, None, None]
+    f, h = weight * (V2 - square + 2 * agreement), -6 * weight * square
     c = weights.unsqueeze(2)
-    return _real_sum(c[:, 0], f.mT) + _real_sum(c[:, 1], h.mT)
+    return _real_sum(c[:, 0], f.transpose(0, 1)) + _real_sum(c[:, 1], h.transpose(0, 1))
 
 
 def _real_sum(weights: Tensor, values: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ Layer = Callable[[Tensor], tuple[Tensor, Tensor]]
 GENERAL_ACCURACY = 2e-7  # smallest error of f and h along a run
 BLOCK_ACCURACY = 1e-11  # the same for layers in blocks
 LONG = 1e6  # tokens up to which that is far below f itself, 1/L
+DIFFERENCE = 1e-5  # of a parameter, for Hessians that need a tenth
 STIFFNESS = SobolAverage(1024)  # for what a finite length adds to the Hessian that a solver asks for
 Derivatives = Callable[[Tensor, Tensor, bool], LayerDerivatives]  # of the risk in U and V; with the Hessian or not
 
@@ -74,6 +75,9 @@ class Objective:
 
     def gradient(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Risks (run,) and their gradients (run, p)."""
+        if self.transpose is not None:
+            found = self._evaluate(*self.layer(theta.detach()), False)
+            return found.value, (self.transpose @ _flat(found.in_u, found.in_v).mT).mT
         value, gradient, _ = _pulled(self.layer, self._evaluate, theta, False)
         return value, gradient
 
@@ -102,9 +106,11 @@ def _pulled(layer: Layer, derivatives: Derivatives, theta: Tensor, hessian: bool
         (gradient,) = torch.autograd.grad(flat, point, _flat(found.in_u, found.in_v), create_graph=hessian)
         if found.second is None:
             return found.value, gradient, None
-        jacobian = rows_at_once(flat, point)
-        bent = jacobian.mT @ found.second @ jacobian
-        second = bent + rows_at_once(gradient, point) if gradient.requires_grad else bent
+        size = theta.shape[-1]
+        second = rows_at_once(gradient, point) if gradient.requires_grad else theta.new_zeros(len(theta), size, size)
+        if bool(found.second.any()):  # of infinite prompts in blocks the map alone is curved
+            jacobian = rows_at_once(flat, point)
+            second = second + jacobian.mT @ found.second @ jacobian
     return found.value, gradient.detach(), second.detach()
 
 
@@ -130,7 +136,10 @@ def make_objective(
     *,
     tolerance: float = 1e-9,
 ) -> tuple[Objective, Tensor, bool]:
-    """Objective, starting point (run, p), and whether several lengths were given; gradients are as good as the tolerance asks."""
+    """Objective, starting point (run, p), and whether several lengths were given.
+
+    Gradients are as good as the tolerance asks, those of general layers 2e-7 at best.
+    """
     if not isinstance(task, Task):
         raise InvalidArgumentError("task", type(task).__name__, "a Task, such as LinearRegression")
     task.check(attention)
@@ -140,12 +149,17 @@ def make_objective(
     kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
     start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
     exact: Callable[[Tensor, Tensor], Tensor] | None = None
+    layer: Layer
+    derivatives: Derivatives
+    rough: Derivatives
     loose = tolerance if tolerance > GENERAL_ACCURACY else 0.0
     if isinstance(chosen, Block) and isinstance(task, LinearRegression):
-        layer = _block_layer(task, chosen, is_softmax(kind))
-        derivatives = rough = _block_derivatives(task, lengths, is_softmax(kind), loose)
-        if loose and is_softmax(kind):
-            exact = partial(task.form_risks, lengths=lengths)
+        if not is_softmax(kind) or all(map(math.isinf, lengths)):
+            layer, derivatives = _apart(chosen), partial(_affine_derivatives, task, lengths)
+        else:
+            layer, derivatives = _block_layer(task, chosen), _block_derivatives(task, lengths, loose)
+            exact = partial(task.form_risks, lengths=lengths) if loose else None
+        rough = derivatives
     else:
         layer = chosen.layer
         if isinstance(task, LinearRegression) and is_softmax(kind):
@@ -154,6 +168,8 @@ def make_objective(
             derivatives, rough = (partial(each, task, lengths, accuracy) for each in (_regression_derivatives, _rough_derivatives))
         else:
             derivatives = rough = _derivatives(task, lengths, kind, average)
+            if isinstance(task, MeasureRegression) and not all(map(math.isinf, lengths)):
+                rough = partial(_differenced, task.dim, derivatives)
     U, V = layer(start)
     silent = derivatives(0 * U, 0 * V, False).value  # the risk of reading nothing, ½(E‖t‖² + noise)
     floor = task.answer_noise / 2 - 1e-9 * task.answer_noise - 1e-12 * float(silent.max())
@@ -166,16 +182,45 @@ def make_objective(
     return objective, start, several
 
 
-def _block_layer(task: LinearRegression, block: Block, softmax: bool) -> Layer:
-    """θ = (A, b) to what the risk is a function of: forms of the query for softmax, (U, V) for linear attention."""
-    return (lambda theta: task.block_forms(*block.split(theta))) if softmax else block.layer
+def _apart(block: Block) -> Layer:
+    """θ to A (run, d, d) and b (run, 1, 1)."""
+
+    def layer(theta: Tensor) -> tuple[Tensor, Tensor]:
+        A, b = block.split(theta)
+        return A, b[:, None, None]
+
+    return layer
 
 
-def _block_derivatives(task: LinearRegression, lengths: Sequence[float], softmax: bool, accuracy: float = 0.0) -> Derivatives:
+def _affine_derivatives(task: LinearRegression, lengths: Sequence[float], A: Tensor, b: Tensor, hessian: bool) -> LayerDerivatives:
+    """Of linear attention in blocks, and of either attention on infinite prompts.
+
+    Twice the risk is s² + tr E^TWEΣ_q + b² tr A^TNAΣ_q, E = bΣA - I and N = ((tr WΣ + s²)Σ + ΣWΣ)/L: (risk.5) with its 1/L.
+    """
+    sigma, prior, query = task.covariance, task.prior_covariance, task.query_covariance
+    assert isinstance(query, Tensor)  # made one by the task
+    inverse = A.new_tensor([1 / length for length in lengths])[:, None, None]
+    error, bowl = b * sigma @ A - torch.eye(task.dim, dtype=A.dtype), sigma @ prior @ sigma
+    noise = inverse * ((torch.trace(prior @ sigma) + task.noise_variance) * sigma + bowl)
+    pulled, spread = sigma @ prior @ error @ query, noise @ A @ query
+    value = (error * (prior @ error @ query)).sum((-2, -1)) + (b.square() * A * spread).sum((-2, -1)) + task.noise_variance
+    in_b, second = (A * (pulled + b * spread)).sum((-2, -1), keepdim=True), None
+    if hessian:
+        moved, size = bowl @ A @ query, A[0].numel()
+        second = A.new_empty(len(A), size + 1, size + 1)
+        second[:, :-1, :-1] = torch.einsum("rac,bd->rabcd", b.square() * (bowl + noise), query).reshape(-1, size, size)
+        second[:, :-1, -1] = second[:, -1, :-1] = (pulled + b * (moved + 2 * spread)).reshape(-1, size)
+        second[:, -1, -1] = (A * (moved + spread)).sum((-2, -1))
+    return LayerDerivatives(value / 2, b * (pulled + b * spread), in_b, second)
+
+
+def _block_layer(task: LinearRegression, block: Block) -> Layer:
+    """θ = (A, b) to what the risk of softmax is a function of: forms of the query."""
+    return lambda theta: task.block_forms(*block.split(theta))
+
+
+def _block_derivatives(task: LinearRegression, lengths: Sequence[float], accuracy: float = 0.0) -> Derivatives:
     """Derivatives of the risk in what :func:`_block_layer` gives: no point is drawn; to ten digits unless an accuracy is given."""
-    if not softmax:
-        return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths))
-
     if max((length for length in lengths if math.isfinite(length)), default=1.0) <= LONG:
         accuracy = max(accuracy, BLOCK_ACCURACY)
 
@@ -192,7 +237,7 @@ def _block_derivatives(task: LinearRegression, lengths: Sequence[float], softmax
 def _derivatives(task: Task, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Derivatives:
     """Derivatives of the risk in (U, V), except of softmax on in-context regression."""
     if isinstance(task, LinearRegression):
-        return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths))
+        return partial(closed_derivatives, partial(task.linear_risk, lengths=lengths), cheap=True)
     if isinstance(task, GaussianTask):
         return partial(layer_derivatives, contexts=task.contexts(average), lengths=lengths, kind=kind)
     return partial(closed_derivatives, partial(task.layer_risks, lengths=lengths, kind=kind, average=average))
@@ -206,8 +251,8 @@ def _regression_derivatives(
         return closed_derivatives(partial(task.general_risks, lengths=lengths, **accuracy), U, V, hessian)
     d, block = task.dim, Block(task.dim)
     theta = torch.cat([U[:, :d, :d].reshape(len(U), -1), V[:, 0, d:]], -1)
-    inner = _block_derivatives(task, lengths, True, accuracy["accuracy"] if accuracy["accuracy"] > GENERAL_ACCURACY else 0.0)
-    value, gradient, inside = _pulled(_block_layer(task, block, True), inner, theta, hessian)
+    inner = _block_derivatives(task, lengths, accuracy["accuracy"] if accuracy["accuracy"] > GENERAL_ACCURACY else 0.0)
+    value, gradient, inside = _pulled(_block_layer(task, block), inner, theta, hessian)
     in_u, in_v = block.layer(gradient)
     if inside is None:
         return LayerDerivatives(value, in_u, in_v, None)
@@ -217,6 +262,22 @@ def _regression_derivatives(
     second[:, within.unsqueeze(-1), within] = inside
     second[:, across.unsqueeze(-1), across] = task.curvature_across(U, V, lengths, **accuracy)
     return LayerDerivatives(value, in_u, in_v, second)
+
+
+def _differenced(dim: int, derivatives: Derivatives, U: Tensor, V: Tensor, hessian: bool) -> LayerDerivatives:
+    """With a Hessian from differences of gradients in (A, b), all that moves: a graph through every query would be large."""
+    found = derivatives(U, V, False)
+    if not hessian:
+        return found
+    flat, start, sizes = _flat(U, V), _flat(found.in_u, found.in_v), [U[0].numel(), V[0].numel()]
+    second = flat.new_zeros(*flat.shape, flat.shape[-1])
+    for place in torch.cat([torch.arange(sizes[0]).reshape(U.shape[1:])[:dim, :dim].reshape(-1), torch.tensor([sum(sizes) - 1])]):
+        moved = flat.clone()
+        moved[:, place] += DIFFERENCE
+        moved_u, moved_v = moved.split(sizes, -1)
+        there = derivatives(moved_u.reshape(U.shape), moved_v.reshape(V.shape), False)
+        second[:, place] = (_flat(there.in_u, there.in_v) - start) / DIFFERENCE
+    return dataclasses.replace(found, second=(second + second.mT) / 2)
 
 
 def _rough_derivatives(
@@ -230,7 +291,7 @@ def _rough_derivatives(
         layer_derivatives(U, V, hessian, contexts=contexts, lengths=some, kind=SoftmaxAttention)
         for some in (lengths, [math.inf] * len(lengths))
     )
-    return closed_derivatives(task.limit_risk, U, V, hessian) + finite - infinite
+    return closed_derivatives(task.limit_risk, U, V, hessian, cheap=True) + finite - infinite
 
 
 def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:

@@ -20,7 +20,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.nodes import feature_moments
+from largeprompt.law.nodes import mean_squares
 from largeprompt.measures import Discrete, Gaussian, Measure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
@@ -145,7 +145,13 @@ class MeasureRegression(Task):
         object.__setattr__(self, "prior_covariance", validation.covariance("prior_covariance", prior))
         object.__setattr__(self, "noise_variance", noise)
         object.__setattr__(self, "_given", self.rule)
-        rule = gauss_rule(self.inputs, NODES.get(self.dim, FEWEST)) if self.rule is None else self.rule
+        rule = self.rule
+        if rule is None:
+            try:
+                rule = gauss_rule(self.inputs, NODES.get(self.dim, FEWEST))
+            except InvalidArgumentError as error:
+                remedy = "Give rule=Discrete(...) in their place; where tails are too heavy for a rule, most tilts have no limit."
+                raise InvalidArgumentError("inputs", error.given, f"{error.allowed}, which have a Gauss rule", remedy) from None
         if not isinstance(rule, Discrete) or rule.batch_shape or rule.dim != self.dim:
             raise InvalidArgumentError("rule", repr(rule), f"one Discrete law on R^{self.dim}, as the inputs")
         object.__setattr__(self, "rule", rule)
@@ -202,6 +208,16 @@ class MeasureRegression(Task):
         return self.rule
 
     @functools.cached_property
+    def _queries(self) -> Discrete:
+        """The rule for x_q: half of it where the law is symmetric, since x_q and -x_q are answered equally well."""
+        atoms, weights = self._atoms.atoms, self._atoms.weights
+        if not (torch.allclose(atoms.flip(0), -atoms, rtol=0, atol=1e-13) and torch.allclose(weights.flip(0), weights, rtol=1e-12)):
+            return self._atoms
+        half = len(atoms) // 2
+        kept = torch.cat([2 * weights[:half], weights[half : len(atoms) - half]])
+        return Discrete(atoms[: len(kept)], kept / kept.sum())
+
+    @functools.cached_property
     def _root(self) -> Tensor:
         return square_root(self.prior_covariance)
 
@@ -234,7 +250,7 @@ class MeasureRegression(Task):
         if queries is None and self._gaussian is not None:
             flat = self._gaussian.block_risks(A.reshape(-1, self.dim, self.dim), b.reshape(-1), [length] * b.numel())
             return flat.reshape(b.shape)
-        asked = self._atoms if queries is None else queries
+        asked = self._queries if queries is None else queries
         if not isinstance(asked, Discrete) or asked.batch_shape or asked.dim != self.dim:
             raise InvalidArgumentError("queries", repr(asked), f"one Discrete law on R^{self.dim}, as the inputs")
         x, share = asked.atoms, asked.weights
@@ -246,7 +262,8 @@ class MeasureRegression(Task):
             tokens, mass = self._atoms.atoms, self._atoms.weights
             features = b[..., None, None, None] * (tokens @ self._root) - (x @ self._root).unsqueeze(-2)  # (..., q, j, d)
             extra = (b.square() * self.noise_variance)[..., None, None].expand(*u.shape[:-1], len(tokens))
-            square = feature_moments(u @ tokens.mT, mass, features, length, extra=extra)[1]
+            scores, read, noise = (part.reshape(-1, *part.shape[b.dim() + 1 :]) for part in (u @ tokens.mT, features, extra))
+            square = mean_squares(scores, mass, read, noise, length).reshape(u.shape[:-1])
         return ((square * share).sum(-1) + self.noise_variance) / 2
 
     def risk_estimate(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> RiskEstimate:

@@ -17,7 +17,14 @@ from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.token_kinds import ReadOutKinds, linear_error, softmax_error
 from largeprompt.training.optima.outliers import IsotropicOutliers, OutlierOptimum
-from largeprompt.training.risk.average import AVERAGE, SobolAverage, calibrated_weights, quadratic_points, quartic_points
+from largeprompt.training.risk.average import (
+    AVERAGE,
+    POINTS_PER_FUNCTION,
+    SobolAverage,
+    calibrated_weights,
+    quadratic_points,
+    quartic_points,
+)
 from largeprompt.training.risk.exact import is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import Task, normal
@@ -136,10 +143,7 @@ class MarkedOutliers(Task):
             weight = (weight_w.unsqueeze(-1) * weight_x).reshape(-1)
         else:
             w, x = self.regression._tasks_and_queries(average.normal(2 * self.dim))
-            weight = average.weights
-            # exact for all that regression's infinite prompt is made of, where there are enough points
-            exact = calibrated_weights(self.regression.calibration(self.regression._contexts(w, x, weight)), weight)
-            weight = weight if exact is None else exact
+            weight = self._calibrated(w, x, average)
         found = []
         for one_u, one_v, length in zip(U, V, lengths, strict=True):
             parts = []
@@ -150,6 +154,19 @@ class MarkedOutliers(Task):
                 parts.append((value * weight_part).sum())
             found.append(torch.stack(parts).sum())
         return (torch.stack(found) + self.answer_noise) / 2
+
+    def _calibrated(self, w: Tensor, x: Tensor, average: SobolAverage) -> Tensor:
+        """Weights of the points under which all that regression's infinite prompt is made of has its exact mean."""
+        functions = self.regression.calibration(self.regression._contexts(w, x, average.weights))
+        found = calibrated_weights(functions, average.weights)
+        if found is None:
+            least = 1 << (POINTS_PER_FUNCTION * functions.shape[1] - 1).bit_length()
+            allowed = f"{least} in dimension {self.dim}, for weights exact for the {functions.shape[1]} means of an infinite prompt"
+            remedy = (
+                f"Use average=SobolAverage({max(least, 2 * average.points)}): weights that are all equal would err by percents."
+            )
+            raise InvalidArgumentError("average", f"{average.points} points", allowed, remedy)
+        return found
 
     def _conditional(self, w: Tensor, x: Tensor, length: float, softmax: bool, U: Tensor, V: Tensor) -> Tensor:
         """Twice the risk, less the noise, in each context, shape (n,)."""

@@ -1,0 +1,41 @@
+"""The explorer's first tab: processor time from a moved control to all six pictures."""
+
+import itertools
+import time
+
+from largeprompt.explore import law_page, numbers
+from largeprompt.explore.state import DIRECTIONS, LAWS, LawState
+
+KNOWN = ("_problem", "_curve", "_without_limit", "_proved", "_drawn", "_densities", "_prompt", "_read_outs")  # what is cached
+ASKED = 0.2
+
+
+def seconds(state: LawState) -> float:
+    """With nothing known beforehand of this state or any other."""
+    for name in KNOWN:
+        getattr(numbers, name).cache_clear()
+    start = time.process_time()
+    law_page.first_row(state)
+    law_page.second_row(state)
+    return time.process_time() - start
+
+
+def rows() -> list[tuple[str, str, str]]:
+    law_page.second_row(LawState())  # the backdrop of the phase diagram is made once
+    table = []
+    for law in LAWS:
+        choices = itertools.product((1, 8, 32), DIRECTIONS, (1.0, 1.4, 1.5, 4.0))
+        states = [LawState(law, dim=dim, direction=way, strength=size) for dim, way, size in choices]
+        found = {state: seconds(state) for state in states}
+        again = {state: min(seconds(state) for _ in range(3)) for state in sorted(states, key=found.__getitem__)[-4:]}
+        slowest = max(again, key=again.__getitem__)
+        worst, middle = again[slowest], sorted(found.values())[len(found) // 2]
+        where = f"d = {slowest.dim}, strength {slowest.strength:g}, query along {DIRECTIONS[slowest.direction]}"
+        table.append(
+            (
+                f"explorer, tokens {LAWS[law]}: all pictures, slowest of {len(states)} positions of the controls",
+                f"{worst / ASKED:.2f} x the time asked",
+                f"{worst * 1e3:.0f} ms of processor time (asked: {ASKED * 1e3:g}): {where}; half within {middle * 1e3:.0f} ms",
+            )
+        )
+    return table

@@ -1,0 +1,167 @@
+"""Where cells are computed, by name: worker processes here, a Dask cluster, or any executor that a function makes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.files import RunError
+from largeprompt.runs.pool import ATTEMPTS, LOGGER, WORKER, Pool
+
+GRACE = 30.0  # seconds between asking a cell to end and ending its process
+PATIENCE = 20.0  # seconds for a scheduler to answer
+ALLOWED = "local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or module:factory"
+
+
+@contextlib.contextmanager
+def executor(name: str = "local", workers: int | None = None, limit: float | None = None) -> Iterator[Executor]:
+    """The executor of this name, as long as the block lasts; left by an exception, Ctrl-C say, its work is stopped.
+
+    Parameters
+    ----------
+    name
+        'local': worker processes on this machine. 'dask': a Dask cluster on this machine. 'dask:tcp://HOST:PORT' or 'dask:FILE':
+        a scheduler that is there, by its address or scheduler file. 'module:factory': what ``factory(max_workers=workers)``
+        returns (without the argument where ``workers`` is None), which must keep the contract of
+        :class:`concurrent.futures.Executor`.
+    workers
+        How many; by default one for each core, at most 8, or what the cluster has.
+    limit
+        Seconds after which a cell ends itself; a process of 'local' that does not is ended half a minute later.
+    """
+    kind, _, place = name.partition(":")
+    if name == "local":
+        pool = Pool(workers or default_workers(), None if limit is None else limit + GRACE)
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        pool.shutdown()
+    elif name == "dask" or (kind == "dask" and place):
+        with _dask(place, workers) as found:
+            yield found
+    elif place:
+        with _made(name, workers) as found:
+            yield found
+    else:
+        raise InvalidArgumentError("--executor", repr(name), ALLOWED)
+
+
+def default_workers() -> int:
+    """One for each core, at most 8."""
+    return min(os.cpu_count() or 1, 8)
+
+
+@contextlib.contextmanager
+def _dask(place: str, workers: int | None) -> Iterator[Executor]:
+    """An executor of the scheduler at a place, or of a cluster of our own, whose workers are like those of a :class:`Pool`."""
+    try:
+        import dask
+        import distributed
+    except ImportError:
+        raise InvalidArgumentError(
+            "--executor", repr("dask"), "an executor that is installed", "pip install '.[cluster]' in a checkout brings Dask."
+        ) from None
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_silent("distributed"))  # what goes wrong is said by us, once
+        given: dict[str, Any] = {}
+        if not place:
+            options = {"allowed-failures": ATTEMPTS - 1, "worker-saturation": 1.0}  # no cell is blamed for another of its worker
+            stack.enter_context(dask.config.set({f"distributed.scheduler.{name}": value for name, value in options.items()}))
+            with _interrupts_held():
+                cluster = distributed.LocalCluster(
+                    n_workers=workers or default_workers(),
+                    threads_per_worker=1,
+                    memory_limit=0,  # as for local processes
+                    dashboard_address="127.0.0.1:0",
+                    env=WORKER,
+                    silence_logs=logging.CRITICAL,
+                )
+            given["address"] = stack.enter_context(cluster)
+        elif "://" in place:
+            given["address"] = place
+        elif Path(place).is_file():
+            given["scheduler_file"] = place
+        else:
+            raise InvalidArgumentError("--executor", repr(f"dask:{place}"), "the address or the file of a scheduler that is there")
+        try:
+            client = distributed.Client(**given, timeout=PATIENCE, set_as_default=False)
+            stack.enter_context(client)
+        except (OSError, ValueError, TypeError, AssertionError) as error:
+            raise RunError(f"no Dask scheduler answers at {place} ({error}); is it running?") from None
+        if os.getpid() not in client.run(os.getpid).values():  # a worker in this process would forward to itself, for ever
+            client.forward_logging(LOGGER.name, logging.INFO)
+        yield stack.enter_context(_stopping(client.get_executor(pure=False)))
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of the block, here and for ever in the threads and processes that it begins."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # which would let Ctrl-C through again in the thread that begins it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Nothing is logged by this logger and those below it while the block runs."""
+    loggers = [logging.getLogger(each) for each in (name, *logging.root.manager.loggerDict) if f"{each}.".startswith(f"{name}.")]
+    before = [(logger, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in before:
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _made(name: str, workers: int | None) -> Iterator[Executor]:
+    """What a function somewhere makes."""
+    module, _, function = name.rpartition(":")
+    sys.path.insert(0, str(Path.cwd()))  # as for `python -m`
+    try:
+        factory = getattr(importlib.import_module(module), function)
+    except Exception as error:  # whatever stands in the module
+        raise InvalidArgumentError("--executor", repr(name), f"{ALLOWED} that is there ({error})") from None
+    finally:
+        sys.path.pop(0)
+    try:
+        found = factory() if workers is None else factory(max_workers=workers)
+    except Exception as error:  # whatever it needs
+        raise RunError(f"--executor {name}: the executor cannot be made ({type(error).__name__}: {error}).") from error
+    if not callable(getattr(found, "submit", None)):
+        raise InvalidArgumentError(
+            "--executor", f"{name!r}, which makes a {type(found).__name__}", "a function that makes an executor"
+        )
+    with _stopping(found):
+        yield found
+
+
+@contextlib.contextmanager
+def _stopping(found: Executor) -> Iterator[Executor]:
+    """Shut an executor down after the block, without waiting where it fails."""
+    try:
+        yield found
+    except BaseException:
+        found.shutdown(wait=False)
+        raise
+    found.shutdown()

@@ -1,0 +1,60 @@
+"""A run whose cells are all there: joined, judged, drawn, and stored with what a reader needs to make it again."""
+
+import dataclasses
+import traceback
+from typing import Any
+
+from largeprompt.runs.files import RunError, StorageError, encode, from_bytes, to_json
+from largeprompt.runs.judging import Verdict
+from largeprompt.runs.provenance import provenance
+from largeprompt.runs.store import Run
+from largeprompt.runs.study import Study
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run to be computed, and the cells that it lacks."""
+
+    run: Run
+    study: Study
+    config: Any
+    missing: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A run that has ended, with its verdicts, or with the reason why it has none."""
+
+    job: Job
+    verdicts: tuple[Verdict, ...] = ()
+    error: RunError | None = None
+
+
+def finish(job: Job, *, figures: bool = True, workers: int | None = None, started: float) -> Finished:
+    """Combine the stored cells in the study's order, judge, draw, and last of all write the provenance, which makes it complete."""
+    run = job.run
+    run.drop_results()
+    try:
+        content = encode(job.study.finish(job.config, {cell: run.read_cell(cell) for cell in run.cells}))
+        data = from_bytes(content)  # as a reader will see it
+        verdicts = job.study.judge(data)
+        files = {"dataset.nc": content, "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts])}
+        files |= job.study.attached(data)
+        if figures:
+            from largeprompt.runs.style import rendered  # not above: workers draw nothing
+
+            drawn = job.study.drawable(data)
+            for each in drawn:
+                for ending, picture in rendered(each.draw(data), each.cards).items():
+                    files[f"figures/{each.name}.{ending}"] = picture
+            files["figures/captions.json"] = to_json({each.name: each.caption for each in drawn})
+        resumed = len(run.cells) - len(job.missing)
+        run.write_results(files, provenance(run, workers=workers, started=started, resumed=resumed))
+    except StorageError:
+        raise
+    except Exception as error:
+        run.log(f"not finished: {type(error).__name__}: {error}\n{traceback.format_exc()}")
+        trouble = f"{job.study.name}: all cells are stored, but not the result ({type(error).__name__}: {error})."
+        return Finished(job, error=RunError(f"{trouble} Details: {run.folder / 'log.txt'}"))
+    run.log("complete")
+    return Finished(job, tuple(verdicts))

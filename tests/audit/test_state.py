@@ -1,0 +1,76 @@
+"""States of constant size against sums over the keys one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from largeprompt.audit.state import state_read_out, state_tokens
+from largeprompt.errors import InvalidArgumentError
+
+
+def by_hand(scores, value, near, clusters):
+    """Near keys one by one, each cluster of the others by its own moments, the largest of its scores bounding its tilt."""
+    masses, reads = [np.exp(scores[near]).sum()], [np.exp(scores[near]) @ value[near] / np.exp(scores[near]).sum()]
+    for cluster in clusters:
+        s, v = scores[cluster], value[cluster]
+        spread, most = s.std(), np.sqrt(2 * np.log(len(s)))
+        covariance = (s - s.mean()) @ v / len(s)
+        if spread <= most:
+            masses.append(len(s) * np.exp(s.mean() + spread**2 / 2))
+            reads.append(v.mean(0) + covariance)
+        else:  # as large as the largest of so many Gaussian scores is
+            masses.append(np.exp(s.mean() + spread * most))
+            reads.append(v.mean(0) + covariance * most / spread)
+    return np.average(reads, axis=0, weights=masses)
+
+
+@pytest.mark.parametrize("strength", [1.0, 12.0])  # linear, and beyond the largest of the scores
+def test_moments_by_hand(random_heads, one_by_one, strength):
+    heads = random_heads(causal=True)
+    heads = type(heads)(strength * heads.query, heads.key, heads.value, None, heads.scale, causal=True)
+    found = state_read_out(heads, [0, 7, 50], torch.tensor([3, 30, 49]), sinks=2)
+    for text, head, place, position in ((0, 1, 1, 30), (1, 3, 2, 49), (1, 0, 0, 3)):
+        scores, value = (each.numpy() for each in one_by_one(heads, text, head, position))
+        for number, recent in enumerate((0, 7, 50)):
+            near = (np.arange(len(scores)) < 2) | (np.arange(len(scores)) > position - recent)
+            expected = by_hand(scores, value, near, [] if near.all() else [~near])
+            np.testing.assert_allclose(found[number, text, head, place], expected, rtol=1e-9)
+
+
+def test_without_moments_only_some_keys_are_read(random_heads, one_by_one):
+    heads = random_heads(causal=True)
+    found = state_read_out(heads, [5], components=0)[0]
+    scores, value = (each.numpy() for each in one_by_one(heads, 0, 2, 40))
+    np.testing.assert_allclose(found[0, 2, 40], by_hand(scores, value, np.r_[0, 36:41], []), rtol=1e-9)
+
+
+def test_clusters_that_are_apart_are_read_one_by_one(random_heads, one_by_one):
+    heads = random_heads(batch=1, causal=True)
+    side = torch.arange(50) % 2 == 1
+    key = 0.1 * heads.key + 30.0 * side[:, None]
+    value = 0.1 * heads.value + 30.0 * side[:, None]
+    heads = type(heads)(0.02 * heads.query, key, value, None, heads.scale, causal=True)
+    found = state_read_out(heads, [1], torch.tensor([49]), components=2)[0]
+    scores, values = (each.numpy() for each in one_by_one(heads, 0, 1, 49))
+    near, odd = np.isin(np.arange(50), [0, 49]), side.numpy()
+    np.testing.assert_allclose(found[0, 1, 0], by_hand(scores, values, near, [odd & ~near, ~odd & ~near]), rtol=1e-6)
+
+
+def test_size_in_tokens():
+    assert state_tokens(10, 0, 1, 64, 64) == 11
+    assert state_tokens(0, 2, 1, 4, 4) == 1 + 2 * (1 + 8 + 10 + 16) / 8  # a weight, two means, half of one matrix, all of another
+
+
+def test_bad_input_is_refused(random_heads):
+    heads = random_heads(causal=True)
+    for arguments, words in (
+        ({"recent": []}, "recent"),
+        ({"recent": [-1]}, "from 0 on"),
+        ({"recent": [0], "sinks": 0}, "from 1 on"),
+        ({"recent": [1], "components": -1}, "components"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            state_read_out(heads, **arguments)
+    biased = type(heads)(heads.query, heads.key, heads.value, torch.rand(1, 1, 50, 50, dtype=torch.float64), 0.4)
+    with pytest.raises(InvalidArgumentError, match="biases"):
+        state_read_out(biased, [1])

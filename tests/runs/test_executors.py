@@ -1,0 +1,116 @@
+"""Executors by name: the same bytes over processes, threads and Dask, and errors that say what to do."""
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import pytest
+import toy_studies
+from toy_studies import SmallConfig, calls
+
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.execute import execute
+from largeprompt.runs.executors import default_workers, executor
+from largeprompt.runs.files import RunError, encode, from_bytes
+from largeprompt.runs.find import find_study
+from largeprompt.runs.pool import LOGGER, WORKER
+from largeprompt.runs.store import Run
+
+FOUND = find_study(f"{toy_studies.__file__}:STUDY")
+CONFIG = SmallConfig()
+
+
+def computed(folder, found, config=CONFIG):
+    run = Run.create(folder, FOUND, config, quick=False, rerun="")
+    execute(run, FOUND, config, found)
+    return (run.folder / "dataset.nc").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """The bytes that threads of this process write."""
+    with ThreadPoolExecutor(2) as threads:
+        return numbers(computed(tmp_path_factory.mktemp("runs") / "small", threads))
+
+
+def numbers(content):
+    """All but the number of threads, which is that of the process."""
+    return encode(from_bytes(content).drop_vars("threads"))
+
+
+@pytest.mark.parametrize("name", ["concurrent.futures:ThreadPoolExecutor", "concurrent.futures:ProcessPoolExecutor"])
+def test_anything_that_keeps_the_contract(tmp_path, expected, name):
+    with executor(name, 2) as found:
+        assert isinstance(found, ThreadPoolExecutor | ProcessPoolExecutor)
+        assert numbers(computed(tmp_path / "small", found)) == expected
+
+
+def test_what_is_no_executor(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def refuse():\n    raise ZeroDivisionError('no cluster')\n\ndef three():\n    return 3\n")
+    for name in ("", "remote", "dask:nowhere", "dask:", "no.such:thing", "operator:nothing", "mine:three", "..:x", "x:"):
+        with pytest.raises(InvalidArgumentError, match="--executor: got"), executor(name):
+            pass
+    with (
+        pytest.raises(RunError, match=r"mine:refuse: the executor cannot be made \(ZeroDivisionError: no cluster"),
+        executor("mine:refuse"),
+    ):
+        pass
+    assert default_workers() == min(os.cpu_count(), 8)
+
+
+def test_left_by_an_exception_nothing_goes_on(tmp_path):
+    (tmp_path / "sleep 1").touch()
+    begun = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt), executor("local", 1) as found:
+        found.submit(toy_studies.compute, SmallConfig(str(tmp_path)), 1, print)
+        while not calls(tmp_path):
+            time.sleep(0.05)
+            assert time.monotonic() - begun < 50
+        raise KeyboardInterrupt
+    assert time.monotonic() - begun < 55  # it would sleep for a minute
+
+
+@pytest.fixture
+def distributed():
+    return pytest.importorskip("distributed")
+
+
+def test_a_cluster_of_processes(tmp_path, expected, distributed, caplog):
+    run = Run.create(tmp_path / "small", FOUND, CONFIG, quick=False, rerun="")
+    before = logging.getLogger("distributed").level
+    with executor("dask", 1) as found:
+        with caplog.at_level(logging.INFO, LOGGER.name):
+            assert numbers(computed(tmp_path / "small", found)) == expected
+        assert set(run.dataset.threads.values) == {WORKER["OMP_NUM_THREADS"]}
+    assert {record.getMessage() for record in caplog.records} >= {"at size 1", "at size 2"}
+    assert logging.getLogger("distributed").level == before
+
+
+def test_a_cluster_of_threads_that_is_there(tmp_path, expected, distributed):
+    """Its client is this process's default, and its workers are threads of this process."""
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster),
+        executor(f"dask:{cluster.scheduler_address}") as found,
+    ):
+        assert numbers(computed(tmp_path / "small", found)) == expected
+        with ThreadPoolExecutor(2) as threads:
+            assert numbers(computed(tmp_path / "threads", threads)) == expected
+
+
+def test_a_scheduler_that_does_not_answer(distributed, monkeypatch):
+    monkeypatch.setattr("largeprompt.runs.executors.PATIENCE", 0.5)
+    with pytest.raises(RunError, match="no Dask scheduler answers at tcp:"), executor("dask:tcp://127.0.0.1:9"):
+        pass
+
+
+def test_without_dask_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InvalidArgumentError, match=r"pip install '\.\[cluster\]' in a checkout"), executor("dask"):
+        pass
