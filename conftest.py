@@ -16,6 +16,17 @@ settings.register_profile("fixed", derandomize=True)  # the same examples in eve
 settings.load_profile("fixed")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--device", default="cpu", help="where the tests put their tensors: cpu, cuda, ...")
+
+
+def pytest_configure(config):
+    if config.getoption("--device") != "cpu":
+        from tests.placing import place
+
+        place(torch.empty(0, device=config.getoption("--device")).device)
+
+
 @pytest.fixture(autouse=True)
 def _examples(doctest_namespace):
     doctest_namespace.update(lp=lp, torch=torch, math=math)

@@ -45,7 +45,7 @@ def naive(tokens, u, V):
     ],
 )
 def test_sandwich_equals_the_explicit_sum(u_heads, v_heads, queries, prompts, chunk, monkeypatch):
-    monkeypatch.setattr(atomic, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setitem(atomic.CHUNK_ELEMENTS, "cpu", chunk)
     U, V = draw(*u_heads, 2, 2, seed=1), draw(*v_heads, 3, 2, seed=2)
     z, tokens = draw(*queries, 2, seed=3), draw(*prompts, 23, 2, seed=4)
     attention = lp.SoftmaxAttention(U, V)

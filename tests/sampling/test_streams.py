@@ -34,7 +34,7 @@ def stream(mu, length, seed=0):
 @pytest.fixture
 def small_cells(monkeypatch):
     """Cells of few numbers, so that a short prompt crosses many of them."""
-    monkeypatch.setattr(streams, "CELL_SCALARS", 24)
+    monkeypatch.setitem(streams.CELL_SCALARS, "cpu", 24)
 
 
 @pytest.mark.parametrize("mu", LAWS.values(), ids=LAWS)
@@ -81,7 +81,7 @@ def test_heads_and_queries_share_the_tokens(u_heads, v_heads, queries):
 
 def test_reading_in_blocks_of_queries_changes_nothing(monkeypatch):
     whole = sample_prompts(ATTENTION, LAWS["Gaussian"], Z, (5, 30), 4, seeded(), jacobian=True)
-    monkeypatch.setattr(streams, "READ_SCALARS", 1)
+    monkeypatch.setitem(streams.READ_SCALARS, "cpu", 1)
     parts = sample_prompts(ATTENTION, LAWS["Gaussian"], Z, (5, 30), 4, seeded(), jacobian=True)
     assert_close(parts.outputs, whole.outputs, rtol=1e-13, atol=1e-14)
     assert_close(parts.readout_jacobian, whole.readout_jacobian, rtol=1e-12, atol=1e-14)
@@ -89,7 +89,7 @@ def test_reading_in_blocks_of_queries_changes_nothing(monkeypatch):
 
 @pytest.mark.parametrize("cell", [24, 2**18])
 def test_seeds_replicas_and_lengths(monkeypatch, cell):
-    monkeypatch.setattr(streams, "CELL_SCALARS", cell)
+    monkeypatch.setitem(streams.CELL_SCALARS, "cpu", cell)
 
     def draw(lengths, replicas, seed=0):
         return sample_prompts(ATTENTION, LAWS["Gaussian"], Z, lengths, replicas, seeded(seed)).outputs
@@ -117,7 +117,7 @@ def test_cells_cover_each_prompt_once():
     for length in (1, 2, 7, 100, 2**16, 2**16 + 1, 10**8):
         for width in (1, 3, 4, 2**18, 2**20):
             grid = streams.Grid(length, width)
-            assert grid.replicas * grid.tokens * width <= max(streams.CELL_SCALARS, width)
+            assert grid.replicas * grid.tokens * width <= max(streams.CELL_SCALARS["cpu"], width)
             if grid.cells > 10**4:
                 continue
             spans = [grid.span(cell) for cell in range(grid.cells)]

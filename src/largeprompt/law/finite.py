@@ -199,8 +199,10 @@ def finite_prompt(
     u, size = attention._tilts(z), z.square().sum(-1)
     if chain is not None and not expansion:
         solved = chain_prompt(attention, chain, z, lengths)
-    elif expansion or isinstance(mu, Gaussian):
-        solved = _closed(attention(mu, z), mu, u, values, lengths, expansion)
+    elif expansion:
+        solved = _expansion(attention(mu, z), mu, u, values, lengths)
+    elif isinstance(mu, Gaussian):
+        solved = _gaussian(attention(mu, z), mu, u, values, lengths)
     else:
         solved = solve(mu, u, values, lengths)
 
@@ -247,25 +249,35 @@ def finite_prompt_errors(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
     """
     if isinstance(attention, SoftmaxAttention) and isinstance(mu, Gaussian):
         values, z = attention._values(mu, z)
-        return gaussian.output_errors(mu, attention._tilts(z), values, validation.lengths("length", lengths)[0])
+        return gaussian.OutputLaws.of(mu, attention._tilts(z), values, validation.lengths("length", lengths)[0]).errors()
     return finite_prompt(attention, mu, z, lengths).mse
 
 
-def _closed(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float], expansion: bool) -> Solved:
-    """The law of Gaussian tokens, or the first order in 1/L of any, both with gradients."""
-    if expansion:
-        parts = [_first_order(mu, u, values, length) for length in lengths]
-    else:
-        assert isinstance(mu, Gaussian)
-        parts = gaussian.output_laws(mu, u, values, lengths)
+def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Solved:
+    """The law of Gaussian tokens, with gradients."""
+    laws, batch = gaussian.OutputLaws.of(mu, u, values, lengths), (len(lengths), *limit.shape[:-1])
+
+    def jacobian() -> Tensor:
+        return torch.stack([gaussian.jacobian_error(mu, u, values, length) for length in lengths])
+
+    return Solved(
+        limit + laws.bias,
+        laws.collision.expand(batch),
+        lambda: (laws.bias, laws.errors().expand(batch), laws.errors_without_values().expand(batch)),
+        laws.covariance,
+        jacobian,
+    )
+
+
+def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Solved:
+    """The first order in 1/L of any law, with gradients."""
+    parts = [_first_order(mu, u, values, length) for length in lengths]
     bias, covariance = (torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1))
     mse, without_values, collision = (torch.stack([part[i].expand(limit.shape[:-1]) for part in parts]) for i in (2, 3, 4))
 
     def jacobian() -> Tensor:
-        if expansion or not isinstance(mu, Gaussian):
-            remedy = "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a bound."
-            raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy)
-        return torch.stack([gaussian.jacobian_error(mu, u, values, length) for length in lengths])
+        remedy = "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a bound."
+        raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy)
 
     return Solved(limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian)
 

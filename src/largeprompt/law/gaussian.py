@@ -1,12 +1,19 @@
 """The exact law of attention over L Gaussian tokens, by formula (law.2) of docs/mathematics/finite_prompt.md."""
 
+from __future__ import annotations
+
+import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from largeprompt.law.statistics import collision_moments, jacobian_statistics
+from largeprompt.law.table import FROZEN, WeightTables
 from largeprompt.measures import Gaussian
+
+MANY = 256  # queries from which on a table of the moments, good to 1e-12, costs less than the moments themselves
 
 
 def trace(matrix: Tensor) -> Tensor:
@@ -22,34 +29,68 @@ def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return shift, torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0), variance
 
 
-def output_laws(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Tensor, ...]]:
-    """Bias, covariance, mean squared error, the same without V, and E Y, for each length.
+def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """E Y and E[Y - 6 W3 + 6 Y²], each (length, ...): by quadrature for few queries, from a table of them for many."""
+    if sigma.numel() < MANY or not float(variance.detach().max()) <= FROZEN:
+        found = [collision_moments(length, sigma, variance) for length in lengths]
+        return torch.stack([one.collision for one in found]), torch.stack([one.along for one in found])
+    finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
+    q = variance.to(torch.float64).clamp_min(0.0)
+    y = along = q.new_zeros(len(lengths), *q.shape)
+    if finite:
+        tables = WeightTables.reaching([lengths[i] for i in finite], float(q.detach().max()), q.device)
+        f, h = tables(q.expand(len(finite), *q.shape))
+        places = torch.tensor(finite, device=q.device)
+        y, along = y.index_copy(0, places, f), along.index_copy(0, places, f - 6 * h)
+    return y.to(sigma.dtype), along.to(sigma.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputLaws:
+    """Law of the output for each length: lengths lead, then heads and queries.
 
     bias = -E[Y] VΓu;  Cov T_L = E[Y] VΓV^T + (a - E[Y]²) VΓuu^TΓV^T;  mse = E[Y] tr VΓV^T + a ‖VΓu‖²,  a = E[Y - 6 W3 + 6 Y²]:
     formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md.
     """
-    shift, sigma, variance = _scores(mu, u)
-    read = (values @ shift.unsqueeze(-1)).squeeze(-1)  # VΓu
-    spread = values @ mu.covariance @ values.mT
-    outer = read.unsqueeze(-1) * read.unsqueeze(-2)
-    laws: list[tuple[Tensor, ...]] = []
-    for length in lengths:
-        statistics = collision_moments(length, sigma, variance)
-        y, along = statistics.collision, statistics.along
-        covariance = y[..., None, None] * spread + (along - y**2)[..., None, None] * outer
-        mse = y * trace(spread) + along * read.square().sum(-1)
-        without_values = y * trace(mu.covariance) + along * shift.square().sum(-1)
-        laws.append((-y.unsqueeze(-1) * read, covariance, mse, without_values, y))
-    return laws
 
+    mu: Gaussian
+    values: Tensor
+    shift: Tensor  # Γu
+    collision: Tensor  # E Y
+    along: Tensor  # a
 
-def output_errors(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Tensor:
-    """Mean squared errors alone, shape (length, ...), without a matrix for each length."""
-    shift, sigma, variance = _scores(mu, u)
-    size = (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
-    spread = ((values @ mu.covariance) * values).sum(dim=(-2, -1))
-    found = [collision_moments(length, sigma, variance) for length in lengths]
-    return torch.stack([one.collision * spread + one.along * size for one in found])
+    @classmethod
+    def of(cls, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> OutputLaws:
+        """Laws for tilts u and each of several lengths."""
+        shift, sigma, variance = _scores(mu, u)
+        more = (1,) * max(0, values.dim() - 2 - sigma.dim())  # heads that V has and U has not
+        y, along = (found.reshape(len(lengths), *more, *sigma.shape) for found in _moments(sigma, variance, lengths))
+        return cls(mu, values, shift, y, along)
+
+    @property
+    def _read(self) -> Tensor:
+        """VΓu."""
+        return (self.values @ self.shift.unsqueeze(-1)).squeeze(-1)
+
+    @property
+    def bias(self) -> Tensor:
+        """E T_L - T, shape (length, ..., o)."""
+        return -self.collision.unsqueeze(-1) * self._read
+
+    def covariance(self) -> Tensor:
+        """Cov T_L, shape (length, ..., o, o)."""
+        read, y = self._read, self.collision[..., None, None]
+        spread = self.values @ self.mu.covariance @ self.values.mT
+        return y * spread + (self.along[..., None, None] - y**2) * (read.unsqueeze(-1) * read.unsqueeze(-2))
+
+    def errors(self) -> Tensor:
+        """E‖T_L - T‖², shape (length, ...)."""
+        spread = ((self.values @ self.mu.covariance) * self.values).sum(dim=(-2, -1))
+        return self.collision * spread + self.along * self._read.square().sum(-1)
+
+    def errors_without_values(self) -> Tensor:
+        """The same for V = I."""
+        return self.collision * trace(self.mu.covariance) + self.along * self.shift.square().sum(-1)
 
 
 def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Tensor:

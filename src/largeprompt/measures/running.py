@@ -54,8 +54,11 @@ class RunningTilt:
         else:
             scores = scores + log_masses(masses).unsqueeze(-2)
             log_total = torch.logsumexp(log_masses(masses), -1)
-        log_mass = torch.logsumexp(scores, -1)
-        weights = torch.softmax(scores, -1)  # sums to one whatever the size of the scores
+        peak = scores.detach().amax(-1, keepdim=True)
+        weights = torch.exp(scores - peak)
+        mass = weights.sum(-1, keepdim=True)
+        log_mass = (peak + torch.log(mass)).squeeze(-1)
+        weights = weights / mass  # sums to one whatever the size of the scores
         mean = weights @ tokens
         if not covariance:
             return cls(log_mass, log_total, mean)

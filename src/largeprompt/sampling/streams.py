@@ -1,11 +1,16 @@
 """Nested prompts by drawing every token: one stream of tokens for each replica, of which every length reads a prefix.
 
 A stream is drawn in cells, a block of replicas by a block of tokens. The shape of a cell depends on the longest prompt and on the
-dimension alone, and each cell has a generator of its own, seeded by (seed of the call, block of replicas, block of tokens). So the
-tokens of a replica do not depend on how many replicas there are, on which lengths are recorded, or on who draws the cell.
+dimension alone (and on the kind of device), and each cell has a generator of its own, seeded by (seed of the call, block of
+replicas, block of tokens). So the tokens of a replica do not depend on how many replicas there are, on which lengths are recorded,
+or on who draws the cell.
+
+Gaussian tokens x = m + Rξ are never made: a tilt by u reads ξ with the tilt R^T u, and the softmax average of x is m + R times
+that of ξ.
 """
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import math
@@ -15,11 +20,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.measures import Measure, RunningTilt
+from largeprompt.measures import Gaussian, Measure, RunningTilt
+from largeprompt.measures.gaussian import square_root
 
-CELL_SCALARS = 2**18  # random numbers in a cell: 2 MiB in float64, which stays in the cache
+CELL_SCALARS = {"cpu": 2**18, "cuda": 2**26}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
 CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
-READ_SCALARS = 2**20  # scores (and centred tokens, for the Jacobian) held while a cell is read
+READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # scores (and centred tokens, for the Jacobian) held while a cell is read
 
 
 def draw_seed(generator: torch.Generator) -> int:
@@ -40,17 +46,24 @@ def keyed_generator(seed: int, device: torch.device, *key: int) -> torch.Generat
 class Grid:
     """How prompts of ``length`` tokens, each of ``width`` random numbers, are cut into cells.
 
-    ``extra`` counts further random numbers that a replica needs at a time, beside those of its tokens.
+    ``extra`` counts further random numbers that a replica needs at a time, beside those of its tokens; ``device`` is the type of the
+    device that they are on.
     """
 
     length: int
     width: int
     extra: int = 0
+    device: str = "cpu"
+
+    @property
+    def scalars(self) -> int:
+        """Random numbers in a cell, about."""
+        return CELL_SCALARS.get(self.device, CELL_SCALARS["cuda"])
 
     @property
     def cells(self) -> int:
         """Blocks of tokens in a prompt."""
-        return -(-self.length // max(1, CELL_SCALARS // self.width))
+        return -(-self.length // max(1, self.scalars // self.width))
 
     @property
     def tokens(self) -> int:
@@ -60,7 +73,7 @@ class Grid:
     @property
     def replicas(self) -> int:
         """Replicas in a block. A block is always drawn whole, since the first rows of a smaller draw would be other numbers."""
-        return max(1, min(CELL_REPLICAS, CELL_SCALARS // max(self.tokens * self.width, self.extra)))
+        return max(1, min(CELL_REPLICAS, self.scalars // max(self.tokens * self.width, self.extra)))
 
     def span(self, cell: int) -> tuple[int, int]:
         """First token of a block, and the first one after it."""
@@ -83,24 +96,34 @@ class TokenStream:
     @property
     def grid(self) -> Grid:
         """Cells that the stream is drawn in."""
-        return Grid(self.length, self.mu.dim)
+        return Grid(self.length, self.mu.dim, device=self.mu.device.type)
+
+    @functools.cached_property
+    def root(self) -> Tensor | None:
+        """R of Gaussian tokens m + Rξ, of which ξ is drawn; None for other laws."""
+        return square_root(self.mu.covariance) if isinstance(self.mu, Gaussian) else None
 
     def cell(self, block: int, cell: int) -> Tensor:
-        """Tokens of one cell, shape (replicas of a block, tokens of the cell, d)."""
+        """Tokens of one cell, for Gaussian ones their ξ, shape (replicas of a block, tokens of the cell, d)."""
         start, stop = self.grid.span(cell)
-        rows = self.grid.replicas
-        generator = keyed_generator(self.seed, self.mu.device, block, cell)
-        return self.mu.sample(rows * (stop - start), generator).reshape(rows, stop - start, self.mu.dim)
+        shape, generator = (self.grid.replicas, stop - start, self.mu.dim), keyed_generator(self.seed, self.mu.device, block, cell)
+        if self.root is not None:
+            return torch.randn(shape, generator=generator, dtype=self.mu.dtype, device=self.mu.device)
+        return self.mu.sample(math.prod(shape[:2]), generator).reshape(shape)
 
     def prompt(self, replica: int) -> Tensor:
         """Whole prompt of one replica, shape (length, d)."""
         block, row = divmod(replica, self.grid.replicas)
-        return torch.cat([self.cell(block, cell)[row] for cell in range(self.grid.cells)])
+        drawn = torch.cat([self.cell(block, cell)[row] for cell in range(self.grid.cells)])
+        return drawn if self.root is None else self.mu.mean + drawn @ self.root.mT
 
     def states(self, u: Tensor, lengths: Sequence[int], block: int, rows: int, *, covariance: bool) -> Iterator[RunningTilt]:
-        """State of tilts u (n, d) at each length in turn, for the first ``rows`` replicas of a block: batch shape (rows, n)."""
+        """State of tilts u (n, d) of what ``cell`` gives, at each length in turn, for the first ``rows`` replicas of a block.
+
+        Batch shape (rows, n).
+        """
         held = rows * self.grid.tokens * (self.mu.dim if covariance else 1)
-        tilts = u.split(max(1, READ_SCALARS // held))
+        tilts = u.split(max(1, READ_SCALARS.get(u.device.type, READ_SCALARS["cuda"]) // held))
         states: list[RunningTilt] = []
         for cell in range(self.grid.cells):
             start, stop = self.grid.span(cell)
@@ -148,12 +171,16 @@ def sample_full(
     outputs = u.new_empty(shape)
     jacobians = u.new_empty((*shape, u.shape[-1])) if jacobian else None
     stream = TokenStream(mu, lengths[-1], seed)
-    tilts = u.reshape(math.prod(u.shape[:-1]), u.shape[-1])
+    tilts, middle = u.reshape(math.prod(u.shape[:-1]), u.shape[-1]), outputs.new_zeros(())
+    if stream.root is not None:
+        tilts, middle = tilts @ stream.root, (values @ mu.mean.unsqueeze(-1)).squeeze(-1)
+        values = values @ stream.root
     for block, rows in stream.grid.blocks(replicas):
         count = rows.stop - rows.start
         for i, state in enumerate(stream.states(tilts, lengths, block, count, covariance=jacobian)):
             mean = state.mean.reshape(count, *missing, *u.shape)
-            outputs[i, rows] = (values @ mean.unsqueeze(-1)).squeeze(-1)
+            outputs[i, rows] = (values @ mean.unsqueeze(-1)).squeeze(-1) + middle
             if jacobians is not None and state.covariance is not None:
-                jacobians[i, rows] = values @ state.covariance.reshape(count, *missing, *u.shape, u.shape[-1])
+                read = values @ state.covariance.reshape(count, *missing, *u.shape, u.shape[-1])
+                jacobians[i, rows] = read if stream.root is None else read @ stream.root.mT
     return outputs, jacobians

@@ -13,7 +13,8 @@ from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical
 from largeprompt.testing.statistics import assert_sample_mean
-from largeprompt.training.dynamics.descent import gradient_descent, prompt_gradients
+from largeprompt.training.dynamics.descent import gradient_descent
+from largeprompt.training.dynamics.prompts import prompt_gradients
 from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.tasks.task import Task
 

@@ -33,7 +33,7 @@ def results(mu, u):
 @pytest.fixture(params=[2**20, 64, 1])
 def chunk(request, monkeypatch):
     """Large chunks, small ones, and one element at a time."""
-    monkeypatch.setattr(atomic, "CHUNK_ELEMENTS", request.param)
+    monkeypatch.setitem(atomic.CHUNK_ELEMENTS, "cpu", request.param)
 
 
 @pytest.mark.usefixtures("chunk")
@@ -112,7 +112,7 @@ def test_peak_memory_is_a_chunk_not_tokens_times_queries():
 
     mu = lp.Empirical(torch.zeros(1_000_000, 2, dtype=F))
     mu._stream(draw(1000, 2), read, lambda a, b: a, width=1)
-    assert max(sizes) <= atomic.CHUNK_ELEMENTS
+    assert max(sizes) <= atomic.CHUNK_ELEMENTS["cpu"]
     assert sum(sizes) == 1_000_000 * 1000
 
 
@@ -126,7 +126,7 @@ def test_samples_follow_the_weights():
     ("batch", "queries"), [((), ()), ((), (3, 2)), ((4,), (4,)), ((4, 1), (4, 3)), ((2, 3), (1,)), ((1,), (5,))]
 )
 def test_largest_scores(chunk, batch, queries, monkeypatch):
-    monkeypatch.setattr(atomic, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setitem(atomic.CHUNK_ELEMENTS, "cpu", chunk)
     tokens, u = draw(*batch, 57, 3), draw(*queries, 3, seed=1)
     scores = torch.einsum("...d,...ld->...l", u, tokens)
     for count in (1, 7, 57):

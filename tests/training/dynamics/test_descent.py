@@ -9,7 +9,6 @@ from torch.testing import assert_close
 from training_examples import blocks, noiseless, toeplitz
 
 import largeprompt as lp
-from largeprompt.training.dynamics.descent import prompt_factors, prompt_gradients
 from largeprompt.training.risk.objective import Objective
 
 F = torch.float64
@@ -34,26 +33,6 @@ def test_descent_tends_to_the_flow_at_first_order():
     np.testing.assert_allclose(slopes, 1.0, atol=0.1)
 
 
-def test_stochastic_gradients_are_unbiased():
-    """Mean of drawn gradients against the exact gradient, 6.5 standard errors (1e-10 each, 24 entries)."""
-    task = lp.LinearRegression(toeplitz(2), torch.eye(2, dtype=F), 0.2)
-    U, V = 0.4 * torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=F), torch.tensor([[0.3, -0.2, 0.9]], dtype=F)
-    for kind in (lp.SoftmaxAttention, lp.LinearAttention):
-        arguments = [U.clone().requires_grad_(), V.clone().requires_grad_()]
-        exact = torch.autograd.grad(task.risk(kind(*arguments), 7), arguments)
-        generator = torch.Generator().manual_seed(1)
-        drawn = [prompt_gradients(task, kind(U, V), 7, 500, generator) for _ in range(200)]
-        for i, truth in enumerate(exact, start=1):
-            samples = torch.stack([one[i] for one in drawn])
-            assert bool(((samples.mean(0) - truth).abs() < 6.5 * samples.std(0) / math.sqrt(200) + 3e-3).all())
-        tokens, query, answer = task.sample(50, 7, torch.Generator().manual_seed(2))
-        loss = (kind(*arguments)(lp.Empirical(tokens), query) - answer).square().sum(-1).mean() / 2
-        by_hand = prompt_gradients(task, kind(U, V), 7, 50, torch.Generator().manual_seed(2))
-        assert_close(by_hand[0], loss.detach())
-        for actual, wanted in zip(by_hand[1:], torch.autograd.grad(loss, arguments), strict=True):
-            assert_close(actual, wanted)
-
-
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_stochastic_descent_learns_and_repeats(optimizer):
     task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.1)
@@ -68,14 +47,6 @@ def test_stochastic_descent_learns_and_repeats(optimizer):
     flow = lp.gradient_flow(task, blocks(2), 20, 3.0, parametrisation="block", tolerance=1e-6)
     if optimizer == "SGD":  # 150 steps of 0.02 are time 3; noise of order sqrt(0.02·3/64)
         assert float((runs[0].parameters[-1] - flow.theta(3.0)).norm()) < 0.15
-
-
-def test_long_prompts_stream():
-    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.0)
-    attention = lp.SoftmaxAttention(torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 1.0]], dtype=F))
-    loss, in_u, in_v = prompt_gradients(task, attention, 10**6, 2, torch.Generator().manual_seed(0))
-    assert float(loss) < 1e-2  # the infinite prompt reads w exactly
-    assert bool(torch.isfinite(in_u).all() & torch.isfinite(in_v).all())
 
 
 def test_steps_that_are_too_large_are_reported_and_leave_no_nan():
@@ -107,23 +78,6 @@ def test_bad_input(call, words):
     task = lp.LinearRegression([[1.0]], [[1.0]], 0.1)
     with pytest.raises(lp.InvalidArgumentError, match=words):
         call(task, blocks(1))
-
-
-@pytest.mark.parametrize("kind", [lp.SoftmaxAttention, lp.LinearAttention])
-def test_gradients_of_single_prompts_are_those_of_autograd(kind):
-    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F), 0.2)
-    generator = torch.Generator().manual_seed(0)
-    U, V = (torch.randn(2, *shape, generator=generator, dtype=F) / 3 for shape in ((3, 3), (1, 3)))
-    drawn = [task.sample(4, 6, generator) for _ in range(2)]
-    tokens, query, answer = (torch.stack(parts) for parts in zip(*drawn, strict=True))
-    pull, error, mean = prompt_factors(kind, U, V, tokens, query, answer)
-    for run in range(2):
-        for i in range(4):
-            arguments = [U[run].clone().requires_grad_(), V[run].clone().requires_grad_()]
-            loss = (kind(*arguments)(lp.Empirical(tokens[run, i]), query[run, i]) - answer[run, i]).square().sum() / 2
-            in_u, in_v = torch.autograd.grad(loss, arguments)
-            assert_close(pull[run, i, :, None] * query[run, i], in_u)
-            assert_close(error[run, i, :, None] * mean[run, i], in_v)
 
 
 def test_an_interrupted_descent_keeps_its_last_step():

@@ -14,7 +14,7 @@ import largeprompt as lp
 from largeprompt.law import weight_moments
 from largeprompt.training import SobolAverage
 from largeprompt.training.risk.exact import context_risk, finite_length_excess, read_out
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.law.table import WeightTables
 
 F = torch.float64
 

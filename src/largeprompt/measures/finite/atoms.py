@@ -20,8 +20,8 @@ from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import RunningTilt, log_masses
 from largeprompt.validation import Randomness
 
-CHUNK_ELEMENTS = 2**20  # largest intermediate array while streaming: 8 MiB in float64
-FUSED_DTYPES = (torch.float32, torch.float64)
+CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
+FUSED_DTYPES = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float16, torch.bfloat16)}
 State = TypeVar("State")
 
 
@@ -157,12 +157,12 @@ class AtomicMeasure(TensorMeasure):
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
 
     def _fused(self, u: Tensor) -> bool:
-        """Whether PyTorch's fused attention kernel can be used: plain softmax on the CPU, and no gradient asked of it.
+        """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is the best.
 
-        The kernel has no second derivative, and off the CPU it has no float64.
+        The kernel has no second derivative. On a GPU it has no float64, and in float32 it takes longer than plain products.
         """
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
-        fits = self.device.type == "cpu" and self.dtype in FUSED_DTYPES and u.numel() > 0
+        fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
         return self.weights is None and fits and not recorded
 
     def _squeezed(self, value: Tensor, kept: int) -> Tensor:
@@ -202,9 +202,9 @@ class AtomicMeasure(TensorMeasure):
         """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds for each tilt and token."""
         points = self._squeezed(self.points, 2)
         masses = None if self.weights is None else self._squeezed(self.weights, 1) * self.count
-        shared = math.prod(queries.shape[:-2])
-        rows = max(1, min(queries.shape[-2], CHUNK_ELEMENTS // (shared * width * min(self.count, 1024))))
-        columns = max(1, CHUNK_ELEMENTS // (shared * max(rows * width, self.dim)))
+        shared, most = math.prod(queries.shape[:-2]), CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"])
+        rows = max(1, min(queries.shape[-2], most // (shared * width * min(self.count, 1024))))
+        columns = max(1, most // (shared * max(rows * width, self.dim)))
         recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (queries, points, masses))
 
         def part(block: Tensor, start: int) -> State:

@@ -19,7 +19,7 @@ from largeprompt.studies.anisotropy.formulas import DIRECTIONS, TOLERANCE, Array
 from largeprompt.studies.convergence.formulas import fit_paper_form
 from largeprompt.studies.exponent.formulas import sharp_exponent
 from largeprompt.studies.ranges import Decade, Longest, Window, length_grid, window
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.law.table import WeightTables
 
 F = torch.float64
 

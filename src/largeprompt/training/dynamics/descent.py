@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -10,18 +9,17 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures import RunningTilt
 from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.dynamics.integrate import Ending
+from largeprompt.training.dynamics.prompts import prompt_gradients
 from largeprompt.training.dynamics.trajectory import Trajectory
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import RiskError
 from largeprompt.training.risk.objective import Form, Objective, make_objective
 from largeprompt.training.tasks.task import Task
 
-CHUNK_NUMBERS = 2**22  # drawn at a time while a long prompt streams by
 Advance = Callable[[Tensor, Tensor], Tensor]  # from θ and the gradient of the exact risk there to the next θ
 
 
@@ -157,57 +155,6 @@ def _sane(objective: Objective, theta: Tensor, largest: float) -> tuple[Tensor, 
     raise RiskError
 
 
-@torch.no_grad()
-def prompt_gradients(
-    task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V.
-
-    Formula (dyn.13) of docs/mathematics/dynamics.md; for linear attention C = (1/L) Σ z_l z_l^T and m = Cu. Prompts too long for
-    memory stream by in chunks.
-    """
-    chunk = max(1, CHUNK_NUMBERS // (batch * task.token_dim**2))
-    contexts, query, answer = task.draw_contexts(batch, generator)
-    U, V = attention.U.detach(), attention.V.detach()
-    if length <= chunk:
-        tokens = task.draw_tokens(contexts, length, generator)
-        pull, error, mean = prompt_factors(type(attention), U, V, tokens, query, answer)
-        in_u = pull.mT @ query / batch
-    else:
-        parts, u = task.draw_parts(contexts, length, chunk, generator), query @ U.mT
-        if isinstance(attention, SoftmaxAttention):
-            states = (RunningTilt.of(u.unsqueeze(-2), tokens, covariance=True) for tokens in parts)
-            state = functools.reduce(RunningTilt.merge, states)
-            assert state.covariance is not None  # asked for above
-            mean, covariance = state.mean.squeeze(-2), state.covariance.squeeze(-3)
-        else:
-            covariance = functools.reduce(torch.add, (tokens.mT @ tokens for tokens in parts)) / length
-            mean = (covariance @ u.unsqueeze(-1)).squeeze(-1)
-        error = mean @ V.mT - answer  # (batch, o)
-        in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
-    return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
-
-
-def prompt_factors(
-    kind: type[Attention], U: Tensor, V: Tensor, tokens: Tensor, query: Tensor, answer: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """pull (..., n, D), error (..., n, o), mean (..., n, D) of every prompt: its gradients are pull z^T in U, error mean^T in V.
-
-    With m and C the tilted mean and covariance, error = Vm - y and pull = C V^T error, a weighted sum over tokens that needs no C;
-    U (..., D, D), V (..., o, D), tokens (..., n, L, D), queries z (..., n, D), answers y (..., n, o). Linear attention has
-    (1/L) Σ x x^T in the place of C.
-    """
-    softmax = issubclass(kind, SoftmaxAttention)
-    tilt = query @ U.mT
-    scores = (tokens @ tilt.unsqueeze(-1)).squeeze(-1)
-    weights = torch.softmax(scores, -1) if softmax else scores / tokens.shape[-2]
-    mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
-    error = mean @ V.mT - answer
-    back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)
-    back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / tokens.shape[-2]
-    return (back.unsqueeze(-2) @ tokens).squeeze(-2), error, mean
-
-
 def stochastic_gradient_descent(
     task: Task,
     attention: Attention,
@@ -222,7 +169,8 @@ def stochastic_gradient_descent(
 ) -> Trajectory:
     """Train on freshly drawn prompts, ``batch_size`` at each step, by SGD or Adam of torch.optim.
 
-    Prompts of 10^6 tokens stream by in chunks. The risks reported along the path are the exact ones.
+    Prompts are drawn on the device of the layer, stream by in chunks, and take no more memory for 10^6 tokens than for 10^4. The
+    risks reported along the path are the exact ones.
 
     Parameters
     ----------
@@ -250,7 +198,8 @@ def stochastic_gradient_descent(
     """
     step_size, batch_size = validation.positive("step_size", step_size), validation.integer("batch_size", batch_size)
     tokens = int(validation.length("length", length))
-    generator = validation.generator(generator, torch.device("cpu"))
+    task.check(attention)
+    generator = validation.generator(generator, attention.U.device)
     if optimizer not in ("SGD", "Adam"):
         raise InvalidArgumentError("optimizer", repr(optimizer), "'SGD' or 'Adam'")
 
@@ -260,9 +209,9 @@ def stochastic_gradient_descent(
         def advance(theta: Tensor, _: Tensor) -> Tensor:
             point = theta.clone().requires_grad_()
             U, V = objective.parametrisation.layer(point)
-            layer = type(attention)(U[0].detach(), V[0].detach())
+            layer = type(attention)(U[0].detach(), V[0].detach()).to(device=attention.U.device)
             _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
-            return step(theta, torch.autograd.grad([U[0], V[0]], point, [in_u, in_v])[0])
+            return step(theta, torch.autograd.grad([U[0], V[0]], point, [in_u.to(U.device), in_v.to(V.device)])[0])
 
         return advance
 

@@ -122,11 +122,12 @@ class Trajectory(Outcome):
         return between(self.times, self.parameters, self.times.new_tensor([time]), -2).squeeze(-2)
 
     def at(self, time: float) -> Attention:
-        """The layer at that time; several lengths lead as heads do."""
+        """The layer at that time, on the device of the layer that was trained; several lengths lead as heads do."""
         theta = self.theta(time)
         U, V = self.parametrisation.layer(theta.reshape(-1, theta.shape[-1]))
         shape = theta.shape[:-1]
-        return self.objective.kind(U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:]))
+        layer = self.objective.kind(U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:]))
+        return layer.to(device=self.objective.device)
 
     def to_xarray(self) -> xr.Dataset:
         """Everything as a labelled dataset with dimensions (length,) time and parameter."""

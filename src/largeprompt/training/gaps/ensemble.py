@@ -8,7 +8,8 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
-from largeprompt.training.dynamics.descent import prompt_factors, recorded_steps
+from largeprompt.training.dynamics.descent import recorded_steps
+from largeprompt.training.dynamics.prompts import prompt_factors
 from largeprompt.training.risk.derivatives import rows
 from largeprompt.training.risk.objective import Form, Objective, chosen_parametrisation
 from largeprompt.training.tasks.task import Task

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError, LargePromptError
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.law.table import WeightTables
 
 LARGEST_SCORE_VARIANCE = 2048.0  # softmax over 10^15 tokens is frozen from 70 on
 

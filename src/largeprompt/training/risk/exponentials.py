@@ -1,4 +1,4 @@
-"""f and h of :mod:`largeprompt.training.risk.table` as sums of exponentials of q, whose averages have closed forms."""
+"""f and h of :mod:`largeprompt.law.table` as sums of exponentials of q, whose averages have closed forms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.law.table import WeightTables
 
 REACH = 1e3  # times E q: score variances up to which f and h are fitted; (xy)² is larger with probability e^{-√1000} = 2e-14
 MIDDLE = 0.05  # exponents below it are for the tail of f and may be sparse

@@ -4,7 +4,7 @@ With ξ ~ N(0, I) and q = ξ^TSξ every risk at block parameters is made of
 
     F = c E f(q) + E[f(q) ξ^TBξ] + E[h(q) ξ^TCξ],
 
-f and h of :mod:`largeprompt.training.risk.table`, and the rule of :mod:`largeprompt.measures.numerics.quadratic_form` averages each
+f and h of :mod:`largeprompt.law.table`, and the rule of :mod:`largeprompt.measures.numerics.quadratic_form` averages each
 term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md. Along a run of up to
 10⁶ tokens, or where less will do, f and h are sums of exponentials: E e^{-sq} and its moments are products, and no rule is needed.
 """
@@ -24,7 +24,7 @@ from torch import Tensor
 from largeprompt.measures.numerics.quadratic_form import QuadraticFormRule, quadratic_form_rule
 from largeprompt.training.risk.exact import LayerDerivatives, check_scores
 from largeprompt.training.risk.exponentials import exponential_sums
-from largeprompt.training.risk.table import Orders, WeightTables
+from largeprompt.law.table import Orders, WeightTables
 
 TAIL = (
     1e-12  # share of the queries with small scores that the rule leaves out; of those with large ones, where f is 1, L times less

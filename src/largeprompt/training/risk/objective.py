@@ -47,6 +47,7 @@ class Objective:
     floor: float  # no layer has a risk below this, the noise of the answer, less rounding
     transpose: Tensor | None  # of the Jacobian of (U, V) in θ, sparse (p, m), where the map is linear
     _remake: Callable[[validation.Lengths], Objective]
+    device: torch.device  # of the layer that was given; runs themselves are on the CPU
 
     def with_lengths(self, lengths: validation.Lengths) -> Objective:
         """The same at other lengths."""
@@ -147,7 +148,7 @@ def make_objective(
         raise InvalidArgumentError("attention", repr(attention), "one layer, without leading dimensions")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
     kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
-    start = chosen.start(attention).detach().expand(len(lengths), -1).clone()
+    start = chosen.start(attention).detach().cpu().expand(len(lengths), -1).clone()
     exact: Callable[[Tensor, Tensor], Tensor] | None = None
     layer: Layer
     derivatives: Derivatives
@@ -178,7 +179,7 @@ def make_objective(
     def remake(lengths: validation.Lengths) -> Objective:
         return make_objective(task, attention, lengths, parametrisation, average, tolerance=tolerance)[0]
 
-    objective = Objective(tuple(lengths), kind, chosen, layer, derivatives, rough, exact, floor, transpose, remake)
+    objective = Objective(tuple(lengths), kind, chosen, layer, derivatives, rough, exact, floor, transpose, remake, attention.U.device)
     return objective, start, several
 
 

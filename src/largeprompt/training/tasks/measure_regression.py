@@ -145,6 +145,7 @@ class MeasureRegression(Task):
         object.__setattr__(self, "prior_covariance", validation.covariance("prior_covariance", prior))
         object.__setattr__(self, "noise_variance", noise)
         object.__setattr__(self, "_given", self.rule)
+        self._to_cpu()
         rule = self.rule
         if rule is None:
             try:
@@ -187,7 +188,8 @@ class MeasureRegression(Task):
         return torch.stack([self.block_risk(A, b, length) for A, b, length in parts])
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        w, x = normal(generator, batch, self.dim) @ self._root.mT, self.inputs.sample(batch, generator)
+        w = normal(generator, batch, self.dim) @ self._root.to(generator.device).mT
+        x = self.inputs.to(device=generator.device).sample(batch, generator)
         answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * normal(generator, batch, 1)
         return w, torch.nn.functional.pad(x, (0, 1)), answer
 
@@ -224,7 +226,7 @@ class MeasureRegression(Task):
     def token_law(self, w: Tensor) -> RegressionTokens:
         """Law of the tokens given w, shape (d,)."""
         w = validation.last_dimensions("w", validation.tensor("w", w), (self.dim,))
-        return RegressionTokens(self.inputs, w.to(F), self.noise_variance)
+        return RegressionTokens(self.inputs.to(device=w.device), w.to(F), self.noise_variance)
 
     def limit_risk(self, attention: SoftmaxAttention) -> Tensor:
         """Infinite-prompt risk ½ E(answer - y_q)² of any U and v, differentiable: w by a Gauss-Hermite rule, x_q by its own."""

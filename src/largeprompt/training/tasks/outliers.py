@@ -108,7 +108,7 @@ class MarkedOutliers(Task):
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
         tokens = self.regression.draw_tokens(contexts, length, generator)
-        mark = torch.rand(len(contexts), length, 1, generator=generator, dtype=torch.float64) < self.probability
+        mark = torch.rand(len(contexts), length, 1, generator=generator, dtype=torch.float64, device=generator.device) < self.probability
         other = math.sqrt(self.variance) * normal(generator, len(contexts), length, 1)
         y = torch.where(mark, other, tokens[..., -1:])
         return torch.cat([tokens[..., :-1], y, mark.to(torch.float64)], -1)

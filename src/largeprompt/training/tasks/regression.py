@@ -76,6 +76,7 @@ class LinearRegression(GaussianTask):
         noise = validation.number("noise_variance", self.noise_variance, minimum=0)
         object.__setattr__(self, "covariance", covariance)
         object.__setattr__(self, "noise_variance", noise)
+        self._to_cpu()
 
     @property
     def dim(self) -> int:
@@ -107,6 +108,13 @@ class LinearRegression(GaussianTask):
         top = torch.cat([self.covariance.expand(*w.shape[:-1], self.dim, self.dim), cross.unsqueeze(-1)], -1)
         return torch.cat([top, torch.cat([cross, last.unsqueeze(-1)], -1).unsqueeze(-2)], -2)
 
+    def token_roots(self, w: Tensor) -> Tensor:
+        """R with RR^T = Γ_w for task vectors w (..., d), on their device: (x, y) = Rξ, ξ standard normal in R^{d+1}."""
+        root = self._roots[0].to(w.device)
+        top = torch.nn.functional.pad(root, (0, 1)).expand(*w.shape[:-1], self.dim, self.dim + 1)
+        last = torch.cat([w @ root, w.new_full((*w.shape[:-1], 1), math.sqrt(self.noise_variance))], -1)
+        return torch.cat([top, last.unsqueeze(-2)], -2)
+
     def _contexts(self, w: Tensor, x: Tensor, weight: Tensor) -> Contexts:
         query = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
         return Contexts(self._token_covariance(w), query, (w * x).sum(-1, keepdim=True), weight, self.noise_variance)
@@ -119,13 +127,13 @@ class LinearRegression(GaussianTask):
         return standard[:, : self.dim] @ self._roots[1].mT, standard[:, self.dim :] @ self._roots[2].mT
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        w = normal(generator, batch, self.dim) @ self._roots[1].mT
-        x = normal(generator, batch, self.dim) @ self._roots[2].mT
+        prior, query = (root.to(generator.device) for root in self._roots[1:])
+        w, x = normal(generator, batch, self.dim) @ prior.mT, normal(generator, batch, self.dim) @ query.mT
         answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * normal(generator, batch, 1)
         return w, torch.cat([x, x.new_zeros(batch, 1)], -1), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        x = normal(generator, len(contexts), length, self.dim) @ self._roots[0].mT
+        x = normal(generator, len(contexts), length, self.dim) @ self._roots[0].to(generator.device).mT
         y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * normal(generator, len(contexts), length, 1)
         return torch.cat([x, y], -1)
 

@@ -90,16 +90,16 @@ class SingleLocationRegression(Task):
         token = normal(generator, batch, self.dim)
         token[:, 0] += math.sqrt(self.spike)
         answer = token[:, 1:2] + math.sqrt(self.noise_variance) * normal(generator, batch, 1)
-        return token, torch.eye(self.dim, dtype=torch.float64)[0].expand(batch, -1), answer
+        return token, torch.eye(self.dim, dtype=torch.float64, device=generator.device)[0].expand(batch, -1), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
         tokens = normal(generator, len(contexts), length, self.dim)
-        place = torch.randint(length, (len(contexts),), generator=generator)
-        tokens[torch.arange(len(contexts)), place] = contexts
+        place = torch.randint(length, (len(contexts),), generator=generator, device=generator.device)
+        tokens[torch.arange(len(contexts), device=generator.device), place] = contexts
         return tokens
 
     def draw_parts(self, contexts: Tensor, length: int, chunk: int, generator: torch.Generator) -> Iterator[Tensor]:
-        place = torch.randint(length, (len(contexts),), generator=generator)
+        place = torch.randint(length, (len(contexts),), generator=generator, device=generator.device)
         for done in range(0, length, chunk):
             tokens = normal(generator, len(contexts), min(chunk, length - done), self.dim)
             here = ((place >= done) & (place < done + tokens.shape[1])).nonzero().squeeze(-1)

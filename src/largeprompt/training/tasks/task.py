@@ -11,6 +11,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures import Measure
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import Contexts, RiskError, context_risk
 
@@ -19,8 +20,8 @@ MOST_POINTS = 2**17
 
 
 def normal(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers in float64."""
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+    """Standard normal numbers in float64, on the device of the generator."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
 
 
 def chi_rule(dim: int, below: float, above: float, step: float) -> tuple[Tensor, Tensor]:
@@ -48,8 +49,16 @@ class Task(abc.ABC):
     """A task that a layer learns from prompts: what the prompts are, and the exact risk of a layer at any length.
 
     A subclass says how prompts are drawn (:meth:`draw_contexts`, :meth:`draw_tokens`) and what the risk is (:meth:`layer_risks`);
-    :func:`gradient_flow`, :func:`gradient_descent` and :func:`stochastic_gradient_descent` train on it.
+    :func:`gradient_flow`, :func:`gradient_descent` and :func:`stochastic_gradient_descent` train on it. Its parameters are kept on
+    the CPU, where risks are computed; layers and prompts may be on any device.
     """
+
+    def _to_cpu(self) -> None:
+        """Bring parameters that were given on another device to the CPU."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor | Measure):
+                validation.store(self, **{field.name: value.to(device="cpu")})
 
     @property
     @abc.abstractmethod
@@ -84,9 +93,10 @@ class Task(abc.ABC):
             yield self.draw_tokens(contexts, min(chunk, length - done), generator)
 
     def sample(self, batch: int, length: int, generator: validation.Randomness) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw prompts: tokens (batch, length, D), queries (batch, D), answers (batch, o)."""
+        """Draw prompts: tokens (batch, length, D), queries (batch, D), answers (batch, o), on the device of the generator."""
         batch, length = validation.integer("batch", batch), validation.integer("length", length)
-        generator = validation.generator(generator, torch.device("cpu"))
+        if not isinstance(generator, torch.Generator):
+            generator = validation.generator(generator, torch.device("cpu"))
         contexts, query, answer = self.draw_contexts(batch, generator)
         return self.draw_tokens(contexts, length, generator), query, answer
 
@@ -100,11 +110,11 @@ class Task(abc.ABC):
             raise InvalidArgumentError("attention", given, allowed)
 
     def _runs(self, attention: Attention, length: float) -> tuple[Tensor, Tensor, list[float]]:
-        """U (run, D, D) and V (run, o, D) in double precision, and the length of each, checked."""
+        """U (run, D, D) and V (run, o, D) in double precision on the CPU, and the length of each, checked."""
         self.check(attention)
         length = validation.length("length", length, allow_infinity=True)
         runs = attention.heads[0] if attention.heads else 1
-        U, V = (m.to(torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
+        U, V = (m.to("cpu", torch.float64).expand(runs, *m.shape[-2:]) for m in (attention.U, attention.V))
         return U, V, [length] * runs
 
     def risk(
@@ -140,7 +150,7 @@ class Task(abc.ABC):
         if not bool(torch.isfinite(result).all()):
             given = f"entries up to {float(U.detach().abs().max()):.3g} in U and {float(V.detach().abs().max()):.3g} in V"
             raise RiskError(f"risk: {given} give a risk that is no finite number. Use a smaller U or V.")
-        return result if attention.heads else result[0]
+        return (result if attention.heads else result[0]).to(attention.U.device)
 
     def _check_one(self, attention: Attention) -> None:
         self.check(attention)

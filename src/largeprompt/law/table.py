@@ -1,4 +1,4 @@
-"""The two weight moments that training needs, as smooth functions of the score variance, tabulated once for each length."""
+"""The two weight moments of the law of Gaussian tokens as smooth functions of the score variance, tabulated once for each length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from largeprompt.law import weight_moments
+from largeprompt.law.moment import weight_moments
 
 P2, P3 = (2, 0), (3, 0)
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives
@@ -61,12 +61,13 @@ class WeightTables:
     coefficients: Tensor  # (DEGREE + 1, 2, length, cell), of the first cells
 
     @classmethod
-    def reaching(cls, lengths: Sequence[float], needed: float) -> WeightTables:
-        """Tables that cover score variances up to ``needed``."""
+    def reaching(cls, lengths: Sequence[float], needed: float, device: torch.device | None = None) -> WeightTables:
+        """Tables that cover score variances up to ``needed``, kept on a device."""
         edges = EDGES[max(lengths) >= LONG]
         cells = list(itertools.pairwise(edges[: int(np.searchsorted(edges[1:-1], math.log1p(needed))) + 2].tolist()))
         rows = {n: torch.stack([_cell(n, *cell) for cell in cells], -1) for n in dict.fromkeys(lengths)}
-        return cls(tuple(lengths), torch.from_numpy(edges), torch.stack([rows[length] for length in lengths], 2))
+        coefficients = torch.stack([rows[length] for length in lengths], 2)
+        return cls(tuple(lengths), torch.from_numpy(edges).to(device), coefficients.to(device))
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """f(q) and h(q) for q of shape (length, ...); differentiable."""
@@ -81,7 +82,7 @@ class WeightTables:
         flat = cell.reshape(1, len(self.lengths), -1).expand(2, -1, -1)
         low, high = self.edges[cell], self.edges[cell + 1]
         x = (2 * y - low - high) / (high - low)
-        value, slope, bend = (torch.zeros(2, *q.shape, dtype=q.dtype) for _ in range(3))
+        value, slope, bend = (q.new_zeros(2, *q.shape) for _ in range(3))
         for table in self.coefficients.flip(0):  # Horner's scheme with its derivatives
             if order > 1:
                 bend = torch.addcmul(slope, bend, x)

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from largeprompt.law import weight_moments
-from largeprompt.training.risk.table import WeightTables
+from largeprompt.law.table import WeightTables
 
 F = torch.float64
 
