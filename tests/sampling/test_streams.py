@@ -128,7 +128,7 @@ def test_cells_cover_each_prompt_once():
 
 
 def test_cells_have_generators_of_their_own():
-    cells = [stream(lp.Gaussian([0.0], [[1.0]]), 2**19).cell(block, cell)[0, 0, 0] for block in (0, 1, 2) for cell in (0, 1)]
+    cells = [stream(lp.Gaussian([0.0], [[1.0]]), 2**21).cell(block, cell)[0, 0, 0] for block in (0, 1, 2) for cell in (0, 1)]
     assert len(set(map(float, cells))) == 6
 
 
@@ -246,3 +246,30 @@ def test_refusals_draw_nothing():
     with pytest.raises(lp.InvalidArgumentError):
         sample_prompts(ATTENTION, lp.Rademacher(2), Z, 5, 2, generator, reduced=True)
     assert torch.equal(generator.get_state(), seeded().get_state())
+
+
+def test_threads_change_nothing(monkeypatch):
+    monkeypatch.setitem(streams.CELL_SCALARS, "cpu", 24)
+    mu = lp.Gaussian(torch.zeros(2, dtype=F), torch.eye(2, dtype=F))
+    attention = lp.SoftmaxAttention(torch.eye(2, dtype=F, requires_grad=True), torch.eye(2, dtype=F))
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        for reduced in (False, True):
+            samples = lp.sample_prompts(attention, mu, [1.0, 0.5], (3, 30), 20, 0, reduced=reduced)
+            assert not samples.outputs.requires_grad
+            found.append(samples.outputs)
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[3])
+
+
+def test_a_failing_block_stops_the_others():
+    done = []
+
+    def work(block, rows):
+        if block == 1:
+            raise ValueError("block 1")
+        done.append(block)
+
+    with pytest.raises(ValueError, match="block 1"):
+        streams.side_by_side(work, [(block, slice(0, 1)) for block in range(4)], torch.device("cpu"))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from largeprompt.measures import Gaussian, GaussianMixture
 from largeprompt.measures.gaussian import square_root
-from largeprompt.sampling.streams import Grid, keyed_generator
+from largeprompt.sampling.streams import Grid, keyed_generator, side_by_side
 
 NO_POWER = -1e30  # stands for log 0 where a segment has no token of a label: finite, so that differences are not NaN
 
@@ -243,7 +243,10 @@ def sample_reduced(
     outputs = u.new_empty((len(lengths), replicas, tilts.shape[0], V.shape[-2]))
     for query, tilt in enumerate(tilts):
         stream = streams(Reduction.of(weights, means, roots, tilt, V), lengths[-1], seed, query)
-        for block, rows in stream.grid.blocks(replicas):
+
+        def read(block: int, rows: slice, query: int = query, stream: ScalarStream = stream) -> None:
             for i, output in enumerate(stream.outputs(lengths, block, rows.stop - rows.start)):
                 outputs[i, rows, query] = output
+
+        side_by_side(read, stream.grid.blocks(replicas), u.device)
     return outputs.reshape(len(lengths), replicas, *u.shape[:-1], V.shape[-2])

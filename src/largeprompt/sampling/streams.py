@@ -14,7 +14,8 @@ import functools
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 from largeprompt.measures import Gaussian, Measure, RunningTilt
 from largeprompt.measures.gaussian import square_root
 
-CELL_SCALARS = {"cpu": 2**18, "cuda": 2**26}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
+CELL_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
 CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
 READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # scores (and centred tokens, for the Jacobian) held while a cell is read
 
@@ -137,6 +138,21 @@ class TokenStream:
                     yield _joined(states)
 
 
+def side_by_side(work: Callable[[int, slice], None], blocks: Iterable[tuple[int, slice]], device: torch.device) -> None:
+    """Do the work of every block, on a CPU with as many of them at a time as PyTorch has threads: it draws with one alone."""
+    pending, threads = list(blocks), torch.get_num_threads()
+    if device.type != "cpu" or min(threads, len(pending)) == 1:
+        for block in pending:
+            work(*block)
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for _ in pool.map(torch.no_grad()(lambda block: work(*block)), pending):  # whether gradients are kept is said for each thread
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _joined(states: Sequence[RunningTilt]) -> RunningTilt:
     """One state for the tilts of all: batch shapes (rows, ·) side by side."""
     spread = [state.covariance for state in states if state.covariance is not None]
@@ -175,12 +191,15 @@ def sample_full(
     if stream.root is not None:
         tilts, middle = tilts @ stream.root, (values @ mu.mean.unsqueeze(-1)).squeeze(-1)
         values = values @ stream.root
-    for block, rows in stream.grid.blocks(replicas):
+
+    def read(block: int, rows: slice) -> None:
         count = rows.stop - rows.start
         for i, state in enumerate(stream.states(tilts, lengths, block, count, covariance=jacobian)):
             mean = state.mean.reshape(count, *missing, *u.shape)
             outputs[i, rows] = (values @ mean.unsqueeze(-1)).squeeze(-1) + middle
             if jacobians is not None and state.covariance is not None:
-                read = values @ state.covariance.reshape(count, *missing, *u.shape, u.shape[-1])
-                jacobians[i, rows] = read if stream.root is None else read @ stream.root.mT
+                spread = values @ state.covariance.reshape(count, *missing, *u.shape, u.shape[-1])
+                jacobians[i, rows] = spread if stream.root is None else spread @ stream.root.mT
+
+    side_by_side(read, stream.grid.blocks(replicas), u.device)
     return outputs, jacobians
