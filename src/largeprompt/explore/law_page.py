@@ -125,7 +125,7 @@ def errors(state: LawState) -> str:
     axes = Picture(Scale(1, LENGTHS[-1], True), Scale(low, high, True), "prompt length L", "root mean squared error")
     axes.level(state.tolerance, "c4 dotted")
     axes.upright(state.length, "here")
-    axes.line(LENGTHS, proved, "c1 dashed")
+    axes.line(LENGTHS, [proved[length] for length in LENGTHS], "c1 dashed")
     axes.line(LENGTHS, found, "c0")
     names = [
         f"drawn, L = {length}: {in_words(mean)} ± {in_words(spread, 2)}"
@@ -203,7 +203,7 @@ def _table(state: LawState) -> str:
     found, proved, drawn = numbers.curve(state), numbers.proved(state), numbers.drawn(state)
     place = LENGTHS.index(state.length)
     exact = "no limit" if found.errors is None else in_words(float(found.errors[place]), 4)
-    certified = "–" if proved is None else f"at most {in_words(float(proved[place]), 4)}"
+    certified = "–" if proved is None else f"at most {in_words(proved[state.length], 4)}"
     if drawn is None:
         seen = "–"
     elif state.length in numbers.DRAWN:

@@ -9,16 +9,43 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt import TiltDomainError, affine_limit, certificate, finite_prompt, sample_prompts
+from largeprompt import (
+    Laplace,
+    Rademacher,
+    SoftmaxAttention,
+    TiltDomainError,
+    Uniform,
+    affine_limit,
+    certificate,
+    finite_prompt,
+    sample_prompts,
+)
 from largeprompt.explore.code import executed, law_setup
 from largeprompt.explore.picture import Array
 from largeprompt.explore.state import LENGTHS, LawState
 from largeprompt.law import collision_moments
 
-DRAWN, REPLICAS = (1, 3, 10, 30, 100, 300), 100  # prompts are drawn at these lengths
+DRAWN, REPLICAS = (1, 3, 10, 30, 100, 300), 60  # prompts are drawn at these lengths
 STRENGTHS = tuple(i / 10 for i in range(1, 41))
 BRUSH = 0.06  # of the scores' standard deviation: densities are smoothed by so much, so that atoms can be drawn
 SEED = 0
+ABOVE = (
+    1.0,
+    1.03,
+    1.06,
+    1.1,
+    1.15,
+    1.2,
+    1.3,
+    1.5,
+    1.8,
+    2.2,
+    2.7,
+    3.3,
+    4.0,
+    5.0,
+)  # times the length that is enough: where certificates are asked
+INDEPENDENT: dict[str, Any] = {"signs": Rademacher, "uniform": Uniform, "laplace": Laplace}  # laws of independent coordinates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +84,22 @@ def _apart_from_length(state: LawState) -> LawState:
     return dataclasses.replace(state, length=LawState.length, tolerance=LawState.tolerance)
 
 
+def _smaller(state: LawState) -> Problem:
+    """A problem with the same error, effective tokens and output along the query, in fewer dimensions where there is one.
+
+    A query along one of several independent coordinates does not see the others: these average with weights that know nothing of
+    them, and one coordinate with all of their variance has the same mean squared error.
+    """
+    here = problem(state)
+    if state.law not in INDEPENDENT or state.direction == "all" or state.dim < 3:
+        return here
+    seen = int(here.z.abs().argmax())
+    variance = here.mu.covariance.diagonal()
+    root = torch.stack([variance[seen], variance.sum() - variance[seen]]).sqrt().diag()
+    eye = torch.eye(2, dtype=torch.float64)
+    return Problem(SoftmaxAttention(eye, eye), INDEPENDENT[state.law](2).map(root), here.z[seen] * eye[0], here.unit[seen] * eye[0])
+
+
 def curve(state: LawState) -> Curve:
     """The exact law at all lengths; where tokens have no limit, only what exists, and only at the length of the state."""
     try:
@@ -67,7 +110,7 @@ def curve(state: LawState) -> Curve:
 
 @functools.lru_cache(maxsize=256)
 def _curve(state: LawState) -> Curve:
-    here = problem(state)
+    here = _smaller(state)
     here.attention(here.mu, here.z)  # raises where there is no limit
     law = finite_prompt(here.attention, here.mu, here.z, list(LENGTHS))
     return Curve(law.mse.clamp_min(0.0).sqrt().numpy(), law.effective_tokens.numpy(), (law.mean @ here.unit).numpy())
@@ -75,7 +118,7 @@ def _curve(state: LawState) -> Curve:
 
 @functools.lru_cache(maxsize=256)
 def _without_limit(state: LawState, reason: str) -> Curve:
-    here, tokens, along = problem(state), np.full(len(LENGTHS), np.nan), np.full(len(LENGTHS), np.nan)
+    here, tokens, along = _smaller(state), np.full(len(LENGTHS), np.nan), np.full(len(LENGTHS), np.nan)
     place = LENGTHS.index(state.length)
     if state.direction != "all" or state.dim == 1:  # sums of coordinates without a limit take too long to follow a slider
         law = finite_prompt(here.attention, here.mu, here.z, state.length)
@@ -83,30 +126,32 @@ def _without_limit(state: LawState, reason: str) -> Curve:
     return Curve(None, tokens, along, reason)
 
 
-def proved(state: LawState) -> Array | None:
-    """Certified root mean squared errors at ``LENGTHS``; None where there is no limit."""
-    try:
-        return _proved(_apart_from_length(state), LENGTHS)
-    except TiltDomainError:
+def proved(state: LawState) -> dict[int, float] | None:
+    """Certified root mean squared errors by length: ``LENGTHS``, then a few where the answer may lie; None where there is no limit."""
+    errors = curve(state).errors
+    if errors is None:
         return None
+    enough = needed_length(errors, state.tolerance)
+    places = [rounded_up(enough * more) for more in ABOVE] if math.isfinite(enough) else []
+    return _proved(_apart_from_length(state), (*LENGTHS, *(place for place in places if place not in LENGTHS)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _proved(state: LawState, lengths: tuple[int, ...]) -> Array:
-    here = problem(state)
-    found: Array = certificate(here.attention, here.mu, here.z, list(lengths)).bound.sqrt().numpy()
-    return found
+def _proved(state: LawState, lengths: tuple[int, ...]) -> dict[int, float]:
+    here, lengths = problem(state), tuple(dict.fromkeys(lengths))
+    bounds = certificate(here.attention, here.mu, here.z, list(lengths)).bound.sqrt()
+    return dict(zip(lengths, bounds.tolist(), strict=True))
 
 
 def proved_length(state: LawState) -> float:
-    """Where the certified errors come below the tolerance for good, rounded up to two digits; inf if nowhere in ``LENGTHS``."""
-    bounds = proved(state)
-    first = len(LENGTHS) if bounds is None else _for_good(bounds, state.tolerance)
-    if first in (0, len(LENGTHS)):
-        return 1.0 if first == 0 else math.inf
-    low, high = LENGTHS[first - 1 : first + 1]
-    between = tuple(range(low, high + 1, 10 ** max(0, len(str(low)) - 2)))
-    return float(between[_for_good(_proved(_apart_from_length(state), between), state.tolerance)])
+    """The least of the lengths in :func:`proved` with a certified error within the tolerance; inf if there is none."""
+    return min((length for length, bound in (proved(state) or {}).items() if bound <= state.tolerance), default=math.inf)
+
+
+def rounded_up(length: float) -> int:
+    """The next length of two digits."""
+    unit = 10 ** max(0, math.floor(math.log10(length)) - 1)
+    return math.ceil(length / unit) * unit
 
 
 def _for_good(errors: Array, tolerance: float) -> int:
@@ -124,7 +169,7 @@ def _drawn(state: LawState) -> tuple[Array, Array]:
 
 
 def drawn(state: LawState) -> tuple[Array, Array] | None:
-    """Root mean squared errors of 100 drawn prompts at each length of ``DRAWN``, and their standard errors."""
+    """Root mean squared errors of ``REPLICAS`` drawn prompts at each length of ``DRAWN``, and their standard errors."""
     try:
         return _drawn(_apart_from_length(state))
     except TiltDomainError:

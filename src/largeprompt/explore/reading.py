@@ -129,6 +129,8 @@ class Audit:
         told = f"{misses} {length}, and no mixture that was tried is within the tolerance."
         if finding == "selects":
             return f"{told} The head picks tokens: {reads}, where an average has less than 1/2."
+        if finding == "mixtures not tried":
+            return f"{misses} {length}. The head averages: {reads}. Mixtures were not tried."
         return f"{told} Yet the head averages: {reads}. Its keys and values have another shape."
 
 

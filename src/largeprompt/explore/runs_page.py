@@ -13,7 +13,7 @@ from largeprompt.explore.reading import Audit
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.store import Run
 
-LETTERS = dict(zip(FINDINGS, "MLCSOU", strict=True))
+LETTERS = dict(zip(FINDINGS, "MLCSOUN", strict=True))
 ON_DARK = "MS"  # letters that are white on their tint
 TINT = dict(zip(FINDINGS, TINTS, strict=True))
 LABELS = {"mean": "mean", "affine": "affine", "third": "3rd", "fourth": "4th"}

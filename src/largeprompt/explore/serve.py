@@ -88,12 +88,13 @@ def page() -> Any:
 
 
 def warm_up() -> None:
-    """Import PyTorch and compute the first page, which is then there at once."""
+    """Compute the first page, which is then there at once, and one of each law: PyTorch loads a second's worth for the first signs."""
     from largeprompt.explore import law_page
-    from largeprompt.explore.state import LawState
+    from largeprompt.explore.state import LAWS, LawState
 
-    law_page.first_row(LawState())
-    law_page.second_row(LawState())
+    for law in LAWS:
+        law_page.first_row(LawState(law))
+        law_page.second_row(LawState(law))
 
 
 def from_here_only(app: Any) -> Any:

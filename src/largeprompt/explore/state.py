@@ -77,7 +77,7 @@ class LawState(State):
     decay: float = dataclasses.field(default=0.5, metadata=within(0.0, 2.0, 0.1))
     strength: float = dataclasses.field(default=1.5, metadata=within(0.1, 4.0, 0.1))
     direction: str = dataclasses.field(default="strong", metadata=among(DIRECTIONS))
-    length: int = dataclasses.field(default=1000, metadata=among(LENGTHS))
+    length: int = dataclasses.field(default=300, metadata=among(LENGTHS))
     tolerance: float = dataclasses.field(default=0.2, metadata=within(0.02, 1.0, 0.02))
 
 
