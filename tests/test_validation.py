@@ -20,9 +20,12 @@ def test_numbers_become_double_precision_and_tensors_keep_theirs():
     assert validation.tensor("x", given) is given
 
 
-def test_a_sum_that_overflows_is_no_infinite_entry():
-    huge = torch.full((3,), 1.7e308, dtype=F)
-    assert validation.tensor("x", huge) is huge
+def test_entries_so_large_that_their_products_overflow_are_refused():
+    large = torch.tensor([1e152, -1e152], dtype=F)
+    assert validation.tensor("x", large) is large
+    for entries in (2 * large, -2 * large, torch.tensor([2e18, -2e18])):
+        with pytest.raises(lp.InvalidArgumentError, match=r"x: got an entry of size 2e\+(152|18); .* Choose other units"):
+            validation.tensor("x", entries)
     assert validation.tensor("x", [math.nan], finite=False).isnan().all()
 
 
@@ -42,7 +45,49 @@ def test_lengths():
     assert validation.indices("i", [0, 2], 3).tolist() == [0, 2]
 
 
+class Rude:
+    def __repr__(self):
+        raise RuntimeError
+
+
+def test_what_was_given_is_said_in_one_short_line():
+    assert validation.text(10**5000) == "an integer of 5001 digits"
+    assert validation.text(-(10**400)) == "a negative integer of 401 digits"
+    assert validation.text("x" * 10**6) == "'" + 76 * "x" + "..."
+    assert validation.text(torch.zeros(3, 2)) == "Tensor of torch.float32, shape (3, 2)"
+    assert [validation.text(each) for each in ([10**5000], Rude(), "a\nb")] == ["list", "Rude", r"'a\nb'"]
+
+
+def test_memory_and_time_are_said_before_they_are_spent():
+    validation.affordable("n", 1, needed=validation.memory(torch.device("cpu")) / 2, seconds=3600.0)  # may well be wanted
+    with pytest.raises(
+        lp.InvalidArgumentError, match=r"n: got 7, which takes 9.77e\+04 GiB of memory; .* GiB of this machine\. Draw"
+    ):
+        validation.affordable("n", 7, needed=1e5 * 2**30 / 1.024, remedy="Draw fewer.")
+    with pytest.raises(
+        lp.InvalidArgumentError, match=r"n: got 7, which takes some 31.7 years; allowed: what takes less than a month"
+    ):
+        validation.affordable("n", 7, seconds=1e9)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.eye(2, dtype=F).to_sparse(), torch.eye(2, dtype=F, device="meta"), np.ma.array([1.0, 2.0], mask=[0, 1]), [10**400]],
+)
+def test_only_dense_tensors_of_numbers_come_in(value):
+    with pytest.raises(lp.InvalidArgumentError, match=r"^x: got .*; allowed: "):
+        validation.tensor("x", value)
+
+
 REFUSED = {
+    "word for a flag": (lambda: validation.flag("x", "no"), "x: got 'no'; allowed: True or False"),
+    "another word": (lambda: validation.choice("x", 3, ["a", "b", "c"]), "x: got 3; allowed: 'a', 'b' or 'c'"),
+    "another kind": (lambda: validation.instance("x", None, int, "an int", "Use 0."), "x: got None; allowed: an int. Use 0."),
+    "many digits": (lambda: validation.length("L", 10**5000), r"L: got an integer of 5001 digits; allowed: .* 1 to 10\^15"),
+    "overflow": (lambda: validation.positive("x", 10**400), "x: got an integer of 401 digits; allowed: a positive number"),
+    "two numbers for one": (lambda: validation.positive("x", torch.ones(2)), r"x: got Tensor of torch.float32, shape \(2,\)"),
+    "more than 64 bits": (lambda: validation.integer("n", 2**63), "n: got 9223372036854775808; .* 64 bits"),
+    "sparse index": (lambda: validation.indices("i", torch.eye(2).long().to_sparse(), 3), "i: got a tensor of layout"),
     "complex": (lambda: validation.tensor("x", [1j]), "x: got dtype torch.complex128"),
     "text": (lambda: validation.tensor("x", "ab"), "x: got str that does not convert"),
     "another dtype": (lambda: validation.tensor("x", torch.zeros(1), like=torch.zeros(1, dtype=F)), r"Use x\.to\(torch\.float64\)"),

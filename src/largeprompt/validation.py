@@ -4,9 +4,12 @@ Each check returns the value in the form in which the library uses it, or raises
 :class:`~largeprompt.errors.InvalidArgumentError`.
 """
 
+import functools
 import math
 import operator
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +19,81 @@ from torch import Tensor
 from largeprompt.errors import InvalidArgumentError
 
 LONGEST = 10**15
+LARGEST_COUNT = 2**63 - 1  # what an integer of PyTorch holds
+PATIENCE = 30 * 86400.0  # seconds: nobody waits longer for one call
 Lengths = float | Sequence[float]  # one prompt length, or several
 Randomness = torch.Generator | int  # where random numbers come from: a generator, or a seed
+
+
+LARGEST = {torch.float64: 1e152, torch.float32: 1e18}  # entries whose squares are finite, sums of a million of them too
 
 
 def store(instance: object, **fields: object) -> None:
     """Set checked fields of a frozen dataclass."""
     for name, value in fields.items():
         object.__setattr__(instance, name, value)
+
+
+def text(value: object) -> str:
+    """What was given, for an error message: at most 80 characters, whatever it is."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim:
+        return f"{type(value).__name__} of {value.dtype}, shape {shape_text(value.shape)}"
+    if isinstance(value, int) and abs(value) >= 10**30:  # Python writes no more than 4300 digits
+        return f"{'a negative' if value < 0 else 'an'} integer of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
+    try:
+        found = " ".join(repr(value).split())
+    except Exception:  # of a stranger's repr, or of an integer inside a list
+        found = type(value).__name__
+    return found if len(found) <= 80 else f"{found[:77]}..."
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return True or False, given as such: 'no' is not False."""
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidArgumentError(name, text(value), "True or False")
+    return bool(value)
+
+
+def choice(name: str, value: Any, allowed: Sequence[str], meaning: str = "", remedy: str = "") -> str:
+    """Return one of the words that are allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        words = [repr(word) for word in allowed]
+        listed = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+        raise InvalidArgumentError(name, text(value), listed + meaning, remedy)
+    return value
+
+
+def instance(name: str, value: Any, kind: type | tuple[type, ...], allowed: str, remedy: str = "") -> None:
+    """Check the type of an argument; ``allowed`` says it in words."""
+    if not isinstance(value, kind):
+        raise InvalidArgumentError(name, text(value), allowed, remedy)
+
+
+@functools.cache
+def memory(device: torch.device) -> float:
+    """Bytes of memory of a device; of the machine, or what its control group may use, for the CPU. Infinite where it is unknown."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        group = Path("/sys/fs/cgroup/memory.max")
+        limit = group.read_text().strip() if group.exists() else "max"
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+    return min(found, float(limit)) if limit.isdigit() else found
+
+
+def affordable(
+    name: str, given: object, *, needed: float = 0, seconds: float = 0, device: torch.device | None = None, remedy: str = ""
+) -> None:
+    """Refuse what needs more bytes than the device has, or what takes longer than a month, before it is begun."""
+    device = device or torch.device("cpu")
+    if needed > 2**28 and needed > memory(device):  # the machine need not be asked about less
+        allowed = f"what fits into the {memory(device) / 2**30:.3g} GiB of {'this machine' if device.type == 'cpu' else device}"
+        raise InvalidArgumentError(name, f"{text(given)}, which takes {needed / 2**30:.3g} GiB of memory", allowed, remedy)
+    if seconds > PATIENCE:
+        taken = f"{seconds / 86400:.3g} days" if seconds < 3e7 else f"{seconds / 31557600:.3g} years"
+        raise InvalidArgumentError(name, f"{text(given)}, which takes some {taken}", "what takes less than a month", remedy)
 
 
 def shape_text(shape: Sequence[int | str]) -> str:
@@ -39,6 +109,9 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
     """
     if isinstance(value, Tensor):
         result = value
+    elif isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
+        given = f"{int(np.ma.getmaskarray(value).sum())} masked of {value.size} entries"
+        raise InvalidArgumentError(name, given, "numbers without a mask", "Fill them in, or take them out.")
     else:
         try:
             array = np.asarray(value)
@@ -50,7 +123,7 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
             result = torch.as_tensor(array)
             if like is not None and (python_numbers or not result.is_floating_point()):
                 result = result.to(dtype=like.dtype, device=like.device)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RuntimeError, OverflowError):
             given = f"{type(value).__name__} that does not convert to numbers"
             allowed = "a tensor, an array or nested lists of numbers with equal row lengths"
             raise InvalidArgumentError(name, given, allowed) from None
@@ -66,10 +139,18 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
             if found != wanted:
                 allowed = f"{kind} {wanted}, as the other arguments"
                 raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
-    # a finite sum has finite terms, and needs no second array of the size of the first
-    if finite and not math.isfinite(result.detach().sum()) and not bool(torch.isfinite(result).all()):
-        given = f"{int((~torch.isfinite(result)).sum())} NaN or infinite of {result.numel()} entries"
-        raise InvalidArgumentError(name, given, "finite numbers", "Remove or replace them; they often come from an overflow.")
+    if result.layout != torch.strided or result.is_nested or result.is_quantized or result.is_meta:
+        kind = "without entries, on the device meta" if result.is_meta else f"of layout {result.layout}"
+        raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", f"Use {name}.to_dense() if it is sparse.")
+    if finite and result.numel():
+        low, high = map(float, torch.aminmax(result.detach()))  # one pass, and no second array of the size of the first
+        largest = LARGEST.get(result.dtype, math.inf)
+        if not (-largest <= low and high <= largest):
+            count = int((~torch.isfinite(result)).sum())
+            given = f"{count} NaN or infinite of {result.numel()} entries" if count else f"an entry of size {max(-low, high):.3g}"
+            allowed = "finite numbers" if count else f"numbers of size up to {largest:.3g}, whose products are finite"
+            remedy = "Remove or replace them; they often come from an overflow." if count else "Choose other units."
+            raise InvalidArgumentError(name, given, allowed, remedy)
     return result
 
 
@@ -140,16 +221,18 @@ def weights(name: str, value: Tensor) -> Tensor:
     return value
 
 
-def integer(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return ``value`` as an int of at least ``minimum``; booleans and non-integral floats are refused."""
+def integer(name: str, value: Any, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
+    """Return ``value`` as an int from ``minimum`` to ``maximum``; booleans and non-integral floats are refused."""
+    allowed = f"an integer of at least {minimum}" + ("" if maximum == LARGEST_COUNT else f" and at most {maximum}")
     try:
         if isinstance(value, bool | np.bool_) or (isinstance(value, Tensor) and value.dtype == torch.bool):
             raise TypeError
         result = int(value) if isinstance(value, float | np.floating) and value.is_integer() else operator.index(value)
-    except TypeError:
-        raise InvalidArgumentError(name, repr(value), f"an integer of at least {minimum}") from None
-    if result < minimum:
-        raise InvalidArgumentError(name, str(result), f"an integer of at least {minimum}")
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgumentError(name, text(value), allowed) from None
+    if not minimum <= result <= maximum:
+        remedy = "It must fit into 64 bits." if result > LARGEST_COUNT else ""
+        raise InvalidArgumentError(name, text(result), allowed, remedy)
     return result
 
 
@@ -159,7 +242,9 @@ def indices(name: str, value: Any, count: int, meaning: str = "") -> Tensor:
     try:
         result = value if isinstance(value, Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgumentError(name, repr(value), allowed) from None
+        raise InvalidArgumentError(name, text(value), allowed) from None
+    if result.layout != torch.strided or result.is_meta:
+        raise InvalidArgumentError(name, f"a tensor of layout {result.layout} on {result.device}", f"{allowed}, in a dense tensor")
     if result.dtype == torch.bool or result.is_floating_point() or result.is_complex():
         raise InvalidArgumentError(name, f"{result.dtype}, shape {shape_text(result.shape)}", allowed)
     if result.numel() and not 0 <= int(result.min()) <= int(result.max()) < count:
@@ -173,15 +258,18 @@ def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
         return value
     if isinstance(value, Tensor) and value.dim() == 0 and not value.is_floating_point() and value.dtype != torch.bool:
         value = int(value)
-    result = integer(name, value)
-    if result > LONGEST:
-        raise InvalidArgumentError(name, str(result), f"an integer from 1 to 10^15{', or math.inf' if allow_infinity else ''}")
-    return float(result)
+    try:
+        return float(integer(name, value, maximum=LONGEST))
+    except InvalidArgumentError as error:
+        allowed = f"an integer from 1 to 10^15{', or math.inf' if allow_infinity else ''}"
+        raise InvalidArgumentError(name, error.given, allowed) from None
 
 
 def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[list[float], bool]:
     """Return one or several prompt lengths as a list, and whether several were given."""
-    several = isinstance(value, Sequence) or (isinstance(value, np.ndarray | Tensor) and value.ndim > 0)
+    several = (isinstance(value, Sequence) and not isinstance(value, str | bytes)) or (
+        isinstance(value, np.ndarray | Tensor) and value.ndim > 0
+    )
     entries = list(value) if several else [value]
     if not entries:
         raise InvalidArgumentError(name, "no lengths", "at least one")
@@ -202,12 +290,13 @@ def number(name: str, value: Any, *, minimum: float = -math.inf) -> float:
 
 def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """Return ``value`` as a positive float."""
+    allowed = "a positive number" + (" (inf allowed)" if allow_infinity else "")
     try:
         result = float(value)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(name, repr(value), "a positive number") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InvalidArgumentError(name, text(value), allowed) from None
     if not result > 0 or (math.isinf(result) and not allow_infinity):
-        raise InvalidArgumentError(name, str(result), "a positive number" + (" (inf allowed)" if allow_infinity else ""))
+        raise InvalidArgumentError(name, str(result), allowed)
     return result
 
 
@@ -215,7 +304,7 @@ def generator(value: Any, device: torch.device) -> torch.Generator:
     """Return a generator on the right device: the one given, or a new one with the integer given as its seed."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not 0 <= value < 2**63:
-            raise InvalidArgumentError("generator", str(value), "a seed from 0 to 2^63 - 1, or a torch.Generator")
+            raise InvalidArgumentError("generator", text(value), "a seed from 0 to 2^63 - 1, or a torch.Generator")
         return torch.Generator(device=device).manual_seed(int(value))
     if not isinstance(value, torch.Generator):
         raise InvalidArgumentError("generator", type(value).__name__, "a torch.Generator, or an integer as its seed", "Use 0.")
