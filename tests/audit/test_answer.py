@@ -80,6 +80,22 @@ def test_every_head_at_every_length_ranked(told):
     assert errors == sorted(errors)
 
 
+def test_shape_is_shown_only_where_the_row_does_not_contradict_it(told):
+    """Little shape, and yet no longer prompt helps: not known. Too much of it, or a head within the tolerance: shown."""
+    row = head_rows(told)[0] | {"affine_error": 0.5, "shape_error": 0.01, "needed_length": 9000.0}
+    rows = [row | {"finding": "selects"}, row | {"finding": "selects", "shape_error": 0.4, "needed_length": None}]
+    rows += [row | {"finding": name} for name in ("other shape", "moments", "needs a longer prompt")]
+    headings, cells = table(rows)
+    assert [cell[headings.index("shape")] for cell in cells] == ["-", "0.40", "-", "0.01", "0.01"]
+
+
+def test_that_mixtures_were_not_tried_is_said(told):
+    plain = told.drop_vars([name for name in told if "mixture" in str(name)])
+    assert "Leave alone" in answer(plain)
+    assert "mixtures, which might read some of them, were not tried" in answer(plain)
+    assert "not tried" not in answer(told)
+
+
 def test_the_plan_of_a_run_has_its_heads_in_order(told):
     plan = chosen_plan(told)
     order = told.head_order.isel(length=-1)

@@ -23,13 +23,19 @@ def names(found):
         ("uniform", "uniform"),
         ("linear", "moments"),
         ("frozen", "selects"),
-        ("skewed", "other shape"),
+        ("skewed", "mixtures not tried"),
         ("mixture", "few clusters"),
         ("selects", "selects"),
     ],
 )
 def test_a_planted_head_gets_its_verdict(kind, finding, planted, audited):
     assert names(summary(audited(planted(kind), () if kind == "skewed" else (2, 4)), RULE)) == [finding]
+
+
+def test_another_shape_is_said_only_where_mixtures_were_tried(planted, audited):
+    data = audited(planted("skewed"), (1,))
+    assert float(data.mixture_1_error.median()) > RULE.tolerance
+    assert names(summary(data, RULE)) == ["other shape"]
 
 
 def test_planted_moments_come_back(planted, audited):
@@ -101,6 +107,23 @@ def test_shape_is_not_called_length(planted):
     found = summary(at_lengths(lambda tokens: planted("skewed", tokens=tokens, texts=2)), RULE)
     assert found.shape_share.sel(length=2048).item() > 0.8
     assert "needs a longer prompt" not in names(found)
+
+
+def test_causal_prefixes_of_256_tokens_already_predict(random_heads):
+    """The median query of 256 tokens sees 144 keys; there are predictions for 512, and something to compare them with."""
+    parts = [audit_heads(random_heads(tokens=tokens, causal=True), positions=16, components=()) for tokens in (256, 512)]
+    found = summary(xr.concat(parts, xr.Variable("length", [256, 512]), join="outer", data_vars="all"))
+    assert bool(found.predicted_error.sel(length=512).notnull().all())
+    assert 0 <= float(found.predictions_close) <= 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_text_of_three_tokens_gives_no_warning(planted):
+    heads = planted("linear", tokens=20, texts=1)
+    short = Heads(heads.query[:, :, :3], heads.key[:, :, :3], heads.value[:, :, :3], None, 1.0)
+    found = summary(audit_heads(short, components=()))
+    assert names(found) == ["not judged"]
+    assert bool(found.law_slope.isnull().all())
 
 
 def test_nothing_is_judged_below_64_tokens(planted):

@@ -8,7 +8,8 @@ from largeprompt.audit.subsets import subset_sizes, subset_statistics
 
 def test_sizes_fit_twice():
     assert subset_sizes(127) == []
-    assert subset_sizes(128) == [64]
+    assert subset_sizes(128) == subset_sizes(255) == [32, 64]  # three errors with that of all keys
+    assert subset_sizes(256) == [64, 128]
     assert subset_sizes(600) == [64, 128, 256]
 
 
@@ -19,7 +20,7 @@ def test_subsets_of_equal_keys_are_the_head_itself(random_heads):
     key[:, :, 0], value[:, :, 0] = made.key[:, :, 1], made.value[:, :, 1]  # and one that differs, the first
     heads = Heads(made.query, key, value, None, 0.4)
     found = subset_statistics(heads, torch.arange(0, 200, 20))
-    for name, n in (("subset_64_error", 64), ("subset_all_error", 200)):
+    for name, n in (("subset_32_error", 32), ("subset_64_error", 64), ("subset_all_error", 200)):
         known = ~found[name][0, 0].isnan()
         assert known.any()
         for head in range(4):
@@ -38,7 +39,7 @@ def test_only_keys_that_may_be_read_are_drawn(random_heads):
     wild = Heads(made.query, made.key.clone(), made.value.clone(), None, 0.4, True)
     wild.value[:, :, 161:] = 1e9
     again = subset_statistics(wild, torch.tensor([20, 140, 150, 160]))
-    assert sorted(found) == ["subset_64_error", "subset_all_error", "subset_tokens"]
+    assert sorted(found) == ["subset_32_error", "subset_64_error", "subset_all_error", "subset_tokens"]
     assert found["subset_64_error"][..., 0].isnan().all()
     for name, values in found.items():
         torch.testing.assert_close(values, again[name], equal_nan=True)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import xarray as xr
 
-from largeprompt.audit.kinds import FINDINGS, longest
+from largeprompt.audit.kinds import FINDINGS, longest, mixtures
 from largeprompt.audit.plan import Plan
 from largeprompt.audit.savings import freed_cache
 
@@ -34,7 +34,8 @@ MEANINGS = {
     "reads": "effective number of tokens read, one over the sum of the squared weights",
     "mean": "error of the mean value alone, relative to the head's output",
     "affine": "error of the affine read-out, from mean and covariance of keys and values",
-    "shape": "what is left of it however many keys of the same law there are",
+    "shape": "what is left of it however many keys of the same law there are; - where that would be little, but no length that "
+    "the model reads is known to help",
     "predicted": "affine error that the next shorter length predicted",
     "saves": "share of the head's multiplications that the affine read-out saves at this length",
     "cache": "share of its cache that the affine read-out does without at this length; heads that share keys and values share "
@@ -128,10 +129,17 @@ def table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
     ]
     cells = []
     for row in rows:
-        numbers = ["-" if row.get(name) is None else format(row[name], form) for _, name, form in columns]
+        numbers = ["-" if _unknown(row, name) else format(row[name], form) for _, name, form in columns]
         first = [f"{row['order']:.0f}", f"{row['layer']}.{row['head']}", *([f"{row['length']:,}"] if lengths else [])]
         cells.append([*first, *numbers, verdict(row), *(["yes" if row["chosen"] else "no"] if chosen else [])])
     return headings, cells
+
+
+def _unknown(row: dict[str, Any], name: str) -> bool:
+    """Whether a number is not known, or not confirmed: that little of an error is shape, where no longer prompt is said to help."""
+    if name == "shape_error" and row.get("needed_length") is not None:
+        return row.get(name) is None or row["finding"] not in ("uniform", "moments", "needs a longer prompt")
+    return row.get(name) is None
 
 
 def answer(data: xr.Dataset) -> str:
@@ -141,8 +149,9 @@ def answer(data: xr.Dataset) -> str:
     if not any(names.values()):
         return "No head is judged: the text is shorter than 64 tokens."
     chosen = [f"{layer}.{head}" for layer, head in _chosen(data)]
-    leave = [name for kind in ("selects", "other shape") for name in names[kind] if name not in chosen]
-    last = f" Leave alone: {_listed(leave)}." if leave else ""
+    leave = [name for kind in ("selects", "other shape", "mixtures not tried") for name in names[kind] if name not in chosen]
+    tried = "" if mixtures(data) else " (mixtures, which might read some of them, were not tried)"
+    last = f" Leave alone: {_listed(leave)}{tried}." if leave else ""
     silent = [str(number) for number in np.atleast_1d(data.attrs.get("silent_layers", []))]
     last += f" No attention in layer{'s' * (len(silent) > 1)} {_listed(silent)}." if silent else ""
     if "chosen" not in data:

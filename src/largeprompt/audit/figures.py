@@ -12,8 +12,8 @@ from largeprompt.display.look import given_axes
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, study_figure
 
-TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3], COLOURS[2])
-SHORT = ("moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape", "uniform")
+TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3], COLOURS[2], "#999999")
+SHORT = ("moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape", "uniform", "mixtures\nnot tried")
 CURVES = {
     "audit": "audit's order, affine",
     "random": "random order, affine",

@@ -27,7 +27,8 @@ class Rule:
     'uniform': nothing but the mean value is needed, or the weights barely differ. 'moments': the affine read-out stands for the
     head. 'needs a longer prompt': it is predicted to do so at a length that the model can read, and such predictions came true.
     'few clusters': a Gaussian mixture stands for it. 'selects': none of these, and the head is beyond the linear regime or reads
-    few tokens. 'other shape': none of these, though it averages over many tokens.
+    few tokens. 'other shape': none of these, though it averages over many tokens; 'mixtures not tried' where they were not, so that
+    a few clusters might do.
 
     Attributes
     ----------
@@ -170,7 +171,8 @@ def _verdict(result: xr.Dataset, rule: Rule, trusted: bool) -> xr.DataArray:
         "few clusters": result.clusters.notnull(),
         "selects": selects,
     }
-    code: xr.DataArray = xr.full_like(result.affine_error, FINDINGS.index("other shape"))
+    rest = "other shape" if mixtures(result) else "mixtures not tried"
+    code: xr.DataArray = xr.full_like(result.affine_error, FINDINGS.index(rest))
     for name, condition in reversed(conditions.items()):
         code = code.where(~condition, FINDINGS.index(name))
     return code

@@ -7,7 +7,7 @@ import xarray as xr
 
 from largeprompt.display.labels import label
 
-FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape", "uniform")
+FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape", "uniform", "mixtures not tried")
 REGIMES = ("linear", "heavy", "frozen")
 FLAGS = {  # what whole numbers stand for, and which is the first
     "regime": (-1, ("unknown", *REGIMES)),
@@ -17,6 +17,7 @@ FLAGS = {  # what whole numbers stand for, and which is the first
 }
 READ_MOMENTS = (0, 5)  # places of those for which the mean and covariance are enough
 READ_OUTS = ("mean", "affine", "third", "fourth")
+FEWEST_KEYS = 128  # that a query must see for length and shape to be told apart
 TRUSTED, TRIALS = 0.8, 5  # share of the predictions that must come true for such a verdict, and fewest
 NAMES = {
     "tokens": "keys that the query may read [tokens]",
@@ -129,6 +130,17 @@ def _numbers(data: xr.Dataset, kind: str) -> list[int]:
 def subsets(data: xr.Dataset) -> list[int]:
     """Sizes of the random subsets of keys that were drawn, ascending."""
     return _numbers(data, "subset")
+
+
+def trusted(made: int, kept: int) -> bool:
+    """Whether predictions were tested often enough, and often enough came true, for a verdict to rest on them."""
+    return made >= TRIALS and kept >= TRUSTED * made
+
+
+def looks_back(data: xr.Dataset) -> xr.DataArray:
+    """Whether no query of a head reads keys behind it; its own key is one more than its position, a learned sink the other."""
+    found: xr.DataArray = (data.tokens - data["query"]).max([name for name in ("text", "position") if name in data.dims]) <= 2
+    return found
 
 
 def longest(data: xr.Dataset) -> xr.Dataset:

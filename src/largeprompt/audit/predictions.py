@@ -39,7 +39,8 @@ def law_slope(medians: xr.Dataset) -> xr.DataArray:
     all_keys, quarter = (
         xr.apply_ufunc(expected_affine_error, (medians.weighed_tokens / part).round(), *moments) for part in (1, 4)
     )
-    slope: xr.DataArray = (np.log(quarter / all_keys) / np.log(4)).clip(LEAST_SLOPE, 1.0)
+    known = (quarter / all_keys).where((quarter > 0) & (all_keys > 0))  # one token has no error
+    slope: xr.DataArray = (np.log(known) / np.log(4)).clip(LEAST_SLOPE, 1.0)
     return slope
 
 

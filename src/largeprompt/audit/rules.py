@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.audit.kinds import FINDINGS, TRIALS, TRUSTED, longest, mixtures
+from largeprompt.audit.kinds import FEWEST_KEYS, FINDINGS, TRIALS, longest, looks_back, mixtures, trusted
 from largeprompt.runs.judging import Answer, Outcome, judged, rule
 
 CLAIM = "audit"
@@ -13,6 +13,7 @@ WORDS = {
     "few clusters": ("read", "a few clusters"),
     "selects": ("select", "tokens"),
     "other shape": ("average", "over many keys of another shape"),
+    "mixtures not tried": ("average", "over many keys, which may be a few clusters: mixtures were not tried"),
 }
 
 
@@ -26,9 +27,10 @@ def kinds(data: xr.Dataset) -> Answer:
     if not total:
         return "undecided", "No head could be judged: fewer than 64 tokens.", "Below 64 tokens nothing is judged."
     variance, error = heads.head_score_variance, heads.head_affine_error.transpose("layer", "head")
-    pairs = [(counts[name], f"{verb}{'s' if counts[name] == 1 else ''} {what}") for name, (verb, what) in WORDS.items()]
+    words = WORDS if mixtures(data) else WORDS | {"selects": ("select", "tokens, or a few clusters: mixtures were not tried")}
+    pairs = [(counts[name], f"{verb}{'s' if counts[name] == 1 else ''} {what}") for name, (verb, what) in words.items()]
     said = f" ({uniform} of them only the mean)" if uniform else ""
-    said += "".join(f"; {number} {words}" for number, words in pairs if number)
+    said += "".join(f"; {number} {does}" for number, does in pairs if number)
     named = []
     for extreme in (float(error.quantile(q)) for q in (0.0, 1.0)):
         layer, head = np.argwhere(np.isclose(error.values, extreme))[0]
@@ -42,38 +44,59 @@ def kinds(data: xr.Dataset) -> Answer:
     )
 
 
-@rule(CLAIM, "Is the affine error of the other heads due to the length of the prompt?")
+@rule(CLAIM, "Would a prompt that the model can read be long enough for the other heads?")
 def length(data: xr.Dataset) -> tuple[Outcome, str]:
-    """Holds where length is half of the squared error of nine heads in ten, over random keys, in part of one in ten."""
+    """Holds where nine in ten are predicted to come within the tolerance, in part where one in ten is, if predictions came true."""
     heads = longest(data)
     wrong = heads.head_affine_error > float(data.attrs["tolerance"])
-    share, law = (each.where(wrong) for each in (1 - heads.head_shape_share, heads.head_law_share))
-    count = int(share.notnull().sum())
+    known = wrong & heads.head_shape_share.notnull()
+    count = int(known.sum())
     if not count:
-        beyond = int(wrong.sum())
-        said = f"{beyond} heads are beyond the tolerance, but the queries see fewer than 256 keys, too few to tell."
-        return "undecided", said if beyond else "Every head is within the tolerance."
-    most, median = float((share >= 0.5).sum() / count), float(share.median())
-    return (
-        judged(most > 0.9, in_part=most > 0.1, rests_on=[median]),
-        f"For {most:.0%} of the {count} heads beyond the tolerance at least half of the squared error would go with more keys of "
-        f"the same law (median share {median:.2f}); the rest is shape. As many Gaussian tokens of these moments would have "
-        f"{float(law.median()):.2f} of it (median).",
+        said = f"{int(wrong.sum())} heads are beyond the tolerance, but queries see fewer than {FEWEST_KEYS} keys, too few to tell."
+        return "undecided", said if bool(wrong.any()) else "Every head is within the tolerance."
+    mended = known & np.isfinite(heads.head_needed_length)
+    near, far = mended & (heads.head_out_of_reach == 0), mended & (heads.head_out_of_reach > 0)
+    within, beyond = int(near.sum()), int(far.sum())
+    reads = (
+        f"the {int(data.attrs['positions_allowed']):,} tokens that it reads" if "positions_allowed" in data.attrs else "its reach"
     )
+    law = float(heads.head_law_share.where(wrong).median())
+    made, kept, close = _tested(data)
+    proof = f"{close:.0%} of the predicted errors that could be tested are close, and {kept} of {made} promises came true"
+    return (
+        judged(within > 0.9 * count, in_part=within > 0.1 * count, rests_on=[law])
+        if trusted(made, kept) or within <= 0.1 * count
+        else "undecided",
+        f"By errors over random keys, {within} of the {count} heads beyond the tolerance would come within it inside {reads}, "
+        f"{beyond} at lengths beyond, {count - within - beyond} at none. "
+        f"{'Nothing of this could be tested' if np.isnan(close) else proof}. "
+        f"As many Gaussian tokens of these moments would have {law:.2f} of the squared error (median).",
+    )
+
+
+def _tested(data: xr.Dataset) -> tuple[int, int, float]:
+    """Predictions that a head comes within the tolerance, those that came true, and the share of predicted errors close by."""
+    made, kept = (int(data[f"head_predictions_{name}"]) for name in ("made", "kept"))
+    return made, kept, float(data.head_predictions_close)
 
 
 @rule(CLAIM, "Did predictions made at shorter lengths come true at longer ones?")
 def predictions(data: xr.Dataset) -> tuple[Outcome, str]:
     """Holds where eight in ten of at least five heads that were predicted to come within the tolerance did."""
-    made, kept = (int(data[f"head_predictions_{name}"]) for name in ("made", "kept"))
-    close = float(data.head_predictions_close)
+    made, kept, close = _tested(data)
     if np.isnan(close):
-        return "undecided", "No prediction could be tested: read two lengths of at least 256 tokens."
+        least = FEWEST_KEYS * (
+            2 if bool(looks_back(longest(data)).any()) else 1
+        )  # the earliest of the queries see half of the keys
+        said = f"read two lengths of at least {least} tokens"
+        if data.sizes.get("length", 1) > 1 and int(np.sort(data.length)[-2]) >= least:
+            said = f"queries see {int(data.tokens.max())} keys at most, and {FEWEST_KEYS} are needed"
+        return "undecided", f"No prediction could be tested: {said}."
     said = f"{close:.0%} of the predicted errors are within a quarter of what was seen. "
     said += f"{made} heads were predicted to come within the tolerance, and {kept} did"
-    right = kept >= TRUSTED * made
     if made < TRIALS:
         return "undecided", f"{said}: too few to trust such a verdict, and none is given."
+    right = trusted(made, kept)
     return judged(right), f"{said}: the verdict 'needs a longer prompt' is {'' if right else 'not '}given."
 
 
@@ -88,7 +111,9 @@ def clusters(data: xr.Dataset) -> tuple[Outcome, str]:
     base = medians.get(f"1 component{atoms}", medians["affine"])  # what the exact first tokens do is not the clusters' doing
     better = list(medians.values())[-1] < 0.9 * base
     return (
-        judged(better, rests_on=medians.values()) if sizes and max(sizes) > 1 else "undecided",
+        judged(better, rests_on=medians.values())
+        if sizes and max(sizes) > 1 and bool((heads.head_finding >= 0).any())
+        else "undecided",
         "Median error over heads: " + ", ".join(f"{name} {value:.2f}" for name, value in medians.items()) + ".",
     )
 

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from largeprompt.audit.kinds import looks_back
+
 LONGER = 8  # times the length at which savings are given too, where the model reads so many tokens
 
 
@@ -52,9 +54,8 @@ def savings(heads: xr.Dataset, data: xr.Dataset) -> dict[str, xr.DataArray]:
     whole = whole.where(whole > 0, seen)
     longer = np.minimum(LONGER * whole, float(data.attrs.get("positions_allowed", np.inf)))
     longer = longer.where((longer > whole) & (seen >= whole))
-    causal = (data.tokens - data["query"]).max(over) <= 2  # the query's own key is one, a learned sink the other
     found = {"longer_length": longer}
-    for name, saved, keys in (("operations", saved_operations, heads.tokens), ("cache", saved_cache, seen.where(causal))):
+    for name, saved, keys in (("operations", saved_operations, heads.tokens), ("cache", saved_cache, seen.where(looks_back(data)))):
         for end, number in (("", keys), ("_longer", keys * longer / whole)):
             found[f"saved_{name}{end}"] = saved(number, heads.key_width, heads.value_width)
     return found

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from largeprompt.audit.heads import Heads, Rows, chunk_numbers
 
-SMALLEST = 64  # keys in a subset
+SMALLEST = 64  # keys in a subset, of which half are enough where there would be one size only
 ENDS = 2  # keys that stay in every subset, the first and the last
 QUERIES = 12  # of each text for which subsets are drawn
 
 
 def subset_sizes(keys: int) -> list[int]:
-    """64, 128, 256, ...: those that fit at least twice."""
-    return [SMALLEST << step for step in range(32) if SMALLEST << (step + 1) <= keys]
+    """64, 128, 256, ...: those that fit at least twice; 32 too where that is 64 alone: a line takes two sizes beside all keys."""
+    found = [SMALLEST << step for step in range(32) if SMALLEST << (step + 1) <= keys]
+    return [SMALLEST // 2, *found] if len(found) == 1 else found
 
 
 class Draws(NamedTuple):

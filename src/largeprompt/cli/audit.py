@@ -227,16 +227,27 @@ def _short(model: str) -> str:
 
 
 def _table(rows: list[dict[str, Any]], model: str) -> Table:
+    """The rows as 80 columns hold them: savings that are the same for all are said below, the longer length is left to the page."""
     from largeprompt.audit.answer import table
 
     headings, cells = table(rows)
-    left_out = ("L", "predicted", "longer L", "saves then", "cache then")
-    kept = [place for place, name in enumerate(headings) if name not in left_out]  # what 80 columns hold
-    words = {"shape": "what more keys do not mend", "saves": "share of its operations", "cache": "share of its cache"}
-    told = (f"; {name}: {meaning}" for name, meaning in words.items() if name in headings)
-    caption = "errors relative to the head's output" + "".join(told)
+    words = {"shape": "what more keys do not mend (-: not known)", "predicted": "what the next shorter length foretold for affine"}
+    told = [f"{name}: {meaning}" for name, meaning in words.items() if name in headings]
+    left_out = {"L", "longer L", "saves then", "cache then"}
+    for name, what in (("saves", "operations"), ("cache", "cache")):
+        found = {row[headings.index(name)] for row in cells} if name in headings else set()
+        if len(found) == 1:
+            left_out.add(name)
+        told += (
+            [f"replacing a head saves {found.pop()} of its {what}" if len(found) == 1 else f"{name}: share of its {what}"]
+            if found
+            else []
+        )
+    kept = [place for place, name in enumerate(headings) if name not in left_out]
     at = f" at {rows[0]['length']:,} tokens" if "length" in rows[0] else ""
-    shown = Table(title=f"Heads of {_short(model)}{at}, to be replaced in this order", caption=caption, box=SIMPLE, padding=0)
+    order = ", to be replaced in this order" if any(row["finding"] != "not judged" for row in rows) else ", too short to be judged"
+    caption = "; ".join(["errors relative to the head's output", *told])
+    shown = Table(title=f"Heads of {_short(model)}{at}{order}", caption=caption, box=SIMPLE, padding=0)
     for place in kept:
         shown.add_column(headings[place], justify="left" if headings[place] == "verdict" else "right", no_wrap=True)
     for row in cells:
