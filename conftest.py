@@ -10,21 +10,31 @@ from hypothesis import settings
 
 import largeprompt as lp
 
-KERNELS = [f"src/largeprompt/{folder}/kernels.py" for folder in ("sampling", "audit")]  # they import Triton
+KERNELS = [f"src/largeprompt/{folder}/kernels.py" for folder in ("sampling", "audit", "measures")]  # they import Triton
 collect_ignore = [] if importlib.util.find_spec("triton") else KERNELS
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
 
 
 def pytest_addoption(parser):
+    """``--device``, for which tests/placing.py is."""
     parser.addoption("--device", default="cpu", help="where the tests put their tensors: cpu, cuda, ...")
 
 
 def pytest_configure(config):
+    """Put what tests make on the device."""
     if config.getoption("--device") != "cpu":
         from tests.placing import place
 
         place(torch.empty(0, device=config.getoption("--device")).device)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is on the CPU by design."""
+    if config.getoption("--device") != "cpu":
+        from tests.placing import there
+
+        items[:] = there(items)
 
 
 @pytest.fixture(autouse=True)

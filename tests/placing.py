@@ -9,6 +9,7 @@ import functools
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
@@ -19,16 +20,32 @@ from largeprompt.measures.placed import PlacedMeasure
 
 HERE = Path(__file__).parent
 ASKING = (str(HERE), str(Path(largeprompt.__file__).parent / "testing"))
-BETWEEN = (str(Path(torch.__file__).parent), "<", __file__)
+LIBRARY = str(Path(largeprompt.__file__).parent)
 READING = {torch.Tensor.numpy, torch.Tensor.__array__}
+ON_CPU = (  # parts behind the doors, which are on the CPU by design
+    *(
+        f"law/test_{name}.py"
+        for name in ["blocks", "chain", "contour", "density", "engine", "heavy_sums", "heavy_tails", "listed", "nodes", "tokens"]
+    ),
+    "measures/test_chain.py",
+    "measures/numerics/test_recurrence.py",
+    "training/optima",
+    "training/risk",
+    "training/tasks",
+    "training/gaps",
+)
 
 
 def by_a_test() -> bool:
     """Whether the call comes from a test, with nothing of the library between."""
     frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(BETWEEN):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(ASKING)
+    while frame is not None:
+        code, frame = frame.f_code, frame.f_back
+        if code.co_filename.startswith(ASKING) and code.co_filename != __file__:
+            return True
+        if code.co_filename.startswith(LIBRARY) and code.co_name != "__post_init__":  # which a test calls by making a law
+            return False
+    return False
 
 
 class Placing(TorchFunctionMode):
@@ -50,6 +67,12 @@ class Placing(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+def there(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests that mean something on another device."""
+    paths = [item.path.relative_to(HERE) if item.path.is_relative_to(HERE) else item.path for item in items]
+    return [item for item, path in zip(items, paths, strict=True) if not str(path).startswith(ON_CPU)]
+
+
 def place(device: torch.device) -> None:
     """Begin to do so, for the rest of the process."""
     tensor, placed, plain = validation.tensor, PlacedMeasure.__post_init__, torch.Generator
@@ -66,9 +89,10 @@ def place(device: torch.device) -> None:
         placed(self)
 
     class Generator(plain):
-        def __new__(cls, device=None):
-            return super().__new__(cls, (there if by_a_test() else "cpu") if device is None else device)
+        def __new__(cls, where=None, *, device=None):
+            asked = where if device is None else device
+            return super().__new__(cls, (default if by_a_test() else "cpu") if asked is None else asked)
 
-    there = device
+    default = device
     validation.tensor, PlacedMeasure.__post_init__, torch.Generator = from_numbers, without_parameters, Generator
     Placing(device).__enter__()

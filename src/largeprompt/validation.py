@@ -69,6 +69,16 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], allowed: str,
         raise InvalidArgumentError(name, text(value), allowed, remedy)
 
 
+def listed(name: str, value: Any, allowed: str) -> list[Any]:
+    """Return several values as a list; a text is not several values."""
+    try:
+        if isinstance(value, str | bytes | dict):
+            raise TypeError
+        return list(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidArgumentError(name, text(value), allowed) from None
+
+
 @functools.cache
 def memory(device: torch.device) -> float:
     """Bytes of memory of a device; of the machine, or what its control group may use, for the CPU. Infinite where it is unknown."""
@@ -121,8 +131,9 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
             if python_numbers and array.dtype.kind in "biuf":
                 array = array.astype(np.float64)
             result = torch.as_tensor(array)
-            if like is not None and (python_numbers or not result.is_floating_point()):
-                result = result.to(dtype=like.dtype, device=like.device)
+            if like is not None:  # an array is nowhere else by choice
+                converted = python_numbers or not result.is_floating_point()
+                result = result.to(dtype=like.dtype if converted else None, device=like.device)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             given = f"{type(value).__name__} that does not convert to numbers"
             allowed = "a tensor, an array or nested lists of numbers with equal row lengths"
@@ -165,12 +176,19 @@ def last_dimensions(name: str, value: Tensor, expected: Sequence[int | str], mea
 
 
 def shaped(
-    name: str, value: Any, expected: Sequence[int | str], meaning: str = "", *, like: Tensor | None = None, batch: bool = True
+    name: str,
+    value: Any,
+    expected: Sequence[int | str],
+    meaning: str = "",
+    *,
+    like: Tensor | None = None,
+    batch: bool = True,
+    finite: bool = True,
 ) -> Tensor:
     """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor` and :func:`last_dimensions`."""
     if isinstance(value, Tensor):  # a wrong shape tells more than a wrong dtype
         last_dimensions(name, value, expected, meaning, batch=batch)
-    return last_dimensions(name, tensor(name, value, like=like), expected, meaning, batch=batch)
+    return last_dimensions(name, tensor(name, value, like=like, finite=finite), expected, meaning, batch=batch)
 
 
 def broadcast(names: str, *shapes: torch.Size) -> torch.Size:

@@ -222,7 +222,9 @@ def test_queries_and_tilts_are_checked_once(mu, monkeypatch):
 def test_odd_input_gets_our_errors():
     for call, words in (
         (lambda: ONE(lp.Gaussian(torch.zeros(1), torch.ones(1, 1)), [1.0]), "mu: got torch.float32"),
-        (lambda: lp.SoftmaxAttention([[1e9]], [[1.0]])(lp.Empirical([[1.0], [2.0]]), [1e150]), "u: got an entry of size 1e"),
+        (lambda: lp.SoftmaxAttention([[1e200]], [[1.0]])(lp.Empirical([[1.0], [2.0]]), [1e150]), "got"),
+        (lambda: ONE(lp.Empirical([[1.0], [2.0]]), [math.nan]), "z: got 1 NaN"),
+        (lambda: ONE(lp.Empirical([[1.0], [2.0]]), [-math.inf]), "z: got 1 NaN or infinite"),
         (lambda: lp.SoftmaxAttention([[0.0]], [[1e152]])(lp.Gaussian([1e152], [[1.0]]).map([[1e9]]), [1.0]), "z: got scores or"),
     ):
         with pytest.raises(lp.InvalidArgumentError, match=words):

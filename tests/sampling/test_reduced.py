@@ -185,8 +185,8 @@ def test_blocks_of_replicas_make_room_for_many_dimensions():
 @pytest.mark.parametrize("fan_out", [2, 5])
 def test_residuals_of_the_leaves_add_up_to_that_of_the_cell(fan_out):
     """The tree only splits what the cell drew: Σ √V x over the leaves is √V x of the root, and x stays standard normal."""
-    tree = reduced.Node.tree(0, 37, [1, 5, 6, 30], fan_out)
-    leaves = tree.leaves()
+    tree = reduced.Node.tree(0, 37, (1, 5, 6, 30), fan_out)
+    leaves = tree.leaves
     assert [leaf.start for leaf in leaves] == [0, *(leaf.stop for leaf in leaves[:-1])]
     assert {1, 5, 6, 30, 37} <= {leaf.stop for leaf in leaves}
     reduction = reduced.Reduction.of(*_components(MIXTURE), DIRECTION, EYE)

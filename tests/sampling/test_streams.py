@@ -250,8 +250,8 @@ def test_refusals_draw_nothing():
 
 def test_threads_change_nothing(monkeypatch):
     monkeypatch.setitem(streams.CELL_SCALARS, "cpu", 24)
-    mu = lp.Gaussian(torch.zeros(2, dtype=F), torch.eye(2, dtype=F))
-    attention = lp.SoftmaxAttention(torch.eye(2, dtype=F, requires_grad=True), torch.eye(2, dtype=F))
+    mu = lp.Gaussian(torch.zeros(2, dtype=torch.float64), torch.eye(2, dtype=torch.float64))
+    attention = lp.SoftmaxAttention(torch.eye(2, dtype=torch.float64, requires_grad=True), torch.eye(2, dtype=torch.float64))
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

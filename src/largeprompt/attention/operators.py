@@ -90,9 +90,9 @@ class Attention(abc.ABC):
         """u = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
         return self._tilts(self._queries(z))
 
-    def _queries(self, z: Tensor) -> Tensor:
+    def _queries(self, z: Tensor, *, finite: bool = True) -> Tensor:
         """Check queries once, at the door."""
-        return validation.shaped("z", z, (self.dim,), ": one query for each row", like=self.U)
+        return validation.shaped("z", z, (self.dim,), ": one query for each row", like=self.U, finite=finite)
 
     def _tilts(self, z: Tensor) -> Tensor:
         flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
@@ -104,9 +104,12 @@ class Attention(abc.ABC):
         ``mu`` is an :class:`Empirical` (finite prompt) or a law (infinite prompt); its batch broadcasts against
         ``(*heads, *queries)``.
         """
-        values, z = self._values(mu, z)
+        prompt = isinstance(mu, Empirical)  # of which every output is NaN where the query is: one check after the work serves both
+        values, z = self._values(mu, z, finite=not prompt)
         output = (values @ self._read(mu, self._tilts(z)).unsqueeze(-1)).squeeze(-1)
-        if not math.isfinite(output.detach().sum()) and not bool(torch.isfinite(output).all()):
+        checked = output.detach().sum() + 0 * z.detach().sum() if prompt else output.detach().sum()
+        if not math.isfinite(checked) and not bool(torch.isfinite(output).all() & torch.isfinite(z).all()):
+            self._queries(z)
             given = "scores or outputs beyond the range of " + str(output.dtype)
             raise InvalidArgumentError("z", given, "queries and tokens whose scores are finite", "Scale the query or the tokens.")
         return output
@@ -123,7 +126,7 @@ class Attention(abc.ABC):
         eye = torch.eye(values.shape[-2], dtype=values.dtype, device=values.device)
         return (eye.unsqueeze(-1) * read[..., None, None, :]).expand(*self._batch(mu, z), *values.shape[-2:-1], *eye.shape[1:], -1)
 
-    def _values(self, mu: Measure, z: Tensor) -> tuple[Tensor, Tensor]:
+    def _values(self, mu: Measure, z: Tensor, *, finite: bool = True) -> tuple[Tensor, Tensor]:
         """Check the pair, and align V's heads with the queries: V as ``(*heads, 1.., o, d)``."""
         if not isinstance(mu, Measure):
             raise InvalidArgumentError("mu", type(mu).__name__, "a Measure", WRAP)
@@ -135,7 +138,7 @@ class Attention(abc.ABC):
             if mu.device == self.U.device:  # to the dtype with more digits
                 remedy = "Use attention.to(torch.float64)." if mu.dtype == torch.float64 else f"Use mu.to({self.U.dtype})."
             raise InvalidArgumentError("mu", given, wanted, remedy)
-        z = self._queries(z)
+        z = self._queries(z, finite=finite)
         return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
@@ -167,7 +170,7 @@ class SoftmaxAttention(Attention):
     """
 
     def _read(self, mu: Measure, u: Tensor) -> Tensor:
-        return mu.tilted_mean(u)
+        return mu._tilted_mean(u) if isinstance(mu, Empirical) else mu.tilted_mean(u)
 
     def _read_jacobian(self, mu: Measure, u: Tensor) -> Tensor:
         return mu.tilted_covariance(u)
@@ -277,13 +280,15 @@ class LinearAttention(Attention):
 def one_head(attention: Attention) -> None:
     """Check that there is one head of softmax attention."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head", "Loop over the heads.")
+        raise InvalidArgumentError(
+            "attention", validation.text(attention), "SoftmaxAttention with one head", "Loop over the heads."
+        )
 
 
 def one_law(mu: Measure) -> None:
     """Check that a measure has no batch dimensions."""
     if mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws.")
 
 
 def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:

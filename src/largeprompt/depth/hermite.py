@@ -45,13 +45,13 @@ class HermiteBasis:
         up, down, raised, lowered = self._neighbours
         shape = (-1,) + (1,) * (f.dim() - 1)
         padded = torch.cat([f, f.new_zeros(1, *f.shape[1:])])
-        return raised[i].view(shape) * padded[up[i]] + lowered[i].view(shape) * padded[down[i]]
+        return raised[i].to(f).view(shape) * padded[up[i]] + lowered[i].to(f).view(shape) * padded[down[i]]
 
     def derivative(self, i: int, f: Tensor) -> Tensor:
         """∂f/∂ξ_i: h_α -> √α_i h_{α - e_i}."""
         up, _, raised, _ = self._neighbours
         padded = torch.cat([f, f.new_zeros(1, *f.shape[1:])])
-        return raised[i].view((-1,) + (1,) * (f.dim() - 1)) * padded[up[i]]
+        return raised[i].to(f).view((-1,) + (1,) * (f.dim() - 1)) * padded[up[i]]
 
     def smoothed(self, matrix: Tensor, offset: Tensor) -> Tensor:
         """f -> E f(a + g), g ~ N(0, I), at a = offset + matrix ξ, as a matrix (size, size) on coefficients.
@@ -70,7 +70,7 @@ class HermiteBasis:
             grown = before * offset[i]
             for j in range(self.dim):
                 grown = grown + self.times(j, before) * matrix[i, j]
-            columns[:, chosen] = grown / lowered[i, chosen]
+            columns[:, chosen] = grown / lowered[i, chosen].to(matrix)
         return columns
 
     def evaluate(self, points: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class HermiteBasis:
         for n in range(2, self.degree + 1):
             tables.append((points * tables[-1] - math.sqrt(n - 1) * tables[-2]) / math.sqrt(n))
         table = torch.stack(tables[: self.degree + 1], -1)  # (..., dim, order)
-        values = torch.ones(*points.shape[:-1], self.size, dtype=points.dtype)
+        values = points.new_ones(*points.shape[:-1], self.size)
         for j in range(self.dim):
             values = values * table[..., j, :][..., self.indices[:, j]]
         return values

@@ -137,7 +137,7 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
         raise InvalidArgumentError("limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu).")
     if limit.matrix is None:
         remedy = "With one, run tokens through stack.states."
-        raise InvalidArgumentError("limit", repr(limit), "a stack without normalisation", remedy)
+        raise InvalidArgumentError("limit", validation.text(limit), "a stack without normalisation", remedy)
     degree = validation.integer("degree", degree)
     beyond = torch.nonzero((limit.h_squared >= LARGEST_H_SQUARED) | (limit.score_variance >= LARGEST_SCORE_VARIANCE))
     layers = int(beyond[0]) if len(beyond) else limit.layers
@@ -205,7 +205,7 @@ def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "f
     [3, 4, 4]
     """
     if reaches not in ("heavy", "frozen"):
-        raise InvalidArgumentError("reaches", repr(reaches), "'heavy' or 'frozen'")
+        raise InvalidArgumentError("reaches", validation.text(reaches), "'heavy' or 'frozen'")
     if not isinstance(limit, DeepLimit):
         raise InvalidArgumentError("limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu).")
     for k, variance in enumerate(limit.score_variance.tolist()):

@@ -24,7 +24,7 @@ class NormalisedMoments:
 def normalised_moments(mu: Gaussian) -> NormalisedMoments:
     """Mean and covariance of n(z) = √d z/‖z‖ and Cov(z, n(z)), z ~ N(m, Γ): formula (depth.3) of docs/mathematics/depth.md."""
     values, vectors = torch.linalg.eigh(mu.covariance)
-    lam, m = values.clamp_min(0.0).detach().numpy(), (vectors.mT @ mu.mean).detach().numpy()
+    lam, m = (part.detach().cpu().numpy() for part in (values.clamp_min(0.0), vectors.mT @ mu.mean))
     scale = float(lam.sum() + m @ m)  # E‖z‖²
     x = np.arange(-REACH, REACH + STEP / 2, STEP)
     t = np.exp(np.pi * np.sinh(x) / 2) / scale

@@ -50,9 +50,9 @@ def effective_length(
     2.34e+06
     """
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with a single head")
+        raise InvalidArgumentError("attention", validation.text(attention), "SoftmaxAttention with a single head")
     if not isinstance(mu, Gaussian) or mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one Gaussian, the law of each token")
+        raise InvalidArgumentError("mu", validation.text(mu), "one Gaussian, the law of each token")
     lengths, several = validation.lengths("length", length)
     values, z = attention._values(mu, z)
     u = attention._tilts(z)
@@ -88,7 +88,7 @@ def _autocorrelations(correlation: Any, length: int) -> Tensor:
         count = min(length - 1, 1 + memory)
         if count > MOST_LAGS:
             raise InvalidArgumentError("correlation", f"{float(c)!r}, which {count} lags matter for", f"at most {MOST_LAGS} lags")
-        return c ** torch.arange(1, count + 1, dtype=torch.float64)
+        return c ** torch.arange(1, count + 1, dtype=torch.float64, device=c.device)
     if bool((c.abs() > 1).any()):
         raise InvalidArgumentError("correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1")
     return c[: length - 1]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -192,6 +193,7 @@ def finite_prompt(
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
+    expansion = validation.flag("expansion", expansion)
     chain = mu if isinstance(mu, MarkovChain) else None
     if isinstance(mu, MarkovChain):
         mu = mu.ngrams(mu.order + 1)
@@ -284,7 +286,7 @@ def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: S
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
     """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and (first.4)."""
-    rate = torch.exp(mu.cgf(2 * u) - 2 * mu.cgf(u)) / length
+    rate = torch.exp(mu.cgf(2 * u) - 2 * mu.cgf(u) - math.log(length)) if math.isfinite(length) else torch.zeros_like(mu.cgf(u))
     delta = mu.tilted_mean(2 * u) - mu.tilted_mean(u)
     spread = mu.tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
     bias = -rate.unsqueeze(-1) * (values @ delta.unsqueeze(-1)).squeeze(-1)

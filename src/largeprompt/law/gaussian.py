@@ -38,7 +38,7 @@ def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple
     q = variance.to(torch.float64).clamp_min(0.0)
     y = along = q.new_zeros(len(lengths), *q.shape)
     if finite:
-        tables = WeightTables.reaching([lengths[i] for i in finite], float(q.detach().max()), q.device)
+        tables = WeightTables.reaching([lengths[i] for i in finite], float(q.detach().max()))
         f, h = tables(q.expand(len(finite), *q.shape))
         places = torch.tensor(finite, device=q.device)
         y, along = y.index_copy(0, places, f), along.index_copy(0, places, f - 6 * h)

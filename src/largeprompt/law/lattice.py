@@ -56,10 +56,10 @@ def _wide(start: float, count: int, level: Tensor, sigma: Tensor, highest: int) 
     tilted = float((centre + REACH * spread + highest * spread**2).max())
     high = min(tilted, max(high, LARGEST_EXPONENT - start))
     left, right = math.floor(low / STEP), math.ceil(high / STEP)
-    offsets = STEP * torch.arange(left, right + 1, dtype=torch.float64)
+    offsets = STEP * torch.arange(left, right + 1, dtype=torch.float64, device=level.device)
     xi = (offsets.unsqueeze(-1) - level) / sigma  # (offset, n)
     kernel = torch.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi)) / sigma
-    s = start + STEP * torch.arange(left, right + count, dtype=torch.float64)
+    s = start + STEP * torch.arange(left, right + count, dtype=torch.float64, device=level.device)
     beyond = torch.cat([kernel.flip(0).cumsum(0).flip(0), torch.zeros_like(kernel[:1])])  # mass of the kernel from each offset on
     functions = _functions(s, highest)
     results: list[list[Tensor]] = [[] for _ in functions]
@@ -74,8 +74,8 @@ def _wide(start: float, count: int, level: Tensor, sigma: Tensor, highest: int) 
 
 
 def _narrow(start: float, count: int, level: Tensor, sigma: Tensor, highest: int) -> list[Tensor]:
-    nodes, weights = _hermite()
-    tau = start + STEP * torch.arange(count, dtype=torch.float64)
+    nodes, weights = (part.to(level.device) for part in _hermite())
+    tau = start + STEP * torch.arange(count, dtype=torch.float64, device=level.device)
     s = tau.unsqueeze(-1) + (level.unsqueeze(-1) + sigma.unsqueeze(-1) * nodes).unsqueeze(-2)  # (n, τ, ξ)
     return [values @ weights for values in _functions(s, highest)]
 
@@ -102,7 +102,7 @@ def check_scores(level: Tensor, variance: Tensor) -> None:
         ("score variance", variance, LARGEST_VARIANCE),
         ("difference of scores", level.abs(), LARGEST_LEVEL),
     ):
-        found = float(value.detach().max())
+        found = float(value.detach().max()) if value.numel() else 0.0
         if not found <= largest:
             remedy = "Scores spread so far are argmax; use smaller parameters."
             raise InvalidArgumentError(name, f"{found:.6g}", f"at most {largest:g}", remedy)
@@ -113,7 +113,7 @@ def integrate(integrands: Callable[[float, int], Sequence[Tensor]], below: float
 
     def evaluate(ranges: Sequence[Range]) -> tuple[list[Tensor], Array]:
         values = integrands(-ranges[0][0], math.ceil(sum(ranges[0]) / STEP) + 1)
-        ends = np.max([relative_ends(value.detach().numpy().T) for value in values], axis=0)
+        ends = np.max([relative_ends(value.detach().cpu().numpy().T) for value in values], axis=0)
         return [STEP * value.sum(-1) for value in values], ends
 
     return widen(evaluate, [(below, above)])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.devices import computed_on_cpu
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, grid, output_moments
 from largeprompt.law.quadrature import LARGEST_EXPONENT, NOTHING, REACH, Range, drawn, log_survival, relative_ends, widen
@@ -328,6 +329,7 @@ def mean_squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra:
     return _MeanSquare.apply(scores, probabilities, features, extra, length)  # type: ignore[no-any-return, no-untyped-call]
 
 
+@computed_on_cpu
 def feature_moments(
     scores: Tensor, probabilities: Tensor, features: Tensor, length: float, *, extra: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

@@ -61,13 +61,12 @@ class WeightTables:
     coefficients: Tensor  # (DEGREE + 1, 2, length, cell), of the first cells
 
     @classmethod
-    def reaching(cls, lengths: Sequence[float], needed: float, device: torch.device | None = None) -> WeightTables:
-        """Tables that cover score variances up to ``needed``, kept on a device."""
+    def reaching(cls, lengths: Sequence[float], needed: float) -> WeightTables:
+        """Tables that cover score variances up to ``needed``."""
         edges = EDGES[max(lengths) >= LONG]
         cells = list(itertools.pairwise(edges[: int(np.searchsorted(edges[1:-1], math.log1p(needed))) + 2].tolist()))
         rows = {n: torch.stack([_cell(n, *cell) for cell in cells], -1) for n in dict.fromkeys(lengths)}
-        coefficients = torch.stack([rows[length] for length in lengths], 2)
-        return cls(tuple(lengths), torch.from_numpy(edges).to(device), coefficients.to(device))
+        return cls(tuple(lengths), torch.from_numpy(edges), torch.stack([rows[length] for length in lengths], 2))
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """f(q) and h(q) for q of shape (length, ...); differentiable."""
@@ -75,15 +74,16 @@ class WeightTables:
         return _Smooth.apply(q, *f), _Smooth.apply(q, *h)  # type: ignore[no-untyped-call]
 
     def derivatives(self, q: Tensor, order: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """f, f', ... and h, h', ... in q up to the first or second order, without autograd."""
+        """f, f', ... and h, h', ... in q up to the first or second order, without autograd; on the device of q."""
+        edges, coefficients = self.edges.to(q.device), self.coefficients.to(q.device)
         inside = q.clamp_max(FROZEN)
         y = torch.log1p(inside)
-        cell = torch.searchsorted(self.edges[1 : self.coefficients.shape[-1]], y)
+        cell = torch.searchsorted(edges[1 : coefficients.shape[-1]], y)
         flat = cell.reshape(1, len(self.lengths), -1).expand(2, -1, -1)
-        low, high = self.edges[cell], self.edges[cell + 1]
+        low, high = edges[cell], edges[cell + 1]
         x = (2 * y - low - high) / (high - low)
         value, slope, bend = (q.new_zeros(2, *q.shape) for _ in range(3))
-        for table in self.coefficients.flip(0):  # Horner's scheme with its derivatives
+        for table in coefficients.flip(0):  # Horner's scheme with its derivatives
             if order > 1:
                 bend = torch.addcmul(slope, bend, x)
             slope = torch.addcmul(value, slope, x)

@@ -79,7 +79,7 @@ def kind_moments(length: float, probability: Tensor, level: Tensor, variance: Te
     """
     check_scores(level, variance)
     widest = variance.detach().amax(-1)
-    order, groups, edges = torch.argsort(widest), [], torch.tensor([WIDE**2, 1.0, 4.0, 16.0, 64.0, 256.0], dtype=torch.float64)
+    order, groups, edges = torch.argsort(widest), [], widest.new_tensor([WIDE**2, 1.0, 4.0, 16.0, 64.0, 256.0])
     octave = torch.searchsorted(edges, widest[order])
     for one in octave.unique():  # neighbouring variances together: a lattice as wide as each group needs
         for chosen in order[octave == one].split(CONDITIONS_AT_ONCE):

@@ -87,7 +87,7 @@ def _values(length: float, scales: tuple[float, float], products: Sequence[Produ
         alone = [j for j, order in enumerate(orders) if order[1 - i] == 0 and not single[j]]
         if alone:
             powers = [[(term[i], 0) for term in products[j]] for j in alone]
-            result[alone] = weight_moments(length, abs(scales[i]), powers).numpy()
+            result[alone] = weight_moments(length, abs(scales[i]), powers).cpu().numpy()
     return result
 
 
@@ -132,7 +132,7 @@ def _products(products: Any) -> tuple[Product, ...]:
     ]
     if not good or not all(good):
         allowed = f"lists of one to {MOST_FACTORS} pairs of integers (a, b), a, b >= 0, not both 0, {LARGEST_POWER} at most in all"
-        raise InvalidArgumentError("products", repr(products), allowed, "E Σ w w' is products=[[(1, 1)]].")
+        raise InvalidArgumentError("products", validation.text(products), allowed, "E Σ w w' is products=[[(1, 1)]].")
     return found
 
 
@@ -143,7 +143,8 @@ def _scales(scale: Any, other: Any) -> tuple[Tensor, Tensor]:
         if value.numel() and (size := float(value.detach().abs().max())) > LARGEST_SCALE:
             raise InvalidArgumentError(name, f"{size:.6g} in size", f"numbers from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
         found.append(value.to(torch.float64))
-    first, second = torch.broadcast_tensors(*found)
+    shape = validation.broadcast("scale and other", *(value.shape for value in found))
+    first, second = (value.expand(shape) for value in found)
     return first, second
 
 

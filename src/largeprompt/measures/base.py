@@ -151,7 +151,7 @@ class Measure(abc.ABC):
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
         """Covariance of the tilt, ∇²Λ(u), shape (..., d, d). Derived by autodiff unless overridden."""
-        point, keep_graph = self._differentiable(self._tilts(u))
+        point, keep_graph = self._differentiable(self._matrices_fit(self._tilts(u)))
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(self.cgf(point).sum(), point, create_graph=True)
             entries = [entry.sum() for entry in gradient.unbind(-1)]
@@ -162,7 +162,7 @@ class Measure(abc.ABC):
         """Tilted measure e^{u·x - Λ(u)} μ(dx); a batch of tilts gives a batch of measures."""
         from largeprompt.measures.wrapped import Tilted
 
-        return Tilted(self, self._tilts(u))
+        return Tilted(self, u)
 
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
         """Image of the measure under x -> matrix x + offset; matrix (o, d), offset (o,)."""
@@ -338,6 +338,12 @@ class Measure(abc.ABC):
             validation.broadcast("u and the measure's batch", u.shape[:-1], self.batch_shape)
         return u
 
+    def _matrices_fit(self, u: Tensor) -> Tensor:
+        """Refuse more (d, d) matrices than fit into memory, one for each tilt and batch member."""
+        count = math.prod(np.broadcast_shapes(u.shape[:-1], self.batch_shape))
+        validation.affordable("dim", self.dim, needed=count * self.dim**2 * u.element_size(), device=u.device)
+        return u
+
     def _center(self, center: Tensor) -> Tensor:
         """Check the point that distances are taken from."""
         return validation.shaped("center", center, (self.dim,), like=self._like)
@@ -362,7 +368,9 @@ class Measure(abc.ABC):
     def _drawing(self, n: int, generator: Randomness | None) -> tuple[int, torch.Generator]:
         """Check the arguments that every sampler has; without a generator, PyTorch's own gives the seed of one."""
         seed = int(torch.randint(2**63 - 1, ())) if generator is None else generator
-        return validation.integer("n", n), validation.generator(seed, self.device)
+        n, numbers = validation.integer("n", n), math.prod(self.batch_shape) * self.dim
+        validation.affordable("n", n, needed=n * numbers * self.dtype.itemsize, device=self.device, remedy="Draw them in parts.")
+        return n, validation.generator(seed, self.device)
 
     def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
         """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""

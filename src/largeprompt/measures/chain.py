@@ -144,7 +144,7 @@ class MarkovChain:
         At order one the stationary law stays, and an eigenvalue λ becomes holding + (1 - holding) λ.
         """
         if not (isinstance(holding, int | float) and 0 <= holding < 1):
-            raise InvalidArgumentError("holding", repr(holding), "a number from 0 up to, not including, 1")
+            raise InvalidArgumentError("holding", validation.text(holding), "a number from 0 up to, not including, 1")
         stay = torch.eye(self.alphabet, dtype=self.transition.dtype).expand_as(self.transition)
         return MarkovChain((1 - holding) * self.transition + holding * stay)
 
@@ -348,6 +348,9 @@ def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, gen
     torch.Size([2, 5, 100])
     """
     length, replicas = validation.integer("length", length), validation.integer("replicas", replicas)
+    chains = validation.listed("chains", chains, "a sequence of chains")
+    for chain in chains:
+        validation.instance("chains", chain, MarkovChain, "one or more chains")
     if len({chain.transition.shape for chain in chains}) != 1:
         raise InvalidArgumentError("chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order")
     generator = validation.generator(generator, chains[0].transition.device)

@@ -111,7 +111,8 @@ class Gaussian(TensorMeasure):
 
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> Gaussian:
         matrix, offset = self._affine(matrix, offset)
-        return self._trusted(self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT)
+        mean, covariance = self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT
+        return self._trusted(validation.tensor("matrix", mean), validation.tensor("matrix", covariance))
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         return gaussian_norm_moment4(self.tilted_mean(u) - self._center(center), self.covariance, V)

@@ -110,7 +110,8 @@ class GaussianMixture(TensorMeasure):
 
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> GaussianMixture:
         matrix, offset = self._affine(matrix, offset)
-        return self._trusted(self.weights, self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT)
+        means, covariances = self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT
+        return self._trusted(self.weights, validation.tensor("matrix", means), validation.tensor("matrix", covariances))
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         component_cgf, means = self._tilted_components(u)

@@ -50,7 +50,7 @@ class PlacedMeasure(Measure):
     def __post_init__(self) -> None:
         validation.store(self, device=torch.empty(0, device=self.device).device)  # "cuda" is "cuda:0"
         if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
-            raise InvalidArgumentError("dtype", repr(self.dtype), "a floating torch dtype, such as torch.float64")
+            raise InvalidArgumentError("dtype", validation.text(self.dtype), "a floating torch dtype, such as torch.float64")
 
 
 def random_index(weights: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

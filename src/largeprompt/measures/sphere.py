@@ -47,9 +47,10 @@ class Sphere(PlacedMeasure):
     def __post_init__(self) -> None:
         super().__post_init__()
         dim = validation.integer("dim", self.dim)
+        validation.affordable("dim", dim, needed=8.0 * dim)
         radius = validation.tensor("radius", math.sqrt(dim) if self.radius is None else self.radius, like=self._like)
         if radius.dim() != 0 or not bool(radius > 0):
-            raise InvalidArgumentError("radius", str(self.radius), "one positive number")
+            raise InvalidArgumentError("radius", validation.text(self.radius), "one positive number")
         validation.store(self, dim=dim, radius=radius)
 
     @property
@@ -76,7 +77,7 @@ class Sphere(PlacedMeasure):
         return self._mean(self._tilts(u))
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
-        return self._covariance(self._tilts(u))
+        return self._covariance(self._matrices_fit(self._tilts(u)))
 
     def _mean(self, u: Tensor) -> Tensor:
         return self._radius**2 * bessel_ratio(self._square(u), self._order).unsqueeze(-1) * u

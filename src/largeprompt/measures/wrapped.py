@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.cumulants import Cumulants
@@ -37,6 +38,8 @@ class Tilted(Wrapped):
         return f"{self.base._formula()} tilted by {notation.vector(self.natural, 'u')}"
 
     def __post_init__(self) -> None:
+        validation.instance("base", self.base, Measure, "a Measure")
+        validation.store(self, natural=self.base._tilts(self.natural))
         self.base._finite_cgf(self.natural)  # raises outside the domain
 
     @property
@@ -87,6 +90,11 @@ class AffineImage(Wrapped):
 
     matrix: Tensor  # A, shape (o, d)
     offset: Tensor  # b, shape (o,)
+
+    def __post_init__(self) -> None:
+        validation.instance("base", self.base, Measure, "a Measure")
+        matrix, offset = self.base._affine(self.matrix, self.offset)
+        validation.store(self, matrix=matrix, offset=offset)
 
     def _formula(self) -> str:
         matrix, offset = notation.matrix(self.matrix, "A"), notation.vector(self.offset, "b")

@@ -183,9 +183,7 @@ def sample_prompts(
     """
     lengths = _lengths(lengths)
     replicas = validation.integer("replicas", replicas)
-    for name, value in (("reduced", reduced), ("jacobian", jacobian)):
-        if not isinstance(value, bool):
-            raise InvalidArgumentError(name, repr(value), "True or False")
+    reduced, jacobian = validation.flag("reduced", reduced), validation.flag("jacobian", jacobian)
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     values, z = attention._values(mu, z)
@@ -195,6 +193,7 @@ def sample_prompts(
     generator = validation.generator(generator, mu.device)
     with torch.no_grad():
         u = attention._tilts(z)
+        _affordable(u, attention.V, lengths, replicas, reduced=reduced, jacobian=jacobian)
         if not reduced:
             return PromptSamples(lengths, *sample_full(u, values, mu, lengths, replicas, draw_seed(generator), jacobian=jacobian))
         if jacobian:
@@ -203,18 +202,31 @@ def sample_prompts(
             given = f"heads {validation.shape_text(attention.heads)}"
             raise InvalidArgumentError("attention", given, "a single head, with reduced=True", "Use reduced=False for heads.")
         if not isinstance(mu, Gaussian | GaussianMixture):
-            raise InvalidArgumentError("mu", repr(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False.")
+            raise InvalidArgumentError(
+                "mu", validation.text(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False."
+            )
         seed, streams = draw_seed(generator), stream_for(mu)
         return PromptSamples(lengths, sample_reduced(u, attention.V, mu, lengths, replicas, seed, streams))
+
+
+def _affordable(u: Tensor, V: Tensor, lengths: tuple[int, ...], replicas: int, *, reduced: bool, jacobian: bool) -> None:
+    """Refuse samples that do not fit into memory, or that take months to draw."""
+    queries = u[..., 0].numel()
+    numbers = len(lengths) * replicas * queries * V.shape[-2] * (1 + u.shape[-1] if jacobian else 1)
+    remedy = "Ask finite_prompt, whose cost does not depend on either, or draw fewer."
+    validation.affordable("replicas", replicas, needed=numbers * u.element_size(), device=u.device, remedy=remedy)
+    rate = 1e11 if u.is_cuda else 1e8 * torch.get_num_threads()  # normal numbers a second
+    drawn = replicas * lengths[-1] * (queries if reduced else u.shape[-1])
+    validation.affordable("replicas and lengths", (replicas, lengths[-1]), seconds=drawn / rate, remedy=remedy)
 
 
 def _lengths(lengths: int | Sequence[int]) -> tuple[int, ...]:
     """Check that prompt lengths are positive and strictly increasing; one number is one length."""
     try:
         entries: tuple[object, ...] = tuple(lengths)  # type: ignore[arg-type]
-    except TypeError:  # not iterable: one length
+    except (TypeError, RuntimeError):  # not iterable: one length
         entries = (lengths,)
-    result = tuple(validation.integer("lengths", entry) for entry in entries)
+    result = tuple(validation.integer("lengths", entry, maximum=validation.LONGEST) for entry in entries)
     if not result or any(second <= first for first, second in itertools.pairwise(result)):
         raise InvalidArgumentError("lengths", str(result), "strictly increasing positive integers, at least one")
     return result

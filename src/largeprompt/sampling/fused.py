@@ -63,8 +63,8 @@ class FusedStream(ScalarStream):
         state: Sums | None = None
         for cell in range(self.grid.cells):
             start, stop = self.grid.span(cell)
-            tree = Node.tree(0, stop - start, [length - start for length in lengths], FAN_OUT)
-            ends = [start + leaf.stop for leaf in tree.leaves()]
+            tree = Node.tree(0, stop - start, tuple(length - start for length in lengths), FAN_OUT)
+            ends = [start + leaf.stop for leaf in tree.leaves]
             leaves = self._leaves(start, ends, block, rows)
             x = torch.cat(self._noise(tree, self.noise(block, cell, tree.place, rows)[:, 0], leaves.log_power, block, cell), 1)
             recorded = [i + 1 for i, end in enumerate(ends) if end in lengths or end == stop]
@@ -93,7 +93,7 @@ class FusedStream(ScalarStream):
         """Standard normals of the leaves of a node, in runs (rows, leaves, k, d), from its own x and the leaves' log V."""
         if not node.parts:
             return [x.unsqueeze(1)]
-        sizes = [len(part.leaves()) for part in node.parts]
+        sizes = [len(part.leaves) for part in node.parts]
         pieces = log_power.split([sum(run) for run in _runs(sizes)], 1)
         known = [
             piece if run[0] == 1 else piece.logsumexp(1, keepdim=True) for piece, run in zip(pieces, _runs(sizes), strict=True)

@@ -41,9 +41,10 @@ class Node:
     parts: tuple[Node, ...] = ()
 
     @classmethod
-    def tree(cls, start: int, stop: int, cuts: Sequence[int], fan_out: int = 2, place: int = 1) -> Node:
+    @functools.lru_cache(maxsize=256)
+    def tree(cls, start: int, stop: int, cuts: tuple[int, ...], fan_out: int = 2, place: int = 1) -> Node:
         """Cut [start, stop) until every cut is the end of a segment: into halves, or at the powers of a larger ``fan_out``."""
-        inside = [cut for cut in cuts if start < cut < stop]
+        inside = tuple(cut for cut in cuts if start < cut < stop)
         if not inside:
             return cls(start, stop, place)
         size = -(-(stop - start) // 2)
@@ -55,9 +56,10 @@ class Node:
         parts = (cls.tree(*ends, inside, fan_out, next(places)) for ends in itertools.pairwise(bounds))
         return cls(start, stop, place, tuple(parts))
 
-    def leaves(self) -> list[Node]:
+    @functools.cached_property
+    def leaves(self) -> tuple[Node, ...]:
         """Segments that are not cut, in order."""
-        return [leaf for part in self.parts for leaf in part.leaves()] if self.parts else [self]
+        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.parts else (self,)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +189,7 @@ class ScalarStream:
         """Sums over each leaf of a cell, in order, for the first ``rows`` replicas of a block."""
         label, xi = self.reduction.draw((self.grid.replicas, tree.stop), self.generator(block, cell, 0))
         found = {}
-        for leaf in tree.leaves():
+        for leaf in tree.leaves:
             part = slice(0, rows), slice(leaf.start, leaf.stop)
             found[leaf] = self.reduction.segment(None if label is None else label[part], xi[part])
         return found
@@ -197,7 +199,7 @@ class ScalarStream:
         state: Sums | None = None
         for cell in range(self.grid.cells):
             start, stop = self.grid.span(cell)
-            tree = Node.tree(0, stop - start, [length - start for length in lengths])
+            tree = Node.tree(0, stop - start, tuple(length - start for length in lengths))
             segments = self.segments(tree, block, cell, rows)
             noise = self._leaf_noise(tree, segments, block, cell, rows)
             for (leaf, segment), x in zip(segments.items(), noise, strict=True):

@@ -147,7 +147,9 @@ def side_by_side(work: Callable[[int, slice], None], blocks: Iterable[tuple[int,
         return
     pool = ThreadPoolExecutor(threads)
     try:
-        for _ in pool.map(torch.no_grad()(lambda block: work(*block)), pending):  # whether gradients are kept is said for each thread
+        for _ in pool.map(
+            torch.no_grad()(lambda block: work(*block)), pending
+        ):  # whether gradients are kept is said for each thread
             pass
     finally:
         pool.shutdown(cancel_futures=True)

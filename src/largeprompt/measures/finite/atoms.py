@@ -17,7 +17,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.measures.running import RunningTilt, log_masses
+from largeprompt.measures.running import FEW_TILTS, RunningTilt, log_masses
 from largeprompt.validation import Randomness
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
@@ -81,7 +81,10 @@ class AtomicMeasure(TensorMeasure):
         return self.running(u).cgf
 
     def tilted_mean(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
+        return self._tilted_mean(self._tilts(u))
+
+    def _tilted_mean(self, u: Tensor) -> Tensor:
+        """The same for tilts that were checked."""
         if self._fused(u):
             if not self.batch_shape:  # one prompt, the common case, without the cost of arranging batches
                 x = self.points[None, None]
@@ -156,14 +159,19 @@ class AtomicMeasure(TensorMeasure):
         points = self.points.expand(*self.batch_shape, -1, -1)
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
 
+    def _plain(self, u: Tensor) -> bool:
+        """Whether atoms count alike and no gradient is asked."""
+        return self.weights is None and not (torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad))
+
     def _fused(self, u: Tensor) -> bool:
         """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is the best.
 
-        The kernel has no second derivative. On a GPU it has no float64, and in float32 it takes longer than plain products.
+        The kernel has no second derivative. On a GPU it has no float64, in float32 it takes longer than plain products, and for a few
+        tilts longer than the kernel of ``RunningTilt``.
         """
-        recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
-        fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
-        return self.weights is None and fits and not recorded
+        if u.is_cuda and u.numel() <= FEW_TILTS * self.dim:
+            return False
+        return self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0 and self._plain(u)
 
     def _squeezed(self, value: Tensor, kept: int) -> Tensor:
         """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept`` dimensions stay."""

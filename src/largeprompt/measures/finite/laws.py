@@ -105,7 +105,7 @@ class Empirical(AtomicMeasure):
         parts = (self, *others)
         for other in others:
             if not isinstance(other, Empirical) or other.dim != self.dim:
-                raise InvalidArgumentError("others", repr(other), f"Empirical measures of dimension {self.dim}")
+                raise InvalidArgumentError("others", validation.text(other), f"Empirical measures of dimension {self.dim}")
             validation.tensor("others", other.tokens, like=self.tokens, finite=False)
         batch = validation.broadcast("others", *(part.batch_shape for part in parts))
         tokens = torch.cat([part.tokens.expand(*batch, -1, -1) for part in parts], dim=-2)

@@ -44,7 +44,7 @@ def cumulant_ladder(mu: Measure, u: Tensor) -> Tensor:
     tensor([ 0.0000,  0.5000,  0.0000, -0.0417], dtype=torch.float64)
     """
     if not isinstance(mu, Measure) or mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions")
+        raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions")
     u = mu._tilts(u)
     cumulants = mu.directional_cumulants(u.reshape(-1, mu.dim))
     return torch.stack([k / math.factorial(n) for n, k in enumerate(cumulants)], -1).reshape(*u.shape[:-1], 4)
@@ -71,7 +71,7 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
     """
     largest = validation.positive("largest", largest)
     if not isinstance(rule, Discrete) or rule.batch_shape:
-        raise InvalidArgumentError("rule", repr(rule), "one Discrete law", "Use gauss_rule(mu) for other laws.")
+        raise InvalidArgumentError("rule", validation.text(rule), "one Discrete law", "Use gauss_rule(mu) for other laws.")
     if direction is None and rule.dim > 1:
         raise InvalidArgumentError("direction", "None", f"a direction in R^{rule.dim}")
     along = torch.ones(1, dtype=rule.dtype) if direction is None else direction
@@ -103,8 +103,9 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
                 if abs(m0[0]) < 1e-13:
                     break
                 t = t - m0 * m1 / (m1**2 - m0 * m2)
-            return float(np.abs(t[0]))
-        if np.abs(turns).max() > 2:
+            if math.isfinite(found := float(np.abs(t[0]))):
+                return found
+        if not np.abs(turns).max() <= 2 or abs(turns.sum()) > math.pi / 2:
             raise InvalidArgumentError(
                 "largest", f"{largest:g}", f"at most {before:g} for this law", "Its phase turns too fast beyond."
             )

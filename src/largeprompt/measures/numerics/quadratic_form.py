@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 
 Array = NDArray[np.float64]
@@ -189,15 +190,15 @@ def quadratic_form_rule(
     """
     lam = np.asarray(eigenvalues, dtype=np.float64)
     if lam.ndim == 0 or not lam.size or not np.isfinite(lam).all() or (lam < 0).any():
-        raise InvalidArgumentError("eigenvalues", repr(eigenvalues), "one or more finite numbers that are not negative")
+        raise InvalidArgumentError("eigenvalues", validation.text(eigenvalues), "one or more finite numbers that are not negative")
     m = np.zeros_like(lam) if shift is None else np.asarray(shift, dtype=np.float64)
     if m.shape != lam.shape or not np.isfinite(m).all():
-        raise InvalidArgumentError("shift", repr(shift), "finite numbers, one for each eigenvalue")
+        raise InvalidArgumentError("shift", validation.text(shift), "finite numbers, one for each eigenvalue")
     tails = (tail if below is None else below, tail)
     if not all(1e-300 <= each <= 1e-2 for each in tails):
-        raise InvalidArgumentError("tail", repr(tails), "probabilities from 1e-300 to 0.01")
+        raise InvalidArgumentError("tail", validation.text(tails), "probabilities from 1e-300 to 0.01")
     if not 1e-14 <= accuracy <= 1e-4:
-        raise InvalidArgumentError("accuracy", repr(accuracy), "a number from 1e-14 to 1e-4")
+        raise InvalidArgumentError("accuracy", validation.text(accuracy), "a number from 1e-14 to 1e-4")
     coarse = math.log(ACCURACY) / math.log(accuracy)
     rates = (-math.log(tails[0]), -math.log(tails[1]))
     return _rule(lam, m, rates, np.zeros(lam.shape[-1]), np.eye(lam.shape[-1]), coarse)

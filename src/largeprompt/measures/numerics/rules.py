@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.devices import computed_on_cpu
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.finite.laws import Discrete
@@ -33,6 +34,7 @@ NEGLIGIBLE = 250.0  # -log of a density that counts as nothing, under tilts of m
 SPAN = 12.5  # of a normal density
 
 
+@computed_on_cpu
 def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     """The law as atoms: ``nodes`` for each coordinate (fewer where the law itself has fewer values), their product in R^d.
 
@@ -59,7 +61,7 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     if nodes is not None and validation.integer("nodes", nodes) > 200:
         raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
     if not isinstance(mu, Measure) or mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one Measure, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError("mu", validation.text(mu), "one Measure, without batch dimensions", "Loop over the laws.")
     if isinstance(mu, Discrete):
         return mu
     if isinstance(mu, GaussianMixture) and mu.dim == 1 and nodes is not None:
@@ -74,7 +76,7 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
         spread = mu.means.unsqueeze(-2) + atoms @ square_root(mu.covariances).mT  # (k, atoms, d)
         return Discrete(spread.reshape(-1, mu.dim), (mu.weights.unsqueeze(-1) * weights).reshape(-1))
     if not isinstance(mu, ProductMeasure):
-        raise InvalidArgumentError("mu", repr(mu), "Discrete, Gaussian, GaussianMixture or a product of scalar laws")
+        raise InvalidArgumentError("mu", validation.text(mu), "Discrete, Gaussian, GaussianMixture or a product of scalar laws")
     rules = {i: rule for law, indices in mu.groups for rule in [_scalar(law, nodes)] for i in indices}
     return Discrete(*_tensor_product([rules[i] for i in range(mu.dim)]))
 
@@ -99,7 +101,7 @@ def product_rule(*rules: Discrete) -> Discrete:
     Discrete(dim=3, atoms=8)
     """
     if not rules or not all(isinstance(rule, Discrete) and not rule.batch_shape for rule in rules):
-        raise InvalidArgumentError("rules", repr(rules), "at least one Discrete law, without batch dimensions")
+        raise InvalidArgumentError("rules", validation.text(rules), "at least one Discrete law, without batch dimensions")
     atoms, weights = rules[0].atoms, rules[0].weights
     for rule in rules[1:]:
         if len(atoms) * rule.count > MOST_ATOMS:
@@ -123,7 +125,9 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
     if isinstance(law, RademacherSumLaw):
         if law.terms >= MOST_ATOMS:
-            raise InvalidArgumentError("mu", repr(law), f"fewer than {MOST_ATOMS} terms", "Its law is Gaussian to within 1/terms.")
+            raise InvalidArgumentError(
+                "mu", validation.text(law), f"fewer than {MOST_ATOMS} terms", "Its law is Gaussian to within 1/terms."
+            )
         ups = np.arange(law.terms + 1)
         logs = [math.lgamma(law.terms + 1) - math.lgamma(up + 1) - math.lgamma(law.terms - up + 1) for up in ups]
         return _reduced((2 * ups - law.terms) / math.sqrt(law.terms), np.exp(np.array(logs) - law.terms * math.log(2)), nodes)
@@ -143,7 +147,7 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
         return _reduced((points - law.center) / law.spread, density, nodes)
     allowed = "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralisedNormalLaw or SkewNormalLaw"
-    raise InvalidArgumentError("mu", repr(law), allowed)
+    raise InvalidArgumentError("mu", validation.text(law), allowed)
 
 
 def _powers(shape: float) -> Array:

@@ -9,6 +9,8 @@ from largeprompt.measures.base import Measure
 from largeprompt.measures.gaussian import Gaussian, square_root
 from largeprompt.measures.mixture import GaussianMixture
 
+MOST_POINTS = 2**30  # distinct ones of the sequence
+
 
 def sobol_points(mu: Measure, count: int, seed: int, *, name: str = "count") -> Tensor:
     """Scrambled Sobol points of a Gaussian law or a mixture (component by one more coordinate), shape (count, d).
@@ -32,11 +34,12 @@ def sobol_points(mu: Measure, count: int, seed: int, *, name: str = "count") -> 
     """
     from scipy.stats import norm, qmc  # slow to import, and few need it
 
-    count = validation.integer(name, count)
+    if not isinstance(mu, Gaussian | GaussianMixture) or mu.batch_shape:
+        raise InvalidArgumentError("queries", validation.text(mu), "one Gaussian or GaussianMixture, the law of the queries")
+    count, seed = validation.integer(name, count, maximum=MOST_POINTS), validation.integer("seed", seed, minimum=0)
+    validation.affordable(name, count, needed=24.0 * count * (mu.dim + 1))
     if count & (count - 1):
         raise InvalidArgumentError(name, str(count), "a power of two", f"Use {1 << count.bit_length()}.")
-    if mu.batch_shape or not isinstance(mu, Gaussian | GaussianMixture):
-        raise InvalidArgumentError("queries", repr(mu), "one Gaussian or GaussianMixture, the law of the queries")
     mixture = isinstance(mu, GaussianMixture)
     uniform = qmc.Sobol(mu.dim + mixture, scramble=True, rng=seed).random(count)
     normal = torch.from_numpy(norm.ppf(uniform.clip(1e-16, 1 - 1e-16))).to(dtype=mu.dtype, device=mu.device)

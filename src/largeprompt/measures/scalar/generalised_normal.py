@@ -117,4 +117,4 @@ class GeneralisedNormal(IidProduct):
 
     @functools.cached_property
     def law(self) -> ScalarLaw:
-        return LaplaceLaw() if self.shape == 1 else super().law
+        return LaplaceLaw() if validation.positive("shape", self.shape) == 1 else super().law

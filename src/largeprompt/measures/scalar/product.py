@@ -182,7 +182,8 @@ class ProductMeasure(PlacedMeasure):
         return self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_mean(v))
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
-        return torch.diag_embed(self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_variance(v)))
+        u = self._matrices_fit(self._tilts(u))
+        return torch.diag_embed(self._coordinatewise(u, lambda law, v: law.tilted_variance(v)))
 
     def _cumulants(self, u: Tensor) -> Tensor:
         """First four cumulants of each coordinate, shape (4, ..., d)."""
@@ -254,7 +255,9 @@ class IidProduct(ProductMeasure):
     def __post_init__(self) -> None:
         super().__post_init__()
         checked = {name: getattr(self.law, name, value) for name, value in self._parameters.items()}
-        validation.store(self, dim=validation.integer("dim", self.dim), **checked)
+        dim = validation.integer("dim", self.dim)
+        validation.affordable("dim", dim, needed=64.0 * dim)  # a tilt, and the numbers of its coordinates
+        validation.store(self, dim=dim, **checked)
 
     @property
     def _parameters(self) -> dict[str, Any]:
@@ -300,7 +303,7 @@ class Product(ProductMeasure):
         laws = tuple(self.laws) if isinstance(self.laws, Sequence) else ()
         if not laws or not all(isinstance(law, ScalarLaw) for law in laws):
             remedy = "Scalar laws end in Law: lp.Product([lp.scalar.RademacherLaw()])."
-            raise InvalidArgumentError("laws", repr(self.laws), "a sequence of at least one ScalarLaw", remedy)
+            raise InvalidArgumentError("laws", validation.text(self.laws), "a sequence of at least one ScalarLaw", remedy)
         validation.store(self, laws=laws)
 
     @property

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, normal, uniform
 
@@ -59,13 +60,10 @@ class SkewNormalLaw(ScalarLaw):
     skew: float
 
     def __post_init__(self) -> None:
-        try:
-            skew = float(self.skew)
-        except (TypeError, ValueError):
-            skew = math.nan
+        skew = validation.number("skew", self.skew)
         if not abs(skew) < LARGEST_SKEW:
             allowed = f"a number between -{LARGEST_SKEW:.5f} and {LARGEST_SKEW:.5f}, the skewness of the half-normal law"
-            raise InvalidArgumentError("skew", repr(self.skew), allowed)
+            raise InvalidArgumentError("skew", validation.text(self.skew), allowed)
         object.__setattr__(self, "skew", skew)
 
     @property

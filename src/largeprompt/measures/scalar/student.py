@@ -25,7 +25,8 @@ class StudentTLaw(ScalarLaw):
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "df", validation.positive("df", self.df, allow_infinity=True))
+        df, scale = validation.positive("df", self.df, allow_infinity=True), validation.positive("scale", self.scale)
+        validation.store(self, df=df, scale=scale)
 
     @property
     def domain(self) -> tuple[float, float]:

@@ -54,7 +54,7 @@ def adam_descent(
     >>> lp.training.adam_descent(task, attention, 100, 0.01, 200, parametrisation="block")
     Trajectory(softmax, length=100, until=2, risk=..., finished)
     """
-    _check_betas(betas)
+    betas = _checked_betas(betas)
     step_size, epsilon = validation.positive("step_size", step_size), validation.positive("epsilon", epsilon)
 
     def start_from(_: Objective, start: Tensor) -> Advance:
@@ -63,9 +63,11 @@ def adam_descent(
     return descend("Adam", task, attention, length, step_size, steps, start_from, {}, **options)
 
 
-def _check_betas(betas: tuple[float, float]) -> None:
-    if len(betas) != 2 or not all(0 < beta < 1 for beta in betas):
-        raise InvalidArgumentError("betas", str(betas), "two numbers between 0 and 1")
+def _checked_betas(betas: tuple[float, float]) -> tuple[float, float]:
+    found = [validation.number("betas", beta) for beta in validation.listed("betas", betas, "two numbers between 0 and 1")]
+    if len(found) != 2 or not all(0 < beta < 1 for beta in found):
+        raise InvalidArgumentError("betas", validation.text(betas), "two numbers between 0 and 1")
+    return found[0], found[1]
 
 
 def adam_flow(
@@ -115,7 +117,7 @@ def adam_flow(
     until, epsilon = validation.positive("until", until), validation.positive("epsilon", epsilon)
     tolerance = validation.positive("tolerance", tolerance)
     length = validation.length("length", length, allow_infinity=True)
-    _check_betas(betas)
+    betas = _checked_betas(betas)
     objective, start, _ = make_objective(task, attention, length, parametrisation, average)
     p = start.shape[-1]
     options: dict[str, Any] = {"rtol": tolerance, "atol": tolerance / 100}
@@ -208,7 +210,7 @@ def adam_displacement(flow: Trajectory, gradients: Tensor, step_size: float, bet
     gradients
         ∇R along it, shape (time, p).
     """
-    _check_betas(betas)
+    betas = _checked_betas(betas)
     middle = (flow.times[:-1] + flow.times[1:]) / (2 * step_size)
     lag = mean_lag(betas[1], middle) - mean_lag(betas[0], middle)
     sign = torch.sign(gradients[0])

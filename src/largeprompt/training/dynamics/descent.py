@@ -10,7 +10,6 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.dynamics.integrate import Ending
 from largeprompt.training.dynamics.prompts import prompt_gradients
@@ -90,9 +89,12 @@ def descend(
     step; with ``drawn``, where steps need no exact gradient, at those that are recorded alone.
     """
     step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
+    record = min(validation.integer("record", record), steps + 1)
+    validation.affordable("steps", steps, seconds=1e-4 * steps, remedy="Take larger steps, or follow gradient_flow.")
     objective, start, several = make_objective(task, attention, length, parametrisation, average)
+    validation.affordable("record", record, needed=32.0 * record * start.numel())
     advance = start_from(objective, start)
-    wanted, found = recorded_steps(steps, validation.integer("record", record)), objective.gradient(start)
+    wanted, found = recorded_steps(steps, record), objective.gradient(start)
     kept, path, known = [0], [start], [found]
     largest = BLOW_UP * max(1.0, float(found[0].max()))
     ending: Ending = ("finished", f"{steps} steps of {step_size:g}")
@@ -198,10 +200,11 @@ def stochastic_gradient_descent(
     """
     step_size, batch_size = validation.positive("step_size", step_size), validation.integer("batch_size", batch_size)
     tokens = int(validation.length("length", length))
+    validation.instance("task", task, Task, "a Task, such as LinearRegression")
     task.check(attention)
     generator = validation.generator(generator, attention.U.device)
-    if optimizer not in ("SGD", "Adam"):
-        raise InvalidArgumentError("optimizer", repr(optimizer), "'SGD' or 'Adam'")
+    validation.choice("optimizer", optimizer, ("SGD", "Adam"))
+    validation.affordable("batch_size and length", (batch_size, tokens), seconds=1e-9 * batch_size * tokens * task.token_dim)
 
     def start_from(objective: Objective, start: Tensor) -> Advance:
         step = stepping(getattr(torch.optim, optimizer), start, lr=step_size)

@@ -94,10 +94,8 @@ def gradient_flow(
 
     until = validation.positive("until", until)
     tolerance = validation.positive("tolerance", tolerance)
-    if not gradient_tolerance >= 0:
-        raise InvalidArgumentError("gradient_tolerance", str(gradient_tolerance), "a nonnegative number")
-    if method not in ("auto", *SOLVERS):
-        raise InvalidArgumentError("method", repr(method), f"'auto' or one of {', '.join(SOLVERS)}")
+    gradient_tolerance = validation.number("gradient_tolerance", gradient_tolerance, minimum=0)
+    validation.choice("method", method, ("auto", *SOLVERS))
     objective, start, several = make_objective(task, attention, length, parametrisation, average, tolerance=tolerance)
     if method == "auto":
         method = "BDF" if start.shape[-1] <= SMALL else "DOP853"
@@ -163,15 +161,19 @@ def fixed_step_flow(risk: Callable[[Tensor], Tensor], start: Tensor, until: floa
     finished: 0.36788 0.36788
     """
     until, steps = validation.positive("until", until), validation.integer("steps", steps)
+    start = validation.shaped("start", start, ("run", "p"), batch=False)
+    if not callable(risk):
+        raise InvalidArgumentError("risk", validation.text(risk), "a function of θ (run, p) that gives the risks (run,)")
+    validation.affordable("steps", steps, needed=16.0 * steps * start.numel(), seconds=1e-5 * steps)
 
     def slope(_: float, flat: Array) -> Array:
         with torch.enable_grad():
-            point = torch.from_numpy(flat).reshape(start.shape).requires_grad_()
+            point = torch.from_numpy(flat).reshape(start.shape).to(start.device).requires_grad_()
             (gradient,) = torch.autograd.grad(risk(point).sum(), point)
-        return -gradient.reshape(-1).numpy()
+        return -gradient.reshape(-1).cpu().numpy()
 
     times = np.append(until / steps * np.arange(steps), until)
-    found = integrate(slope, start.detach().reshape(-1).numpy(), until, times, method=FixedStep, steps=steps)
+    found = integrate(slope, start.detach().reshape(-1).cpu().numpy(), until, times, method=FixedStep, steps=steps)
     shape = tuple(start.shape)
     states = found.states.reshape(-1, *shape)
     return dataclasses.replace(found, states=states, at=lambda time: found.at(time).reshape(*shape, *np.shape(time)))

@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.risk.exact import RiskError
 
@@ -97,9 +98,9 @@ def report_times(times: Any, until: float) -> Array:
     """Times to report, 0 included; 201 equally spaced ones where none are given."""
     if times is None:
         return np.linspace(0.0, until, 201)
-    chosen = np.unique(np.asarray(times, dtype=np.float64))
-    if chosen.ndim != 1 or not len(chosen) or chosen[0] < 0 or chosen[-1] > until * (1 + 1e-12) or not np.isfinite(chosen).all():
-        raise InvalidArgumentError("times", str(times), f"numbers from 0 to {until:g}")
+    chosen = np.unique(validation.tensor("times", times).detach().cpu().double().numpy())
+    if not len(chosen) or chosen[0] < 0 or chosen[-1] > until * (1 + 1e-12):
+        raise InvalidArgumentError("times", validation.text(times), f"numbers from 0 to {until:g}")
     return np.unique(np.append(0.0, np.minimum(chosen, until)))
 
 

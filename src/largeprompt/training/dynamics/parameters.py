@@ -47,6 +47,9 @@ class Full(Parametrisation):
     dim: int
     out: int
 
+    def __post_init__(self) -> None:
+        validation.store(self, dim=validation.integer("dim", self.dim), out=validation.integer("out", self.out))
+
     def start(self, attention: Attention) -> Tensor:
         return torch.cat([attention.U.reshape(-1), attention.V.reshape(-1)]).to(torch.float64)
 
@@ -63,6 +66,9 @@ class Block(Parametrisation):
     """θ = (A, b) with U = [[A, 0], [0, 0]] and V = (0, b): the family of the paper's Theorem 5.1, which the flow preserves."""
 
     dim: int  # d, the inputs alone
+
+    def __post_init__(self) -> None:
+        validation.store(self, dim=validation.integer("dim", self.dim))
 
     def start(self, attention: Attention) -> Tensor:
         d, U, V = self.dim, attention.U, attention.V

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.display.labels import named
 from largeprompt.display.look import Axes, draw_paths
@@ -168,7 +169,7 @@ class Trajectory(Outcome):
             The axes, for more to be drawn on.
         """
         if show not in ("risk", "parameters"):
-            raise InvalidArgumentError("show", repr(show), "'risk' or 'parameters'")
+            raise InvalidArgumentError("show", validation.text(show), "'risk' or 'parameters'")
         values = self.risk if show == "risk" else self.parameters
         axes = draw_paths(axes, self.times, values if self.risk.dim() > 1 else values[None], self.length, **line)
         if show == "risk":

@@ -108,7 +108,12 @@ def stochastic_ensemble(
     batch_size, replicas = validation.integer("batch_size", batch_size), validation.integer("replicas", replicas, minimum=2)
     length, record = int(validation.length("length", length)), validation.integer("record", record, minimum=2)
     generator = validation.generator(generator, torch.device("cpu"))
+    validation.instance("task", task, Task, "a Task, such as LinearRegression")
     task.check(attention)
+    drawn = 1.0 * batch_size * length * task.token_dim  # numbers of one step of one run
+    validation.affordable("batch_size and length", (batch_size, length), needed=8 * drawn)
+    validation.affordable("steps and replicas", (steps, replicas), seconds=1e-4 * steps + 1e-9 * steps * replicas * drawn)
+    validation.affordable("replicas", replicas, needed=8.0 * replicas * min(record, steps) * attention.U.numel())
     chosen = chosen_parametrisation(task, parametrisation)
     theta = chosen.start(attention).detach().expand(replicas, -1).clone()
     side = max(1, CHUNK_NUMBERS // (batch_size * length * task.token_dim))  # runs whose prompts are drawn together

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
@@ -61,10 +62,14 @@ def isotropic_optimum(
     """
     from scipy.optimize import minimize
 
+    validation.instance("task", task, LinearRegression, "a LinearRegression")
     length = validation.length("length", length, allow_infinity=True)
     softmax, (sigma, query, _) = is_softmax(kind), task.isotropic_scales()
     root = math.pow(task.dim, 0.25) / math.sqrt(sigma)
-    first = (1 / (sigma * root), root) if start is None else tuple(validation.positive("start", value) for value in start)
+    given = (1 / (sigma * root), root) if start is None else validation.listed("start", start, "a and b, two positive numbers")
+    first = [validation.positive("start", value) for value in given]
+    if len(first) != 2:
+        raise InvalidArgumentError("start", validation.text(start), "a and b, two positive numbers")
 
     def risk(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         point = torch.tensor(logs, dtype=torch.float64, requires_grad=True)

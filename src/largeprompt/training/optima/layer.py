@@ -13,7 +13,6 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.risk.exact import RiskError
 from largeprompt.training.tasks.regression import LinearRegression
 
@@ -47,6 +46,7 @@ def linear_optimum(task: LinearRegression, length: float = math.inf) -> LinearOp
     >>> print(f"{lp.training.linear_optimum(task, 100).risk:.6f} {lp.training.linear_optimum(task).risk:.6f}")
     0.087078 0.050000
     """
+    validation.instance("task", task, LinearRegression, "a LinearRegression")
     length = validation.length("length", length, allow_infinity=True)
     short = 0.0 if math.isinf(length) else 1 / length
     sigma, prior, query = task.covariance, task.prior_covariance, task.query_covariance
@@ -95,8 +95,7 @@ def long_prompt_constants(task: LinearRegression) -> LongPromptConstants:
     """
     from scipy.optimize import minimize_scalar
 
-    if not isinstance(task, LinearRegression):
-        raise InvalidArgumentError("task", repr(task), "a LinearRegression")
+    validation.instance("task", task, LinearRegression, "a LinearRegression")
     sigma, prior, query = task.covariance, task.prior_covariance, task.query_covariance
     values, vectors = torch.linalg.eigh(query)
     root = vectors * values.clamp_min(0.0).sqrt()  # Σ_q = root root^T
@@ -151,6 +150,7 @@ def block_optimum(task: LinearRegression, length: float, kind: type[Attention] =
     """
     from scipy.optimize import minimize
 
+    validation.instance("task", task, LinearRegression, "a LinearRegression")
     length, d = validation.length("length", length, allow_infinity=True), task.dim
     values, vectors = torch.linalg.eigh(task.covariance)
     whiten = vectors * values.rsqrt() @ vectors.mT  # Σ^{-1/2}

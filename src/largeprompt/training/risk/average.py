@@ -8,6 +8,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, sobol_points
+from largeprompt.measures.numerics.sobol import MOST_POINTS
 
 NEWTON_STEPS = 60
 POINTS_PER_FUNCTION = 6  # fewer, and the weights that exist are wild ones, or there are none
@@ -37,7 +38,7 @@ class SobolAverage:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        points = validation.integer("points", self.points)
+        points = validation.integer("points", self.points, maximum=MOST_POINTS)
         if points & (points - 1):
             raise InvalidArgumentError("points", str(points), "a power of two", f"Use {1 << points.bit_length()}.")
         object.__setattr__(self, "points", points)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError, LargePromptError
 from largeprompt.law.table import WeightTables
@@ -86,7 +87,7 @@ class ReadOut:
 def is_softmax(kind: type[Attention]) -> bool:
     """Whether a kind of attention is softmax; anything but softmax or linear attention is refused."""
     if not (isinstance(kind, type) and issubclass(kind, SoftmaxAttention | LinearAttention)):
-        raise InvalidArgumentError("kind", repr(kind), "SoftmaxAttention or LinearAttention")
+        raise InvalidArgumentError("kind", validation.text(kind), "SoftmaxAttention or LinearAttention")
     return issubclass(kind, SoftmaxAttention)
 
 

@@ -144,8 +144,9 @@ def make_objective(
     if not isinstance(task, Task):
         raise InvalidArgumentError("task", type(task).__name__, "a Task, such as LinearRegression")
     task.check(attention)
+    validation.instance("average", average, SobolAverage, "a SobolAverage")
     if attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "one layer, without leading dimensions")
+        raise InvalidArgumentError("attention", validation.text(attention), "one layer, without leading dimensions")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
     kind, chosen = type(attention), chosen_parametrisation(task, parametrisation)
     start = chosen.start(attention).detach().cpu().expand(len(lengths), -1).clone()
@@ -179,7 +180,9 @@ def make_objective(
     def remake(lengths: validation.Lengths) -> Objective:
         return make_objective(task, attention, lengths, parametrisation, average, tolerance=tolerance)[0]
 
-    objective = Objective(tuple(lengths), kind, chosen, layer, derivatives, rough, exact, floor, transpose, remake, attention.U.device)
+    objective = Objective(
+        tuple(lengths), kind, chosen, layer, derivatives, rough, exact, floor, transpose, remake, attention.U.device
+    )
     return objective, start, several
 
 
@@ -305,10 +308,8 @@ def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:
         return wanted
     if isinstance(wanted, Parametrisation):
         return wanted
-    if wanted == "full":
+    if validation.choice("parametrisation", wanted, ("full", "block"), ", or a Factorised(K, Q, V, readout)") == "full":
         return Full(task.token_dim, task.target_dim)
-    if wanted == "block":
-        if not isinstance(task, LinearRegression | MeasureRegression):
-            raise InvalidArgumentError("parametrisation", "'block'", "'full' for this task")
-        return Block(task.dim)
-    raise InvalidArgumentError("parametrisation", repr(wanted), "'full', 'block', or a Factorised(K, Q, V, readout)")
+    if not isinstance(task, LinearRegression | MeasureRegression):
+        raise InvalidArgumentError("parametrisation", "'block'", "'full' for this task")
+    return Block(task.dim)

@@ -43,6 +43,11 @@ class RegressionTokens(Measure):
     w: Tensor
     noise_variance: float
 
+    def __post_init__(self) -> None:
+        validation.instance("inputs", self.inputs, Measure, "a Measure, the law of x")
+        w = validation.shaped("w", self.w, (self.inputs.dim,), ", as the inputs", like=self.inputs._like)
+        validation.store(self, w=w, noise_variance=validation.number("noise_variance", self.noise_variance, minimum=0))
+
     @property
     def dim(self) -> int:
         return self.inputs.dim + 1
@@ -72,12 +77,12 @@ class RegressionTokens(Measure):
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         """Those of the inputs' image under x -> (x, w·x), and of the noise in the last coordinate."""
-        image = torch.cat([torch.eye(self.inputs.dim, dtype=self.dtype), self.w.unsqueeze(0)])
+        image = torch.cat([torch.eye(self.inputs.dim, dtype=self.dtype, device=self.device), self.w.unsqueeze(0)])
         value, *others = self.inputs.map(image).complex_cumulants(w, min(order, 2))
         value = value + self.noise_variance * w[:, -1] ** 2 / 2
         if not others:
             return (value,)
-        last = torch.zeros(self.dim, dtype=w.dtype)
+        last = w.new_zeros(self.dim)
         last[-1] = self.noise_variance
         return value, others[0] + last * w, others[1] + torch.diag(last)
 
@@ -138,7 +143,7 @@ class MeasureRegression(Task):
     def __post_init__(self) -> None:
         if not isinstance(self.inputs, Measure) or self.inputs.batch_shape or self.inputs.dtype != F:
             remedy = "Use inputs.to(torch.float64)." if getattr(self.inputs, "dtype", F) != F else ""
-            raise InvalidArgumentError("inputs", repr(self.inputs), "one Measure in float64", remedy)
+            raise InvalidArgumentError("inputs", validation.text(self.inputs), "one Measure in float64", remedy)
         prior = validation.tensor("prior_covariance", self.prior_covariance).to(F)
         validation.last_dimensions("prior_covariance", prior, (self.dim, self.dim), ", as the inputs")
         noise = validation.number("noise_variance", self.noise_variance, minimum=0)
@@ -154,7 +159,7 @@ class MeasureRegression(Task):
                 remedy = "Give rule=Discrete(...) in their place; where tails are too heavy for a rule, most tilts have no limit."
                 raise InvalidArgumentError("inputs", error.given, f"{error.allowed}, which have a Gauss rule", remedy) from None
         if not isinstance(rule, Discrete) or rule.batch_shape or rule.dim != self.dim:
-            raise InvalidArgumentError("rule", repr(rule), f"one Discrete law on R^{self.dim}, as the inputs")
+            raise InvalidArgumentError("rule", validation.text(rule), f"one Discrete law on R^{self.dim}, as the inputs")
         object.__setattr__(self, "rule", rule)
 
     @property
@@ -231,7 +236,9 @@ class MeasureRegression(Task):
     def limit_risk(self, attention: SoftmaxAttention) -> Tensor:
         """Infinite-prompt risk ½ E(answer - y_q)² of any U and v, differentiable: w by a Gauss-Hermite rule, x_q by its own."""
         if not isinstance(attention, SoftmaxAttention) or attention.heads or attention.V.shape != (1, self.dim + 1):
-            raise InvalidArgumentError("attention", repr(attention), f"one SoftmaxAttention on R^{self.dim + 1} with one output")
+            raise InvalidArgumentError(
+                "attention", validation.text(attention), f"one SoftmaxAttention on R^{self.dim + 1} with one output"
+            )
         tasks = gauss_rule(Gaussian(torch.zeros(self.dim, dtype=F), self.prior_covariance), FEWEST)
         x = torch.nn.functional.pad(self._atoms.atoms, (0, 1))
         u = attention.tilts(x).unsqueeze(-2)  # (q, 1, d + 1)
@@ -254,7 +261,7 @@ class MeasureRegression(Task):
             return flat.reshape(b.shape)
         asked = self._queries if queries is None else queries
         if not isinstance(asked, Discrete) or asked.batch_shape or asked.dim != self.dim:
-            raise InvalidArgumentError("queries", repr(asked), f"one Discrete law on R^{self.dim}, as the inputs")
+            raise InvalidArgumentError("queries", validation.text(asked), f"one Discrete law on R^{self.dim}, as the inputs")
         x, share = asked.atoms, asked.weights
         u = x @ A.mT  # (..., q, d)
         if math.isinf(length):

@@ -108,7 +108,10 @@ class MarkedOutliers(Task):
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
         tokens = self.regression.draw_tokens(contexts, length, generator)
-        mark = torch.rand(len(contexts), length, 1, generator=generator, dtype=torch.float64, device=generator.device) < self.probability
+        mark = (
+            torch.rand(len(contexts), length, 1, generator=generator, dtype=torch.float64, device=generator.device)
+            < self.probability
+        )
         other = math.sqrt(self.variance) * normal(generator, len(contexts), length, 1)
         y = torch.where(mark, other, tokens[..., -1:])
         return torch.cat([tokens[..., :-1], y, mark.to(torch.float64)], -1)
@@ -193,7 +196,7 @@ class MarkedOutliers(Task):
             raise InvalidArgumentError("mark", str(mark), "a finite number, or math.inf")
         scales, noise = self.regression.isotropic_scales(), self.regression.noise_variance
         if min(scales) <= 0:
-            raise InvalidArgumentError("task", repr(self), "covariances that are positive multiples of the identity")
+            raise InvalidArgumentError("task", validation.text(self), "covariances that are positive multiples of the identity")
         return IsotropicOutliers(self.dim, *scales, noise, self.probability, self.variance)
 
     def isotropic_risk(self, a: Any, mark: float, read_out: Any, length: float = math.inf) -> Tensor:

@@ -299,7 +299,9 @@ class LinearRegression(GaussianTask):
         scales = torch.stack([matrix.diagonal().mean() for matrix in matrices])
         multiples = scales[:, None, None] * torch.eye(self.dim, dtype=torch.float64)
         if not torch.allclose(matrices, multiples, rtol=1e-13, atol=1e-14):
-            raise InvalidArgumentError("task", repr(self), "covariances that are multiples of the identity", "Use the block form.")
+            raise InvalidArgumentError(
+                "task", validation.text(self), "covariances that are multiples of the identity", "Use the block form."
+            )
         sigma, sigma_query, omega = scales.tolist()
         return sigma, sigma_query, omega
 

@@ -97,6 +97,7 @@ class Task(abc.ABC):
         batch, length = validation.integer("batch", batch), validation.integer("length", length)
         if not isinstance(generator, torch.Generator):
             generator = validation.generator(generator, torch.device("cpu"))
+        validation.affordable("batch and length", (batch, length), needed=8.0 * batch * length * self.token_dim)
         contexts, query, answer = self.draw_contexts(batch, generator)
         return self.draw_tokens(contexts, length, generator), query, answer
 
@@ -142,7 +143,7 @@ class Task(abc.ABC):
         U, V, lengths = self._runs(attention, length)
         if tolerance is not None:
             if isinstance(tolerance, bool):
-                raise InvalidArgumentError("tolerance", repr(tolerance), "a positive number", "Use 1e-7.")
+                raise InvalidArgumentError("tolerance", str(tolerance), "a positive number", "Use 1e-7.")
             tolerance = validation.positive("tolerance", tolerance)
             for one in (type(attention)(*layer) for layer in zip(U.detach(), V.detach(), strict=True)):
                 average = self._enough(one, length, average, tolerance)

@@ -1,0 +1,44 @@
+"""Quadratures that are done on the CPU, for arguments on any device."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A tensor, a law, a layer, or a tuple or list of them on a device; anything else as it is."""
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(moved(entry, device) for entry in value)
+    if isinstance(value, tuple | list):
+        return type(value)(moved(entry, device) for entry in value)
+    return value.to(device=device) if hasattr(value, "to") and _device(value) is not None else value
+
+
+def _device(value: Any) -> torch.device | None:
+    """Where a tensor, a law or a layer is."""
+    if isinstance(value, Tensor):
+        return value.device
+    found = getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
+    return found if isinstance(found, torch.device) else None
+
+
+def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Bring arguments to the CPU, and the result to where the first of them was, both with their gradients."""
+
+    @functools.wraps(function)
+    def anywhere(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        places = [place for value in (*args, *kwargs.values()) if (place := _device(value)) is not None]
+        if all(place.type == "cpu" for place in places):
+            return function(*args, **kwargs)
+        cpu = torch.device("cpu")
+        found = function(*moved(args, cpu), **{name: moved(value, cpu) for name, value in kwargs.items()})
+        result: Result = moved(found, places[0])
+        return result
+
+    return anywhere
