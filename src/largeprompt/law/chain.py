@@ -11,6 +11,8 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.law.blocks import LEAST_DIGITS
+from largeprompt.law.chain_powers import path_moments, require_digits
 from largeprompt.law.engine import Solved
 from largeprompt.measures import Discrete, MarkovChain
 from largeprompt.validation import Lengths
@@ -19,7 +21,6 @@ STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
 ELEMENTS = 2**21  # largest array while powers are taken: 16 MiB
 LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
-LARGEST_EXPONENT = 300.0  # nothing is left of a step whose tb is above e^300
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -139,16 +140,18 @@ def chain_error(
     law, z = _tokens(attention, chain, z, exact=True)
     lengths, several = validation.lengths("length", length)
     u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    center = validation.tensor("center", attention(law, z) if center is None else center, like=attention.V)
+    limit = attention(law, z)
+    center = limit if center is None else validation.tensor("center", center, like=attention.V)
     validation.last_dimensions("center", center, (attention.V.shape[-2],), ": one entry for each output")
-    center = center.expand(*queries, -1).reshape(len(u), -1)
+    away = (limit - center.expand(*queries, -1)).reshape(len(u), -1)
     if ending is None:
         last = u.new_ones(len(u), chain.contexts)
     else:
         context = _ending(chain, ending, z).reshape(-1)
         last = torch.nn.functional.one_hot(context, chain.contexts) / chain.stationary.flatten()[context].unsqueeze(-1)
-    values = (law.atoms @ attention.V.mT).unsqueeze(0) - center.unsqueeze(1)  # (query, window, o)
-    _, found, _ = _integrals(chain, _scores(law, u), values, last, [int(one) for one in lengths])
+    values = (law.atoms @ attention.V.mT).expand(len(u), -1, -1)  # (query, window, o)
+    first, second, _ = _integrals(chain, _scores(law, u), values, last, [int(one) for one in lengths])
+    found = second + ((2 * first + away) * away).sum(-1)
     return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
 
 
@@ -159,11 +162,11 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
         raise InvalidArgumentError("length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy)
     law, z = _tokens(attention, chain, z, exact=True)
     u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    limit, last, tokens = law.tilted_mean(u), u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
+    last, tokens = u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
 
     def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w² of the output before V, lengths leading."""
-        found = _integrals(chain, _scores(law, u), (law.atoms - limit.unsqueeze(1)) @ V.mT, last, tokens)
+        found = _integrals(chain, _scores(law, u), (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
         first, second, collision = (part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found)
         return first, second, collision
 
@@ -181,7 +184,10 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
 
     def jacobian() -> Tensor:
         raise InvalidArgumentError(
-            "jacobian_u_mse", repr(chain), "independent tokens", "For a path only the output and its derivative in V are known."
+            "jacobian_u_mse",
+            validation.text(chain),
+            "independent tokens",
+            "For a path only the output and its derivative in V are known.",
         )
 
     eye = torch.eye(attention.dim, dtype=attention.V.dtype)
@@ -196,7 +202,7 @@ def _scores(law: Discrete, u: Tensor) -> Tensor:
 def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
     """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt, (length, query).
 
-    Scores (query, windows), values (query, windows, o), last (query, contexts).
+    Scores (query, windows), values (query, windows, o), which are read less their limit, last (query, contexts).
     """
     reached = scores[:, chain._edges.flatten() > 0]
     spread = float((reached.amax(-1) - reached.amin(-1)).max())
@@ -207,56 +213,22 @@ def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor,
     count = math.ceil(float((high - low).max()) / STEP) + 1
     tau = low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
     query = torch.arange(len(tau)).repeat_interleave(count)
-    chunk = max(1, ELEMENTS // ((values.shape[-1] + 3) * chain.contexts**2))
-    parts = [
-        _moments(chain, one, scores[q], values[q], last[q], lengths)
-        for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True)
-    ]
-    found = STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1).sum(2)  # (length, query, o + 2)
-    return found[..., :-2], found[..., -2], found[..., -1]
-
-
-def _moments(chain: MarkovChain, tau: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> Tensor:
-    """t E[A e^{-tB}], t² E[‖A‖² e^{-tB}] and t² E[Σ e^{2s} e^{-tB}], weighted by the last context, t = e^τ: (length, t, o + 2).
-
-    Every argument has a row for each t. Matrices come with their derivatives in the direction of each value, the sum of their
-    second ones, and the derivative in the direction e^{2s}, (t, o + 3, n, n); the product rule multiplies them.
-    """
-    n, m, o = chain.contexts, chain.alphabet, values.shape[-1]
-    b = torch.exp((tau.unsqueeze(-1) + scores).clamp_max(LARGEST_EXPONENT))  # tb, as t alone may overflow
-    plain = chain.rows.flatten() * torch.exp(-b)  # (t, windows)
-    a = (b.unsqueeze(-1) * values).mT
-    steps = torch.cat([torch.ones_like(b).unsqueeze(1), a, a.square().sum(1, keepdim=True), b.square().unsqueeze(1)], 1)
-    size = (len(tau), o + 3, n)
-    power = scores.new_zeros(*size, n)
-    power.scatter_(-1, chain._successors.expand(*size, m), (plain.unsqueeze(1) * steps).reshape(*size, m))
-    first = scores.new_zeros(len(tau), o + 3, 1, n)
-    first[:, 0, 0] = chain.stationary.flatten()
-    state = [first for _ in lengths]
-    for bit in range(max(lengths).bit_length()):
-        if bit:
-            power = _product(power, power)
-        for i, length in enumerate(lengths):
-            if length >> bit & 1:
-                state[i] = _product(state[i], power)
-    return torch.stack([(each[:, 1:, 0] * last.unsqueeze(1)).sum(-1) for each in state])
-
-
-def _product(x: Tensor, y: Tensor) -> Tensor:
-    """Product of matrices that carry derivatives: x (t, o + 3, k, n), y (t, o + 3, n, n)."""
-    count, orders, k, n = x.shape
-    result = (x.reshape(count, orders * k, n) @ y[:, 0]).reshape(count, orders, k, n)
-    side = y[:, 1:].transpose(1, 2).reshape(count, n, -1)
-    result[:, 1:] += (x[:, 0] @ side).reshape(count, k, orders - 1, n).transpose(1, 2)
-    inner = x[:, 1:-2].transpose(1, 2).reshape(count, k, -1)
-    result[:, -2] += 2 * (inner @ y[:, 1:-2].reshape(count, -1, n))
-    return result
+    chunk = max(1, ELEMENTS // (2 * (values.shape[-1] + 4) * chain.contexts**2))
+    parts = []
+    for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True):
+        used = slice(int(q[0]), int(q[-1]) + 1)
+        parts.append(path_moments(chain, one, q - q[0], scores[used], values[used], last[used], lengths))
+    nodes = STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)  # (length, query, node, o + 4)
+    nodes[:, :, 0, :-4] /= -math.expm1(-STEP)  # below the first node the mean, given the end of the path, falls like t alone
+    found = nodes.sum(2)
+    require_digits(found, LEAST_DIGITS)
+    return found[..., :-4], found[..., -4], found[..., -3]
 
 
 def _tokens(attention: SoftmaxAttention, chain: MarkovChain, z: Any, *, exact: bool = False) -> tuple[Discrete, Tensor]:
     """Law of one token, and the queries; attention must be one head on one-hot windows, of order + 1 symbols where ``exact``."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", repr(attention), "SoftmaxAttention with one head")
+        raise InvalidArgumentError("attention", validation.text(attention), "SoftmaxAttention with one head")
     if not isinstance(chain, MarkovChain):
         raise InvalidArgumentError("chain", type(chain).__name__, "a MarkovChain")
     if attention.dim % chain.alphabet or (exact and attention.dim != (chain.order + 1) * chain.alphabet):
