@@ -22,7 +22,7 @@ def test_all_is_well_here():
     assert all(check["passed"] and check["error"] is None for check in found["checks"])
     assert set(found["versions"]) >= {"python", "largeprompt", "torch"}
     assert "cpu" in found["devices"]
-    assert set(found["extras"]) == {"models", "explore"}
+    assert set(found["extras"]) == {"models", "explore", "cluster", "real"}
 
 
 def test_a_wrong_number_is_found(monkeypatch):

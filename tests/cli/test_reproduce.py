@@ -3,6 +3,7 @@
 import errno
 import os
 import re
+from pathlib import Path
 
 import pytest
 from fake_studies import Fakes
@@ -66,12 +67,13 @@ def test_quick(tmp_path, fakes, reports):
 
 
 def test_help_says_how_many_minutes_quick_takes():
-    """By the seconds that each study was measured to take: on two cores three minutes, not seconds."""
+    """By the seconds that each study was measured to take, on two cores; the documentation says the same."""
     text = " ".join(CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).output.split())
     quick, full = (sum(each[kind] for each in registry.SECONDS.values()) / 2 / 60 for kind in (0, 1))
     minutes, all_minutes = map(int, re.search(r"Smaller settings: (\d+) minutes on 2 cores instead of (\d+)", text).groups())
     assert quick <= minutes < quick + 1.5
     assert full <= all_minutes < full + 1.5
+    assert f"{minutes} minutes on 2 cores" in (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text("utf-8")
 
 
 def test_real_report(tmp_path, fakes):

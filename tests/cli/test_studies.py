@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from largeprompt.cli.app import app
 from largeprompt.studies import registry
+from largeprompt.studies.claims import CLAIMS
 
 
 def studies(*words):
@@ -17,7 +18,11 @@ def test_every_study_has_a_line_with_its_duration(monkeypatch):
     """Ours in the order of the report; what another package brings, whose duration nobody measured, at the end."""
     Fakes().install(monkeypatch)
     monkeypatch.setattr(registry, "SECONDS", {"first": (3.2, 150)})
-    assert studies().splitlines()[:3] == ["study\tabout\t--quick\tfull", "first\tFirst\t3 s\t2 min", "second\tSecond\t-\t-"]
+    assert studies().splitlines()[:3] == [
+        "study\tclaims\tabout\t--quick\tfull",
+        "first\t\tFirst\t3 s\t2 min",
+        "second\t\tSecond\t-\t-",
+    ]
 
 
 def test_a_program_reads_the_question_too(monkeypatch):
@@ -25,6 +30,7 @@ def test_a_program_reads_the_question_too(monkeypatch):
     monkeypatch.setattr(registry, "SECONDS", {"first": (3.2, 150)})
     assert json.loads(studies("--json"))[0] == {
         "study": "first",
+        "claims": [],
         "title": "First",
         "question": "What?",
         "quick_seconds": 3.2,
@@ -36,3 +42,15 @@ def test_a_terminal_shows_a_table(monkeypatch):
     Fakes().install(monkeypatch)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\t" not in studies()
+
+
+def test_claims_are_defined_by_their_ids():
+    lines = studies("--claims").splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["id", *(claim.id for claim in CLAIMS)]
+    assert lines[3] == "\t".join(("C3", CLAIMS[2].name, CLAIMS[2].sentence))
+    assert json.loads(studies("--claims", "--json"))[2] == {"id": "C3", "name": CLAIMS[2].name, "sentence": CLAIMS[2].sentence}
+
+
+def test_studies_with_weights_have_durations_too():
+    rows = {row["study"]: row for row in json.loads(studies("--json"))}
+    assert all(rows[name]["quick_seconds"] and rows[name]["seconds"] for name in (*registry.OURS, *registry.WITH_WEIGHTS))

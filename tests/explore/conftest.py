@@ -52,6 +52,7 @@ def runs_folder(tmp_path_factory):
     verdicts = [
         Verdict("audit", f"Asked {EVIL}?", "holds in part", f"Measured {EVIL}."),
         Verdict("audit", "Must it fail?", "fails", "It does.", True),
+        Verdict("audit", "Does it fail?", "fails", "It does.", meaning="A method of ours fails <here>."),
     ]
     stored(folder / "audit-drawn", dataclasses.replace(STUDY, title=f"Heads {EVIL}"), data, verdicts)
     stored(folder / "coin", dataclasses.replace(STUDY, name="coin", title="A coin"), xr.Dataset({"x": ("n", [1.0])}), verdicts[:1])

@@ -31,14 +31,21 @@ def test_strings_from_disk_are_text(run):
 
 def test_controls_that_fail_are_good_news(run):
     page = runs_page.overview(run)
-    assert '<span class="badge good">fails, as it must</span>' in page
+    assert '<span class="badge control">fails, as it must</span>' in page
     assert '<span class="badge part">holds in part</span>' in page
+
+
+def test_what_fails_says_what_it_means_and_controls_come_last(run):
+    page = runs_page.overview(run)
+    assert "<strong>A method of ours fails &lt;here&gt;.</strong>" in page
+    assert page.index("Does it fail?") < page.index("Must it fail?")
 
 
 def test_figures_are_there_or_said_to_be_lost(run):
     page = runs_page.figures(run)
     assert page.count("data:image/png;base64,") == 1
     assert "The figure lost is missing or damaged." in page
+    assert '<img class="curves"' in page  # turned dark with the page; a map of colours is not
 
 
 def test_the_map_has_a_letter_and_a_colour_for_every_head(audit):

@@ -172,7 +172,7 @@ def test_cards_say_what_the_headlines_say(tmp_path):
     rewrite(Run.open(tmp_path / "a"), "config.json", sealed(described))
     found = parse([Run.open(tmp_path / "a")], tmp_path / "report.html")
     assert told(found) == [
-        ["C3 in part", "Claim C3", f"{long}. But these four fit."],
+        ["C3 in part", "Claim C3", f"{long}; but these four fit."],
         ["C4 holds", "Claim C4", "Falls like L−0.5 and e2u."],
         ["Q1 to come", "Claim Q1", "Sentence Q1."],
         ["N1 no", "Does it go on?", "Sentence N1."],
@@ -187,7 +187,7 @@ def test_a_claim_can_be_told_on_the_card_of_another(tmp_path):
         claim["card"] = "C3" if claim["id"] == "E1" else ""
     rewrite(Run.open(tmp_path / "a"), "config.json", sealed(described))
     found = parse([Run.open(tmp_path / "a")], tmp_path / "report.html")
-    assert told(found) == [["C3 holds", "Claim C3", "First. Second."]]
+    assert told(found) == [["C3 holds", "Claim C3", "First; second."]]
     assert list(found.rows()) == ["C3", "E1"]
     with_other = [Run.open(tmp_path / "a"), make_run(tmp_path / "b", [verdict("P1")])]
     alone = parse([make_run(tmp_path / "c", [verdict("E1")])], tmp_path / "report.html")

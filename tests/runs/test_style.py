@@ -50,6 +50,7 @@ def test_a_png_has_few_colours_and_cards_have_one_panel_each():
         ((0.04, 0.7), ["0.05", "0.1", "0.2", "0.5"]),
         ((1.1, 1.9), ["1.2", "1.5"]),
         ((20, 90), ["20", "25", "30", "40", "50", "60", "80"]),
+        ((14.68, 15.83), ["14.7", "15", "15.3", "15.6"]),
     ],
 )
 def test_a_logarithmic_axis_with_one_power_of_ten_has_other_numbers(limits, numbers):

@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import re
 import warnings
 from typing import get_args
 
@@ -45,7 +46,12 @@ def speaks_in_numbers(study, data):
     found = study.judge(data)
     headlines = [verdict.headline for verdict in found if verdict.headline]
     assert headlines
-    assert all(len(headline.split()) <= 25 and headline.endswith(".") and "nan" not in headline for headline in headlines)
+    for headline in headlines:
+        assert len(headline.split()) <= 25, headline
+        assert "nan" not in headline
+        assert [found.start() for found in re.finditer(r"\.(?!\d)", headline)] == [len(headline) - 1], f"one sentence: {headline}"
+        assert all(len(number.replace(".", "").lstrip("0")) <= 3 for number in re.findall(r"\d+\.\d+", headline)), headline
+        assert not re.search(r"\b1 to 1(\.\d+)? times|\bto 0\.0\d*\.$", headline), f"no sentence: {headline}"
     assert all(verdict.meaning for verdict in found if verdict.outcome == "fails" and not verdict.control)
     assert all(any(letter.isdigit() for letter in verdict.measured) for verdict in found)
     assert not any("nan" in verdict.measured for verdict in found)

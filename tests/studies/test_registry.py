@@ -141,3 +141,7 @@ def test_the_example_without_a_fair_coin_is_undecided(tmp_path):
     (folder,) = tmp_path.glob("coin-*")
     assert [(each.claim, each.outcome) for each in Run.open(folder).verdicts] == [("fair", "undecided")]
     assert "0 of 1 questions hold." in result.output
+
+
+def test_runs_stand_in_the_order_of_the_report():
+    assert sorted(("mine", "paper", "limit"), key=registry.place) == ["limit", "paper", "mine"]

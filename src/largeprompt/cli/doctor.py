@@ -23,7 +23,13 @@ from largeprompt.runs.words import typeset
 if TYPE_CHECKING:
     from torch import Tensor
 
-EXTRAS = {"models": ("transformers", "safetensors"), "explore": ("marimo",)}
+EXTRAS = {
+    "models": ("transformers", "safetensors"),
+    "explore": ("marimo",),
+    "cluster": ("distributed",),
+    "real": ("gguf", "accelerate", "scikit-learn"),
+}
+MODULES = {"scikit-learn": "sklearn"}  # where the module has another name than the package
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
@@ -88,7 +94,7 @@ def _devices() -> dict[str, str]:
 def _extras() -> dict[str, str]:
     found = {}
     for extra, packages in EXTRAS.items():
-        missing = [name for name in packages if importlib.util.find_spec(name) is None]
+        missing = [name for name in packages if importlib.util.find_spec(MODULES.get(name, name)) is None]
         there = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages if name not in missing)
         found[extra] = f"lacks {', '.join(missing)}: pip install '.[{extra}]' where the source is" if missing else there
     return found

@@ -38,7 +38,7 @@ def _runs(path: Path) -> list[Run]:
     """The run in this folder, or those below it in the order of the registry; what cannot be read is reported and left out."""
     from largeprompt.errors import InvalidArgumentError
     from largeprompt.runs.store import Run, find_runs
-    from largeprompt.studies.registry import names
+    from largeprompt.studies.registry import place
 
     remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
     if not path.is_dir():
@@ -49,8 +49,7 @@ def _runs(path: Path) -> list[Run]:
     below = [run for run in find_runs(path, left_out) if _answered(run)]
     if not below:
         raise InvalidArgumentError("RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy)
-    order = names()
-    return sorted(below, key=lambda run: order.index(run.study) if run.study in order else len(order))
+    return sorted(below, key=lambda run: place(run.study))
 
 
 def _answered(run: Run) -> bool:

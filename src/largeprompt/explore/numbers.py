@@ -29,22 +29,8 @@ DRAWN, REPLICAS = (1, 3, 10, 30, 100, 300), 60  # prompts are drawn at these len
 STRENGTHS = tuple(i / 10 for i in range(1, 41))
 BRUSH = 0.06  # of the scores' standard deviation: densities are smoothed by so much, so that atoms can be drawn
 SEED = 0
-ABOVE = (
-    1.0,
-    1.03,
-    1.06,
-    1.1,
-    1.15,
-    1.2,
-    1.3,
-    1.5,
-    1.8,
-    2.2,
-    2.7,
-    3.3,
-    4.0,
-    5.0,
-)  # times the length that is enough: where certificates are asked
+# Certificates are asked at these times the length that is enough.
+ABOVE = (1.0, 1.03, 1.06, 1.1, 1.15, 1.2, 1.3, 1.5, 1.8, 2.2, 2.7, 3.3, 4.0, 5.0)
 INDEPENDENT: dict[str, Any] = {"signs": Rademacher, "uniform": Uniform, "laplace": Laplace}  # laws of independent coordinates
 
 
@@ -127,7 +113,7 @@ def _without_limit(state: LawState, reason: str) -> Curve:
 
 
 def proved(state: LawState) -> dict[int, float] | None:
-    """Certified root mean squared errors by length: ``LENGTHS``, then a few where the answer may lie; None where there is no limit."""
+    """Certified root mean squared errors by length: ``LENGTHS``, and a few where the answer may lie; None without a limit."""
     errors = curve(state).errors
     if errors is None:
         return None
@@ -150,7 +136,7 @@ def proved_length(state: LawState) -> float:
 
 def rounded_up(length: float) -> int:
     """The next length of two digits."""
-    unit = 10 ** max(0, math.floor(math.log10(length)) - 1)
+    unit: int = 10 ** max(0, math.floor(math.log10(length)) - 1)
     return math.ceil(length / unit) * unit
 
 

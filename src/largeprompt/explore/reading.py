@@ -12,12 +12,13 @@ from largeprompt.audit.kinds import FINDINGS, READ_OUTS, mixtures
 from largeprompt.explore.picture import in_words
 from largeprompt.runs.files import RunError
 from largeprompt.runs.store import Run, find_runs
+from largeprompt.studies.registry import place
 
 UNKNOWN = "unknown"
 
 
 def available(folder: Path) -> tuple[dict[str, Run], list[str]]:
-    """Finished runs in a folder, or the run that it is, by the names of their folders; and why others are left out."""
+    """Finished runs in a folder, or the run that it is, by the names of their folders, as in the report; and what is left out."""
     left_out: list[str] = []
     try:
         runs = (
@@ -28,7 +29,8 @@ def available(folder: Path) -> tuple[dict[str, Run], list[str]]:
     except RunError as error:
         return {}, [str(error)]
     left_out += [f"{run.folder.name} is not finished" for run in runs if run.state != "complete"]
-    return {run.folder.name: run for run in runs if run.state == "complete"}, left_out
+    finished = [run for run in runs if run.state == "complete"]
+    return {run.folder.name: run for run in sorted(finished, key=lambda run: place(run.study))}, left_out
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,6 +1,5 @@
 """The third tab: a finished run with its verdicts and figures; of an audit, any head: its scores, read-outs, verdict and why."""
 
-import base64
 import html
 
 import numpy as np
@@ -10,7 +9,7 @@ from largeprompt.audit.figures import TINTS
 from largeprompt.audit.kinds import FINDINGS
 from largeprompt.explore.picture import Picture, Scale, decades, figure, in_words
 from largeprompt.explore.reading import Audit
-from largeprompt.runs.judging import Verdict
+from largeprompt.report.sections import embedded, heat_map, judgement
 from largeprompt.runs.store import Run
 
 LETTERS = dict(zip(FINDINGS, "MLCSOUN", strict=True))
@@ -20,21 +19,15 @@ LABELS = {"mean": "mean", "affine": "affine", "third": "3rd", "fourth": "4th"}
 
 
 def overview(run: Run) -> str:
-    """Title, question and verdicts."""
+    """Title, question and verdicts: of one that fails what it means, and controls last."""
     rows = []
-    for each in run.verdicts:
-        (words, kind), asked, measured = _badge(each), html.escape(each.asked), html.escape(each.measured)
-        rows.append(
-            f'<li><span class="badge {kind}">{html.escape(words)}</span> {asked} <span class="quiet">{measured}</span></li>'
-        )
+    for each in sorted(map(judgement, run.verdicts), key=lambda each: each.verdict.control):
+        asked, meaning, measured = map(html.escape, (each.verdict.asked, each.verdict.meaning, each.verdict.measured))
+        badge = f'<span class="badge {each.kind}">{html.escape(each.badge)}</span>'
+        meant = f"<strong>{meaning}</strong> " if meaning else ""
+        rows.append(f'<li>{badge} {asked} {meant}<span class="quiet">{measured}</span></li>')
     about = f"<h2>{html.escape(run.title)}</h2><p>{html.escape(run.question)}</p>"
     return f'<section class="run">{about}<ul class="verdicts">{"".join(rows)}</ul></section>'
-
-
-def _badge(verdict: Verdict) -> tuple[str, str]:
-    if verdict.control:
-        return ("fails, as it must", "good") if verdict.outcome == "fails" else (f"{verdict.outcome}, but must fail", "bad")
-    return verdict.outcome, {"holds": "good", "holds in part": "part", "fails": "bad"}.get(verdict.outcome, "open")
 
 
 def figures(run: Run) -> str:
@@ -43,8 +36,9 @@ def figures(run: Run) -> str:
     for each in run.figures:
         image = ""
         if each.whole:
-            source = base64.b64encode(each.read("png")).decode("ascii")
-            image = f'<img alt="{html.escape(each.caption)}" src="data:image/png;base64,{source}"/>'
+            content = each.read("png")
+            kind = "heat" if heat_map(content) else "curves"
+            image = f'<img class="{kind}" alt="{html.escape(each.caption)}" src="{embedded("image/png", content)}"/>'
         words = html.escape(each.caption) if image else f"The figure {html.escape(each.name)} is missing or damaged."
         shown.append(f'<figure class="plate">{image}<figcaption>{words}</figcaption></figure>')
     return f'<div class="plates">{"".join(shown)}</div>'

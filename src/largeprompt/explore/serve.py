@@ -88,7 +88,7 @@ def page() -> Any:
 
 
 def warm_up() -> None:
-    """Compute the first page, which is then there at once, and one of each law: PyTorch loads a second's worth for the first signs."""
+    """Compute the first page, which is then there at once, and one of each law: first signs load a second's worth of PyTorch."""
     from largeprompt.explore import law_page
     from largeprompt.explore.state import LAWS, LawState
 

@@ -136,7 +136,7 @@ def _groups(sections: Sequence[Section], taken: set[str]) -> list[Group]:
 
 
 def _card(group: Group, groups: Sequence[Group]) -> Card:
-    """The claim and those told with it, by as many of their headlines as 25 words hold; by all verdicts where there is none."""
+    """The claim and those told with it, by as many of their headlines as a sentence of 25 words holds; else the claim's own."""
     claim = group.claim
     told = [group, *(each for each in groups if each.claim.card == claim.id)]
     verdicts = [judgement.verdict for each in told for judgement, _ in each.rows if not judgement.verdict.control]
@@ -145,7 +145,7 @@ def _card(group: Group, groups: Sequence[Group]) -> Card:
     outcome = "undecided" if not outcomes else outcomes.pop() if len(outcomes) == 1 else "holds in part"
     sentence = ""
     for each in spoken:
-        longer = f"{sentence} {each.headline}".strip()
+        longer = _joined(sentence, each.headline)
         if not sentence or len(longer.split()) <= LONGEST:
             sentence = longer
     runs = [section.run for each in told for section in (*(section for _, section in each.rows), *each.see) if section.complete]
@@ -159,6 +159,15 @@ def _card(group: Group, groups: Sequence[Group]) -> Card:
         sentence or claim.sentence,
         _embedded_picture(picture, ending) if picture else "",
     )
+
+
+def _joined(sentence: str, more: str) -> str:
+    """Two sentences as one."""
+    if not sentence:
+        return more
+    word = more.split(maxsplit=1)[0]
+    small = word[1:].islower() or word == "A"  # not SGD, nor the L of a length
+    return f"{sentence.removesuffix('.')}; {more[0].lower() if small else more[0]}{more[1:]}"
 
 
 def _embedded_picture(figure: StoredFigure, ending: str) -> str:

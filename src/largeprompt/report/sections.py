@@ -76,7 +76,7 @@ def read_section(run: Run, anchor: str) -> Section:
         run,
         anchor,
         complete,
-        tuple(_judgement(verdict) for verdict in run.verdicts) if complete else (),
+        tuple(judgement(verdict) for verdict in run.verdicts) if complete else (),
         tuple(_plate(figure, f"{anchor}-figure-{place}") for place, figure in enumerate(run.figures, 1)) if complete else (),
         tuple((key, _value(value)) for key, value in run.config.items()),
         tuple(_provenance(run.provenance)) if complete else (),
@@ -97,8 +97,8 @@ def told(run: Run) -> Told:
         raise RunError(f"{run.folder / 'answer.json'} is not the answer of a run ({error}).") from None
 
 
-def _judgement(verdict: Verdict) -> Judgement:
-    """A control that fails is good news, and anything else of it a warning."""
+def judgement(verdict: Verdict) -> Judgement:
+    """The badge of a verdict: a control that fails is good news, and anything else of it a warning."""
     if not verdict.control:
         return Judgement(verdict, verdict.outcome, KINDS[verdict.outcome])
     if verdict.outcome == "fails":

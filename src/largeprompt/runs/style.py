@@ -118,7 +118,7 @@ def panels(
 
 def quiet_ticks(figure: Figure) -> None:
     """On logarithmic axes number powers of ten alone where there are two; else round numbers between: one tells no scale."""
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import MaxNLocator, NullFormatter
 
     for axes, which in ((axes, which) for axes in figure.axes for which in "xy"):
         axis, low, high = getattr(axes, f"{which}axis"), *sorted(getattr(axes, f"get_{which}lim")())
@@ -129,8 +129,9 @@ def quiet_ticks(figure: Figure) -> None:
         else:
             powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)))
             few, many = (np.outer(powers, steps).ravel() for steps in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)))
-            inside = [steps[(steps >= low) & (steps <= high)] for steps in (few, many)]
-            ticks(axes, which, inside[0] if len(inside[0]) > 2 else inside[1])
+            close = MaxNLocator(4).tick_values(low, high)
+            inside = [steps[(steps >= low) & (steps <= high)] for steps in (few, many, close)]
+            ticks(axes, which, inside[0] if len(inside[0]) > 2 else inside[1] if len(inside[1]) > 1 else inside[2])
 
 
 def rendered(figure: Figure, cards: Mapping[str, int] | None = None) -> dict[str, bytes]:

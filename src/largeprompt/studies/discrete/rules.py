@@ -27,7 +27,7 @@ def first_order(data: xr.Dataset) -> Answer:
         f"{listed(data.length)}); measured over predicted, both attentions, tends to 1 within {wrong:.1e} as η → 0, with "
         f"slope {span(slopes, '.3f')} over the smallest four η; at η = {last:g} the law is low by a factor up to "
         f"{ratio.sel(step_size=last).max():.2f}.",
-        f"Descent leaves the flow by the predicted multiple of its step size, to {wrong:.1e}.",
+        f"Descent leaves the flow by the predicted multiple of its step size, to {100 * wrong:.2g} %.",
     )
 
 

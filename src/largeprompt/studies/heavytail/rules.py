@@ -106,8 +106,8 @@ def asymptotic(data: xr.Dataset) -> Answer:
         f"The df that breaks grows with L ({rows}); every finite df has no limit, so that as L grows the breakdown is at df = inf. "
         f"E Σ w² has turned to rise again by L = {data.grid[-1]:.0e} in {int(grown.sum())} of {grown.size} cases of finite "
         f"df > 2. At u = {tilt:g} prompts break from L* = {lengths} on.",
-        f"Student-t prompts break from L = {last[0]:.3g} on (df = {last.lasting_df[0]:g}), from L = "
-        f"{last[-1]:.3g} on (df = {last.lasting_df[-1]:g}).",
+        f"Student-t prompts break from {last[0]:.3g} tokens on (df = {last.lasting_df[0]:g}), from {last[-1]:.3g} tokens on "
+        f"(df = {last.lasting_df[-1]:g}).",
     )
 
 

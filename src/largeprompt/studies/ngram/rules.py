@@ -37,7 +37,7 @@ def constant(data: xr.Dataset) -> Answer:
         f"Extrapolated L·E‖T_L - T‖² over predicted C: {mean:.4f} ± {spread:.4f} on average over chains, β and queries; {text}. "
         f"Fitted slopes in L: {span(slopes, '.2f')}. C is {span(data.constant / data.independent_constant, '.2f')} times that of "
         "independent tokens.",
-        f"Markov prompts reach their limit at {mean:.3f} ± {spread:.3f} times the predicted rate.",
+        f"Markov prompts reach their limit at {mean:.3g} times the predicted rate.",
     )
 
 
@@ -209,7 +209,7 @@ def affine(data: xr.Dataset) -> Answer:
         f"simplex; its best multiple still misses {span(100 * far.best_scaled_gap / far.unigram_distance, '.0f')} % of ‖p - "
         f"P(q,·)‖. Drawn paths stop at a squared distance of {data.affine_mse[-1]:.4g} (predicted level "
         f"{data.affine_level:.4g}), off the exact law by {text}.",
-        f"An affine map misses that limit by {span(far.affine_gap, '.3g')}.",
+        f"An affine map misses that limit by a distance of up to {float(far.affine_gap.max()):.3g}.",
     )
 
 

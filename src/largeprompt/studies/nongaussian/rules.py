@@ -88,7 +88,7 @@ def levels(data: xr.Dataset) -> Answer:
         f"The least likely of {int(rest.drawn_affine_mse.notnull().sum())} has probability {chance:.2g}, {allowed:.0e} allowed. "
         f"At L = {int(rest.length[-1])} the {int(flat.sum())} pairs whose gap is {LEVEL:g} times the noise (families: "
         f"{', '.join(map(str, names))}) stand at {span(level.where(flat), '.3f')} times the predicted gap.",
-        f"Others have limits of their own, {span(level.where(flat), '.3g')} times as far from affine as predicted.",
+        f"Other tokens have limits of their own, as far from the affine map as predicted, to {100 * worst:.2g} %.",
     )
 
 

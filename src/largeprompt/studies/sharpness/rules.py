@@ -23,7 +23,7 @@ def never_below(data: xr.Dataset) -> Answer:
     return (
         judged(low >= 1 - 1e-10, rests_on=[data.ratio, data.sign_bound_ratio]),
         f"Bound over exact error exceeds 1 by {low - 1:.1e} or more in {cases} cases, and is {', '.join(worst)}.",
-        f"Over {cases} laws and lengths the certificate is {low:.3g} to {high:.3g} times the exact error.",
+        f"Over {cases} laws and lengths the certificate is at most {high:.3g} times the exact error.",
     )
 
 

@@ -41,8 +41,8 @@ def output(tokens: str) -> Rule:
             f"It fails below L = {_length(half.min(), part)} ({best}) at best and below "
             f"{_length(half.max(), part)} ({worst}) at worst; for 10 % below {_length(tenth.min(), part)} and "
             f"{_length(tenth.max(), part)}. {int((half <= SHORT).sum())} of {half.size} cases are within 50 % at L = {SHORT}.",
-            f"The limit misses by over half below L = {_length(half.min(), part)} at best, below L = {_length(half.max(), part)} "
-            "at worst."
+            f"The limit misses over half of the output below {_length(half.min(), part)} tokens at best, below "
+            f"{_length(half.max(), part)} at worst."
             if tokens == "isotropic"
             else "",
         )
