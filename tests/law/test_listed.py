@@ -91,3 +91,8 @@ def test_two_coordinates_of_signs_are_listed_too():
     errors = share[..., None, None] * pairs - limit
     expected = float(errors.square().sum((-2, -1)).mean() * u.square().sum())
     assert jacobian_error(lp.Rademacher(2), u.tolist(), 2) == pytest.approx(expected, rel=1e-10)
+
+
+def test_one_atom_has_no_covariance_to_err_in():
+    assert jacobian_error(lp.Discrete([[2.0]], [1.0]), [0.9], 4) == 0
+    assert jacobian_error(lp.Discrete([[2.0, 1.0]], [1.0]), [0.9, -3.0], 10**12) == 0

@@ -13,7 +13,7 @@ from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import LEAST_DIGITS
 from largeprompt.law.chain_powers import path_moments, require_digits
-from largeprompt.law.engine import Solved
+from largeprompt.law.engine import UNIT, Solved
 from largeprompt.measures import Discrete, MarkovChain
 from largeprompt.validation import Lengths
 
@@ -151,7 +151,7 @@ def chain_error(
         last = torch.nn.functional.one_hot(context, chain.contexts) / chain.stationary.flatten()[context].unsqueeze(-1)
     values = (law.atoms @ attention.V.mT).expand(len(u), -1, -1)  # (query, window, o)
     first, second, _ = _integrals(chain, _scores(law, u), values, last, [int(one) for one in lengths])
-    found = second + ((2 * first + away) * away).sum(-1)
+    found: Tensor = second + ((2 * first + away) * away).sum(-1)
     return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
 
 
@@ -180,7 +180,9 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
             [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(rows)] for i, a in enumerate(rows)
         ]
         second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
-        return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
+        found = second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
+        _require_left("covariance", found.diagonal(dim1=-2, dim2=-1), bias.square())
+        return found
 
     def jacobian() -> Tensor:
         raise InvalidArgumentError(
@@ -191,7 +193,17 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
         )
 
     eye = torch.eye(attention.dim, dtype=attention.V.dtype)
-    return Solved(attention(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, jacobian)
+    limit = attention(law, z)
+    _require_left("mean", limit + bias, limit)
+    return Solved(limit + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, jacobian)
+
+
+def _require_left(name: str, found: Tensor, taken: Tensor) -> None:
+    """Refuse a difference of which too little is left beside what was taken off, unless that is rounding itself."""
+    lost = UNIT * taken.abs() / found.abs().clamp_min(1e-300)
+    if bool(((lost > LEAST_DIGITS) & (taken.abs() > 1e-12)).any()):
+        given = f"a path that seldom has the windows of its limit: rounding leaves {float(lost.max()):.1g} of its {name}"
+        raise InvalidArgumentError("length", given, f"a {name} exact to eight digits", "Use bias and mse, or longer prompts.")
 
 
 def _scores(law: Discrete, u: Tensor) -> Tensor:

@@ -78,7 +78,8 @@ def _by(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _norm(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=-3)
+    found: Tensor = torch.linalg.vector_norm(x, dim=-3)
+    return found
 
 
 def path_moments(

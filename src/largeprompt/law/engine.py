@@ -18,13 +18,14 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainError
-from largeprompt.law.blocks import MOST_ENTRIES, STEP, OutputMoments
+from largeprompt.law.blocks import LEAST_DIGITS, MOST_ENTRIES, STEP, OutputMoments
 from largeprompt.law.contour import contour_moments
 from largeprompt.law.density import has_density, scalar_density
 from largeprompt.law.heavy_sums import can_add, score_of
 from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
 from largeprompt.law.listed import can_list, listed_jacobian
 from largeprompt.law.nodes import has_nodes, node_moments
+from largeprompt.law.rare import own_covariance, plain_moments
 from largeprompt.law.tokens import Array
 from largeprompt.measures import Discrete, Measure, Rademacher
 from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
@@ -34,6 +35,7 @@ from largeprompt.validation import Lengths
 MOST_SIGNS = 10  # coordinates of signs that are listed one by one
 NARROW = 0.01  # scores of so small a deviation have cumulants that fall like its powers
 SMALLEST_TILT = 1e-7  # of a coordinate without exponential moments
+UNIT, MENDED = 1e-15, 1e-12  # rounding of a difference, and what it may be of the answer before another way is taken
 SHORT = 200  # tokens: prompts that feel the lowest scores
 
 
@@ -51,7 +53,7 @@ class Solved:
 def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Solved:
     """The law for each tilt of u, shape (..., d), with values (..., o, d); numbers without a gradient."""
     if mu.batch_shape:
-        raise InvalidArgumentError("mu", repr(mu), "one law, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws.")
     batch = np.broadcast_shapes(u.shape[:-1], values.shape[:-2])
     tilts = u.detach().expand(*batch, -1).reshape(-1, mu.dim)
     read = values.detach().expand(*batch, -1, -1).reshape(-1, *values.shape[-2:])
@@ -110,9 +112,35 @@ class _Cell:
     def centre(self) -> Array:
         return self.law.tilted_mean(self.tilt).numpy() if self.has_limit else np.zeros(self.law.dim)
 
+    @functools.cached_property
+    def _plain(self) -> tuple[Array, Array] | None:
+        """Mean and covariance of tokens of ``law`` by sums of one sign, where they are known."""
+        law = _listed_signs(self.law)
+        finite = [length for length in self.lengths if 1 < length < math.inf]
+        return plain_moments(law, self.tilt, finite) if finite and has_nodes(law, self.tilt) else None
+
+    def _mended(self, name: str, found: Array, lost: Array, single: Callable[[], Array], which: int) -> Array:
+        """Rows of which too little is left, by :attr:`_plain`; ``lost`` is what rounding leaves of each row, (length,)."""
+        finite = [1 < length < math.inf for length in self.lengths]
+        for row, length in enumerate(self.lengths):
+            if length == 1:
+                found[row] = single()
+        bad = np.flatnonzero(finite & ~(lost <= MENDED))
+        if len(bad) and self._plain is not None:
+            found[bad] = self._plain[which][np.cumsum(finite)[bad] - 1]
+        elif len(bad) and not lost[bad].max() <= LEAST_DIGITS:
+            given = f"a prompt that seldom has the tokens of its limit: rounding leaves {lost[bad].max():.1g} of its {name}"
+            remedy = "Use bias and mse, or longer prompts."
+            raise InvalidArgumentError("length", given, f"a {name} exact to eight digits", remedy)
+        return found
+
     @property
     def mean(self) -> Array:
-        return (self.moments.bias + self.centre) @ self.read.T + self.values @ self.offset
+        means, centre = self.moments.bias + self.centre, self.centre
+        if self.has_limit:
+            lost = (UNIT * np.abs(centre) / np.where(centre == 0, 1.0, np.abs(means) + 1e-300)).max(1)
+            means = self._mended("mean", means, lost, lambda: self.law.mean.numpy(), 0)
+        return means @ self.read.T + self.values @ self.offset
 
     @property
     def bias(self) -> Array:
@@ -126,10 +154,17 @@ class _Cell:
 
     @property
     def covariance(self) -> Array:
-        second, bias = self.moments.second(), self.moments.bias @ self.read.T
+        second, bias = self.moments.second(), self.moments.bias
         if not np.isfinite(second).all():
-            raise NoMomentError("covariance", repr(self.law), "tokens with a variance", "It is infinite at every length.")
-        return self.read @ second @ self.read.T - bias[:, :, None] * bias[:, None, :]
+            raise NoMomentError(
+                "covariance", validation.text(self.law), "tokens with a variance", "It is infinite at every length."
+            )
+        found = second - bias[:, :, None] * bias[:, None, :]
+        if self.has_limit:
+            variances = np.diagonal(found, axis1=1, axis2=2)
+            lost = (UNIT * bias**2 / np.where(bias == 0, 1.0, np.abs(variances) + 1e-300)).max(1)
+            found = self._mended("covariance", found, lost, lambda: own_covariance(self.law), 1)
+        return self.read @ found @ self.read.T
 
     @property
     def jacobian(self) -> Array:
@@ -209,10 +244,10 @@ def error_moments(mu: Measure, u: Tensor, lengths: Lengths) -> Tensor:
     tensor([[0.0000, 0.5000, 0.0000, 0.5000]], dtype=torch.float64)
     """
     if not isinstance(mu, Measure) or mu.batch_shape or mu.dim != 1:
-        raise InvalidArgumentError("mu", repr(mu), "one law on the line")
+        raise InvalidArgumentError("mu", validation.text(mu), "one law on the line")
     found, several = validation.lengths("lengths", lengths)
     if not several:
-        raise InvalidArgumentError("lengths", repr(lengths), "a sequence of at least one length", "Write [10] for one.")
+        raise InvalidArgumentError("lengths", validation.text(lengths), "a sequence of at least one length", "Write [10] for one.")
     u = mu._tilts(u)
     base, matrix, _ = _unwrapped(mu.to(torch.float64, "cpu"))
     scale = 1.0 if matrix is None else float(matrix)
@@ -222,13 +257,19 @@ def error_moments(mu: Measure, u: Tensor, lengths: Lengths) -> Tensor:
 
 
 def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int) -> OutputMoments:
-    if isinstance(law, Rademacher) and law.dim <= MOST_SIGNS:
-        signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=law.dim)), dtype=torch.float64)
-        law = Discrete(signs, torch.full((len(signs),), 1 / len(signs), dtype=torch.float64))
+    law = _listed_signs(law)
     if not has_nodes(law, u):
         return contour_moments(law, u, lengths, cumulants)
     moments = node_moments(law, u, lengths)
     return moments if cumulants == 2 else dataclasses.replace(moments, jacobian=functools.partial(_atoms_jacobian, law, u, lengths))
+
+
+def _listed_signs(law: Measure) -> Measure:
+    """Few signs as atoms; every other law as it is."""
+    if not isinstance(law, Rademacher) or law.dim > MOST_SIGNS:
+        return law
+    signs = torch.tensor(list(itertools.product([-1.0, 1.0], repeat=law.dim)), dtype=torch.float64)
+    return Discrete(signs, torch.full((len(signs),), 1 / len(signs), dtype=torch.float64))
 
 
 def _atoms_jacobian(law: Measure, u: Tensor, lengths: Sequence[float], A: Array, B: Array, limit: Array) -> Array:

@@ -29,6 +29,8 @@ def can_list(law: Measure, u: Tensor, length: float) -> bool:
     if not isinstance(law, AtomicMeasure):
         return False
     points = law.points
+    if len(points) == 1:
+        return True
     if len(points) == 2:
         return abs(float((points[1] - points[0]) @ u)) <= FARTHEST
     if max(len(points), length) > MOST_PROMPTS:
@@ -45,6 +47,8 @@ def listed_jacobian(law: AtomicMeasure, u: Tensor, length: float, A: Array, B: A
     """E tr(A D B D), D the error of the softmax-weighted covariance of tokens, for symmetric A and B and 1 < L < ∞."""
     points, scores = law.points.numpy(), (law.points @ u).numpy()
     mass = np.full(len(points), 1 / len(points)) if law.weights is None else law.weights.numpy()
+    if len(points) == 1:  # of no covariance, whatever the prompt
+        return 0.0
     if len(points) == 2:
         apart = points[1] - points[0]
         return float((apart @ A @ apart) * (apart @ B @ apart)) * _two_atoms(float(mass[1]), float(apart @ u.numpy()), length)

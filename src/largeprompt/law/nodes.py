@@ -17,7 +17,17 @@ from largeprompt import validation
 from largeprompt.devices import computed_on_cpu
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, grid, output_moments
-from largeprompt.law.quadrature import LARGEST_EXPONENT, NOTHING, REACH, Range, drawn, log_survival, relative_ends, widen
+from largeprompt.law.quadrature import (
+    LARGEST_EXPONENT,
+    NOTHING,
+    REACH,
+    Range,
+    check_spread,
+    drawn,
+    log_survival,
+    relative_ends,
+    widen,
+)
 from largeprompt.law.quadrature import STEP as SCORE_STEP
 from largeprompt.law.tokens import Array, Common, Independent, TokenMoments
 from largeprompt.law.weights import NARROW_STEP
@@ -69,6 +79,7 @@ def _(mu: GaussianMixture, u: Tensor, limit: Array, cgf: float, reach: float) ->
             continue
         shift = covariance @ tilt
         sigma = math.sqrt(max(float(tilt @ shift), 0.0))
+        check_spread(sigma)
         e = shift / sigma if sigma > 0 else np.zeros_like(shift)
         level = float(tilt @ mean) - cgf
         xi: Array = np.zeros(1)
@@ -89,6 +100,7 @@ def _(mu: Sphere, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence
     """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on the sphere across u."""
     dim, radius, tilt = mu.dim, float(mu.support_radius), u.numpy()
     size = float(np.linalg.norm(tilt))
+    check_spread(radius * size)
     axis = tilt / size if size > 0 else np.eye(dim)[0]
     if dim == 1:
         y, cosine, log_mass = np.zeros(2), np.array([-1.0, 1.0]), np.full(2, -math.log(2.0))
@@ -211,7 +223,7 @@ def _kernel(order: int, grown: Tensor, survival: Tensor, apart: Tensor, mass: Te
     return torch.where(near.unsqueeze(-1), mass * grown * apart, kernel) if order == 1 else kernel
 
 
-def _range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float) -> Range:
+def score_range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float) -> Range:
     """τ from where L t² E e^{2s}, of E Σ w² >= 1/L, is nothing to where every token has e^{-t e^s} of nothing, or φ^{L-2} is.
 
     ``scores`` may have a batch dimension in front, of which the slowest to vanish counts.
@@ -264,7 +276,7 @@ def node_moments(mu: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMome
 
     groups = score_nodes(mu, u, limit, cgf, 0.0)
     log_mass, scores = (torch.from_numpy(np.concatenate([group[i] for group in groups])) for i in (0, 1))
-    return output_moments(build, lengths, _range(log_mass, scores, min(lengths), max(lengths)), 14.0, mu.dim)
+    return output_moments(build, lengths, score_range(log_mass, scores, min(lengths), max(lengths)), 14.0, mu.dim)
 
 
 def _squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float) -> tuple[Tensor, ...]:
@@ -296,7 +308,7 @@ def _squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Ten
         in_features = 2 * features * in_extra.unsqueeze(-1) + by_first[..., :-2]
         return (in_scores, in_features, in_extra), relative_ends((once * spread + twice * square).movedim(-1, 0).numpy())
 
-    return widen(evaluate, [_range(log_mass, scores, length, length)])
+    return widen(evaluate, [score_range(log_mass, scores, length, length)])
 
 
 class _MeanSquare(torch.autograd.Function):
@@ -397,6 +409,6 @@ def feature_moments(
         ends = [relative_ends(part.detach().movedim(axis, 0).numpy()) for part, axis in ((bias, -2), (square, -1))]
         return (bias.sum(-2), square.sum(-1)), np.maximum(*ends)
 
-    bias, square = widen(evaluate, [_range(log_mass.detach(), scores.detach(), length, length)])
+    bias, square = widen(evaluate, [score_range(log_mass.detach(), scores.detach(), length, length)])
     limit = limit.squeeze(-2)
     return limit + bias, square + (limit * (2 * bias + limit)).sum(-1)
