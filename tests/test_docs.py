@@ -167,3 +167,28 @@ def test_the_array_job_runs(tmp_path):
     assert last.returncode == 0
     assert Run.open(tmp_path / "runs" / "sharpness-quick").intact
     assert (tmp_path / "runs" / "report.html").is_file()
+
+
+def prose(text):
+    """A page without its programs and formulas."""
+    return re.sub(r"^(```+|~~~+).*?^\1|\$\$.*?\$\$|`[^`\n]*`|\$[^$\n]+\$", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_front_pages_have_no_powers_as_a_program_writes_them():
+    """L⁻⁰·⁹³ or a formula, and not L^-0.93 or e^{u·x}."""
+    pages = [DOCS / f"{name}.md" for name in ("claims", "start/pictures", "law", "certificates", "measures", "training")]
+    for page in (*pages, *(DOCS / "understand").glob("*.md"), *(DOCS / "beyond").glob("*.md")):
+        found = re.findall(r".{,20}\^[-{].{,20}", prose(page.read_text(encoding="utf-8")))
+        assert not found, f"{page.relative_to(ROOT)}: {found}"
+
+
+def test_every_page_imports_what_its_examples_use():
+    """A reader who types in a page from the top gets what it shows."""
+    names = {"lp": "largeprompt as lp", "torch": "torch", "math": "math", "np": "numpy as np"}
+    for page in (path for path in DOCS.rglob("*.md") if path.parent != PAGES and "generated" not in path.parts):
+        used = re.findall(r"^(?:>>>|\.\.\.) (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+        for name, module in names.items():
+            first = next((place for place, line in enumerate(used) if re.search(rf"(?<![\w.]){name}\.", line)), None)
+            before = used if first is None else used[:first]
+            imported = any(re.match(rf"(import|from) .*\b{module}\b", line) for line in before)
+            assert first is None or imported, f"{page.relative_to(ROOT)}: {name}"
