@@ -1,7 +1,8 @@
-"""On a GPU: the fused sampler against plain draws, the exact law, and prompts read as measures; ``python -m benchmarks gpu``."""
+"""On a GPU: samplers against plain draws, steps of SGD, the exact law, prompts as measures, audits; ``python -m benchmarks gpu``."""
 
 import functools
 import math
+import time
 
 import torch
 
@@ -35,8 +36,8 @@ def sampler(dtype: torch.dtype, length: int = 10**6, replicas: int = 256, dim: i
     generator = torch.Generator(device="cuda").manual_seed(0)
     ours = seconds(lambda: lp.sample_prompts(attention, mu, z, [length // 100, length], replicas, generator, reduced=True))
     count = length * replicas
-    buffer = torch.empty(count, dtype=dtype, device="cuda")
-    peer = seconds(lambda: buffer.normal_(generator=generator))
+    buffer = torch.empty(min(count, 2**30), dtype=dtype, device="cuda")
+    peer = seconds(lambda: buffer.normal_(generator=generator)) * count / buffer.numel()
     what = (
         f"reduced sampler, {str(dtype)[6:]}, {labels} component(s), L = {length:.0e}, {replicas} prompts; peer: `normal_` to memory"
     )
@@ -74,35 +75,115 @@ def peak(work) -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def rows() -> list[tuple[str, str, str]]:
-    """All measurements; none without a GPU."""
-    if not torch.cuda.is_available():
-        return []
-    found = [
-        sampler(torch.float32),
-        sampler(torch.float64),
-        sampler(torch.float32, labels=4),
-        sampler(torch.float32, length=2**32 + 5, replicas=8),
-    ]
+def copy_bandwidth() -> float:
+    """Bytes a second that a copy on the device reads and writes: the limit of what is bound by memory."""
+    x = torch.empty(2**30, dtype=torch.float32, device="cuda")
+    y = torch.empty_like(x)
+    return 2 * x.numel() * 4 / seconds(lambda: y.copy_(x))
+
+
+def full_sampler(law: str, dtype: torch.dtype, length: int = 10**6, replicas: int = 256, dim: int = 16) -> tuple[str, str, str]:
+    """Tokens a second of the sampler that draws every token; the least that it can do is to draw its normals."""
+    eye = torch.eye(dim, dtype=dtype, device="cuda")
+    mu = lp.Gaussian(0 * eye[0], eye) if law == "Gaussian" else getattr(lp, law)(dim, dtype=dtype, device=eye.device)
+    attention, generator = lp.SoftmaxAttention(eye, eye), torch.Generator(device="cuda").manual_seed(0)
+    ours = seconds(lambda: lp.sample_prompts(attention, mu, 0.3 * eye[0], [length // 100, length], replicas, generator), 3)
+    buffer = torch.empty(2**24 * dim, dtype=dtype, device="cuda")
+    peer = seconds(lambda: buffer.normal_(generator=generator)) / 2**24
+    rate = length * replicas / ours
+    what = f"full sampler, {law}, {str(dtype)[6:]}, L = {length:.0e}, {replicas} prompts, d = {dim}; peer: `normal_` of its tokens"
+    return what, f"{rate * peer:.2f}", f"{rate / 1e9:.1f} G tokens/s; peer {1 / peer / 1e9:.0f}"
+
+
+def stochastic_step(length: int = 10**4, batch: int = 256, dim: int = 16) -> tuple[str, str, str]:
+    """A gradient over drawn prompts, and the same by drawn tokens and autograd, as a training loop has it."""
+    from largeprompt.training.dynamics.prompts import prompt_gradients
+
+    eye = torch.eye(dim, dtype=torch.float64)
+    task = lp.LinearRegression(eye, eye / dim, 0.1)
+    generator = torch.Generator(device="cuda").manual_seed(0)
+    U, V = (torch.randn(n, dim + 1, dtype=torch.float64, device="cuda", generator=generator) / 8 for n in (dim + 1, 1))
+    layer = lp.SoftmaxAttention(U, V)
+
+    def eager() -> None:
+        tokens, query, answer = task.sample(batch, length, generator)
+        u, v = U.clone().requires_grad_(), V.clone().requires_grad_()
+        weights = torch.softmax((tokens @ (query @ u.mT).unsqueeze(-1)).squeeze(-1), -1)
+        error = (weights.unsqueeze(-2) @ tokens).squeeze(-2) @ v.mT - answer
+        (error.square().sum(-1).mean() / 2).backward()
+
+    ours, peer = seconds(lambda: prompt_gradients(task, layer, length, batch, generator)), seconds(eager)
+    what = f"one step of SGD, L = {length:.0e}, d = {dim}, batch {batch}; peer: drawn tokens and autograd"
+    return what, f"{ours / peer:.2f}", f"{1000 * ours:.2f} ms; peer {1000 * peer:.2f}"
+
+
+def exact_laws() -> list[tuple[str, str, str]]:
+    """The exact law of Gaussian tokens for many queries, from its table; of other tokens, one by one on the host."""
     eye = torch.eye(16, dtype=torch.float64, device="cuda")
     mu, attention = lp.Gaussian(0 * eye[0], eye), lp.SoftmaxAttention(eye, eye)
-    z = torch.randn(10_000, 16, dtype=torch.float64, device="cuda") / 4
-    time = seconds(lambda: lp.finite_prompt(attention, mu, z, 1000).mse, 3)
-    found.append(("`finite_prompt`, 10⁴ queries, one length", "-", f"{1000 * time:.1f} ms"))
+    z = torch.randn(10**5, 16, dtype=torch.float64, device="cuda", generator=torch.Generator(device="cuda").manual_seed(0)) / 4
+    one = seconds(lambda: lp.finite_prompt(attention, mu, z[: 10**4], 1000).mse)
+    found = [("`finite_prompt`, Gaussian, 10⁴ queries, one length", "-", f"{1000 * one:.1f} ms")]
+    lengths = [10**k for k in range(1, 11)]
+    many = seconds(lambda: lp.finite_prompt(attention, mu, z, lengths).mse, 3)
+    found.append(("`finite_prompt`, Gaussian, 10⁵ queries, ten lengths", "-", f"{1e6 / many / 1e6:.0f} M pairs/s"))
+    spread = [round(10 ** (k / 10)) for k in range(3, 103)]
+    for law in ("Rademacher", "Uniform", "Laplace"):
+        tokens = getattr(lp, law)(4, device=eye.device)
+        small = lp.SoftmaxAttention(eye[:4, :4], eye[:4, :4])
+        start = time.perf_counter()
+        _ = lp.finite_prompt(small, tokens, 0.8 * z[:50, :4], spread).mse
+        rate = 50 * len(spread) / (time.perf_counter() - start)
+        found.append((f"`finite_prompt`, {law}, d = 4, 50 queries, 100 lengths, on the host", "-", f"{rate:,.0f} pairs/s"))
+    return found
+
+
+def empirical() -> list[tuple[str, str, str]]:
+    """Prompts read as measures, against fused attention and against reading the tokens once."""
+    bandwidth, found = copy_bandwidth(), []
     for length, queries, dim, dtype in (
         (10**5, 1024, 64, torch.float32),
         (10**5, 1024, 64, torch.bfloat16),
         (10**6, 1, 64, torch.float32),
+        (10**8, 1, 16, torch.float32),
     ):
         tokens, query = (torch.randn(n, dim, dtype=dtype, device="cuda") for n in (length, queries))
         prompt, one = lp.Empirical(tokens), torch.eye(dim, dtype=dtype, device="cuda")
-        head = lp.SoftmaxAttention(one, one)
-        ours = seconds(lambda: head(prompt, query / math.sqrt(dim)))  # noqa: B023
+        head, small = lp.SoftmaxAttention(one, one), query / math.sqrt(dim)
+        ours = seconds(lambda: head(prompt, small))  # noqa: B023
+        what = f"`Empirical`, {str(dtype)[6:]}, L = {length:.0e}, {queries} queries, d = {dim}; peer: fused attention"
+        share = f"; {tokens.numel() * tokens.element_size() / ours / bandwidth:.2f} of a copy's bandwidth" if queries == 1 else ""
+        if length > 10**6:
+            base = torch.cuda.memory_allocated()
+            more = (peak(lambda: head(prompt, small)) - base) / 2**20  # noqa: B023
+            found.append((what.partition(";")[0], "-", f"{1000 * ours:.2f} ms{share}; {more:.1f} MiB beside the tokens"))
+            continue
         fused = torch.nn.functional.scaled_dot_product_attention
         peer = seconds(lambda: fused(query[None, None], tokens[None, None], tokens[None, None]))  # noqa: B023
-        what = f"`Empirical`, {str(dtype)[6:]}, L = {length:.0e}, {queries} queries, d = {dim}; peer: fused attention"
-        found.append((what, f"{ours / peer:.2f}", f"{1000 * ours:.2f} ms; peer {1000 * peer:.2f}"))
-    return found + audit()
+        found.append((what, f"{ours / peer:.2f}", f"{1000 * ours:.2f} ms{share}; peer {1000 * peer:.2f}"))
+    return found
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """All measurements; none without a GPU."""
+    if not torch.cuda.is_available():
+        return []
+    return [
+        sampler(torch.float32),
+        sampler(torch.float64),
+        sampler(torch.float32, length=10**8),
+        sampler(torch.float64, length=10**8),
+        sampler(torch.float32, labels=4),
+        sampler(torch.float32, length=2**32 + 5, replicas=8),
+        full_sampler("Gaussian", torch.float32),
+        full_sampler("Gaussian", torch.float64),
+        *(full_sampler(law, torch.float32, replicas=64) for law in ("Rademacher", "Uniform", "Laplace")),
+        stochastic_step(),
+        stochastic_step(10**5),
+        *exact_laws(),
+        *empirical(),
+        *audit(),
+    ]
 
 
 if __name__ == "__main__":

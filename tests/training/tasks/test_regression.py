@@ -314,3 +314,18 @@ def test_token_law_is_that_of_the_samples():
 def test_bad_input(call, words):
     with pytest.raises(lp.InvalidArgumentError, match=words):
         call()
+
+
+@pytest.mark.parametrize("d", [1, 5, 60])
+@pytest.mark.parametrize("length", [1, 30, 10**12])
+def test_many_isotropic_layers_share_a_rule(d, length):
+    eye, generator = torch.eye(d, dtype=F), torch.Generator().manual_seed(0)
+    task = lp.LinearRegression(1.3 * eye, eye / d, 0.1, query_covariance=0.7 * eye)
+    a, b = 3 * torch.rand(80, generator=generator, dtype=F), torch.randn(80, generator=generator, dtype=F)
+    a[:2] = torch.tensor([0.0, 1e-6], dtype=F)
+    together = task.isotropic_risk(a.requires_grad_(), b.requires_grad_(), length)
+    slopes = torch.autograd.grad(together.sum(), [a, b])
+    few = task.isotropic_risk(a[:20], b[:20], length)
+    assert_close(together[:20], few, rtol=1e-10, atol=0.0)
+    for slope, expected in zip(slopes, torch.autograd.grad(few.sum(), [a, b]), strict=True):
+        assert_close(slope[:20], expected[:20], rtol=1e-7, atol=1e-9)

@@ -121,7 +121,9 @@ class Factorised(Parametrisation):
     @classmethod
     def default(cls, dim: int, generator: validation.Randomness) -> Factorised:
         """PyTorch's default initialisation of linear layers, uniform on ±1/√D, for K, Q, V (D, D) and a read-out (1, D)."""
-        bound = 1 / math.sqrt(validation.integer("dim", dim))
+        dim = validation.integer("dim", dim)
+        validation.affordable("dim", dim, needed=24.0 * dim**2)
+        bound = 1 / math.sqrt(dim)
         generator = validation.generator(generator, torch.device("cpu"))
 
         def draw(rows: int) -> Tensor:

@@ -133,7 +133,7 @@ def stochastic_gap(
     generator = validation.generator(generator, torch.device("cpu"))
     length = int(validation.length("length", length))
     prompts, groups = validation.integer("prompts", prompts, minimum=4), validation.integer("groups", groups, minimum=2)
-    noise_times = validation.integer("noise_times", noise_times, minimum=2)
+    noise_times, shift = validation.integer("noise_times", noise_times, minimum=2), validation.flag("shift", shift)
     options.setdefault("tolerance", 1e-7)
     flow = gradient_flow(task, attention, length, until, **options).completed()
     line, objective = linearise(flow, resolution), flow.objective

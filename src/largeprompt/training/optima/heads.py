@@ -78,11 +78,13 @@ class SeveralHeads:
             Largest scale of the scores; tilts a are limited by it.
         """
         length = validation.length("length", length)
-        rho = [float(each) for each in validation.tensor("ratios", list(ratios))]
+        ratios, odd = validation.listed("ratios", ratios, "a sequence of numbers from -1 to 1"), validation.flag("odd", odd)
+        rho = [validation.number("ratios", each) for each in ratios]
         if not rho or max(abs(each) for each in rho) > 1 or (odd and min(rho) <= 0) or len(set(rho)) < len(rho):
             raise InvalidArgumentError("ratios", str(tuple(ratios)), "different numbers from -1 to 1, positive ones for odd pairs")
         most = LARGEST_ALONE if len(rho) == 1 and not odd else LARGEST_SCALE
-        if not 0.1 <= validation.number("largest", largest) <= most:
+        largest = validation.number("largest", largest)
+        if not 0.1 <= largest <= most:
             raise InvalidArgumentError("largest", str(largest), f"a number from 0.1 to {most:g}")
         scales = np.exp(np.arange(math.log(SMALLEST), math.log(largest) + 1e-9, STEP))
         tiny = scales[0] * np.exp(-STEP * np.arange(math.ceil(math.log(SMALLEST / VANISHING) / STEP), 0, -1))

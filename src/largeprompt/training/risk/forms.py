@@ -29,7 +29,7 @@ from largeprompt.law.table import Orders, WeightTables
 TAIL = (
     1e-12  # share of the queries with small scores that the rule leaves out; of those with large ones, where f is 1, L times less
 )
-ACCURACY = 1e-10
+ACCURACY = 1e-12
 
 
 def form_derivatives(

@@ -306,6 +306,11 @@ def chosen_parametrisation(task: Task, wanted: Form) -> Parametrisation:
                 "parametrisation", "K on other tokens", f"tokens in R^{task.token_dim}, {task.target_dim} answers"
             )
         return wanted
+    if isinstance(wanted, Full | Block):
+        fits = {"dim": task.token_dim, "out": task.target_dim} if isinstance(wanted, Full) else {"dim": getattr(task, "dim", 0)}
+        if dataclasses.asdict(wanted) != fits:
+            allowed = f"{type(wanted).__name__}({', '.join(f'{name}={size}' for name, size in fits.items())}) for this task"
+            raise InvalidArgumentError("parametrisation", validation.text(wanted), allowed)
     if isinstance(wanted, Parametrisation):
         return wanted
     if validation.choice("parametrisation", wanted, ("full", "block"), ", or a Factorised(K, Q, V, readout)") == "full":

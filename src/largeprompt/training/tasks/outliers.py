@@ -183,6 +183,7 @@ class MarkedOutliers(Task):
         :meth:`LinearRegression.bayes_risk`, the same draws for every K.
         """
         length = validation.length("length", length, allow_infinity=True)
+        validation.instance("average", average, SobolAverage, "a SobolAverage")
         if math.isinf(length):
             return self.answer_noise / 2
         counts, weights = good_tokens(length, self.probability)

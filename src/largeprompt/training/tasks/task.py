@@ -141,6 +141,7 @@ class Task(abc.ABC):
             Shape () or (run,).
         """
         U, V, lengths = self._runs(attention, length)
+        validation.instance("average", average, SobolAverage, "a SobolAverage")
         if tolerance is not None:
             if isinstance(tolerance, bool):
                 raise InvalidArgumentError("tolerance", str(tolerance), "a positive number", "Use 1e-7.")
@@ -173,6 +174,7 @@ class Task(abc.ABC):
     def risk_estimate(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> RiskEstimate:
         """Risk of one layer with a standard error, from eight independent scramblings of the Sobol points; 0 if it takes none."""
         self._check_one(attention)
+        validation.instance("average", average, SobolAverage, "a SobolAverage")
         with torch.no_grad():
             scrambled = (
                 self.risk(attention, length, average=SobolAverage(average.points, average.seed + i)) for i in range(SCRAMBLES)

@@ -1,0 +1,77 @@
+"""Ten thousand training runs side by side: the phase portrait of in-context regression at several prompt lengths.
+
+    python phase_portrait.py --device cuda              # 10,000 starts to t = 300 at four lengths
+    python phase_portrait.py --starts 100 --until 30    # the same, smaller, on a CPU
+
+Layers are U = [[aI, 0], [0, 0]], V = (0, b): two numbers, so that a run is a path in a plane. The gradient flow of the infinite prompt
+conserves b² - d a² and ends where ab = 1, each start at its own place; at a finite length every start of the same sign goes on, slowly,
+to one and the same layer, the best there is. No prompt is drawn: every slope is that of the exact risk.
+"""
+
+import argparse
+import math
+import time
+
+import matplotlib.pyplot as plt
+import torch
+
+import largeprompt as lp
+
+DIM, SHOWN = 5, 12
+
+
+def portrait(length: float, starts: int, until: float, steps: int, device: str) -> torch.Tensor:
+    """Paths of (a, b) from a square of starts, shape (time, start, 2)."""
+    eye = torch.eye(DIM, dtype=torch.float64)
+    task = lp.LinearRegression(eye, eye / DIM, noise_variance=0.1)
+    side = torch.linspace(-2.0, 2.0, math.isqrt(starts), dtype=torch.float64, device=device)
+    flow = lp.training.fixed_step_flow(
+        lambda theta: task.isotropic_risk(theta[:, 0], theta[:, 1], length), torch.cartesian_prod(side, side), until, steps
+    )
+    if flow.status != "finished":
+        raise SystemExit(f"L = {length:g}: {flow.status}, {flow.message}")
+    return torch.as_tensor(flow.states)
+
+
+def draw(paths: dict[float, torch.Tensor], file: str) -> None:
+    """One panel for each length: a few paths, and where all of them are at the end."""
+    figure, panels = plt.subplots(1, len(paths), figsize=(3.2 * len(paths), 3.4), sharex=True, sharey=True, layout="constrained")
+    for axes, (length, states) in zip(panels, paths.items(), strict=True):
+        side = math.isqrt(states.shape[1])
+        every = torch.arange(0, side, max(1, side // SHOWN))
+        chosen = (every[:, None] * side + every).flatten()
+        axes.plot(states[:, chosen, 0], states[:, chosen, 1], color="tab:blue", lw=0.4, alpha=0.6)
+        axes.plot(states[-1, :, 0], states[-1, :, 1], ".", color="tab:red", ms=2)
+        axes.set(
+            title="infinite prompt" if math.isinf(length) else f"L = {length:g}", xlabel="a", xlim=(-2.6, 2.6), ylim=(-2.6, 2.6)
+        )
+    panels[0].set_ylabel("b")
+    figure.savefig(file, dpi=150)
+
+
+def main() -> None:
+    """Integrate, time and draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--starts", type=int, default=10_000)
+    parser.add_argument("--until", type=float, default=300.0)
+    parser.add_argument("--step", type=float, default=0.1)
+    parser.add_argument("--lengths", type=float, nargs="+", default=[20, 100, 1000, math.inf])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", default="phase_portrait.png")
+    asked = parser.parse_args()
+    paths = {}
+    for length in asked.lengths:
+        before = time.perf_counter()
+        steps = math.ceil(asked.until / asked.step)
+        paths[length] = portrait(length, asked.starts, asked.until, steps, asked.device)[:: max(1, steps // 300)]
+        a, b = paths[length][-1].unbind(-1)
+        spread = float((a.abs() - a.abs().median()).abs().max())
+        took = time.perf_counter() - before
+        print(
+            f"L = {length:g}: {len(a):,} starts to t = {asked.until:g} in {took:.1f} s; |a| at the end {float(a.abs().median()):.4f} ± {spread:.1e}"
+        )
+    draw(paths, asked.out)
+
+
+if __name__ == "__main__":
+    main()
