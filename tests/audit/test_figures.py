@@ -21,6 +21,12 @@ def test_figures_show_the_dataset(run_data):
     np.testing.assert_array_equal(image.get_array(), run_data.head_affine_error.isel(length=-1))
     curve = drawn["replacement"].axes[0].lines[0]
     np.testing.assert_array_equal(curve.get_ydata(), 1 - run_data.cosine.sel(curve="audit"))
+    bars = run_data.assign(cosine=run_data.cosine.where(run_data.replaced > 2), cosine_error=0.01 + 0 * run_data.cosine)
+    (drawing,) = [each.draw(bars) for each in STUDY.drawable(bars) if each.name == "replacement"]
+    first = drawing.axes[0].containers[0]
+    assert first.lines[0].get_xdata().tolist() == [4]  # where it has a point
+    (segment,) = first.lines[2][0].get_segments()
+    np.testing.assert_allclose(segment[:, 1], 1 - run_data.cosine.values[0, 1] + np.array([-0.01, 0.01]))
     assert "KL" in drawn["replacement"].axes[1].get_ylabel()
     labels = [label.get_text() for label in drawn["readouts"].axes[0].get_xticklabels()]
     assert labels == ["mean", "affine", "+ 3rd", "+ 4th", "1 comp.", "4 comp."]

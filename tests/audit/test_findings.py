@@ -126,6 +126,14 @@ def test_a_text_of_three_tokens_gives_no_warning(planted):
     assert bool(found.law_slope.isnull().all())
 
 
+def test_errors_have_standard_errors_over_texts(gaussian):
+    at = gaussian.sel(length=512)
+    found = summary(at, RULE)
+    medians = at.affine_error.median("position").values
+    np.testing.assert_allclose(found.affine_error_bar, medians.std(0, ddof=1) / 2**0.5)
+    assert bool(summary(at.isel(text=[0]), RULE).affine_error_bar.isnull().all())
+
+
 def test_nothing_is_judged_below_64_tokens(planted):
     for tokens, judged in ((63, False), (64, True)):
         found = summary(audit_heads(planted("linear", tokens=tokens, texts=1), positions=range(16), components=(2,)))

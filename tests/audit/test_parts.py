@@ -1,10 +1,12 @@
 """Settings and parts of the audit as a study."""
 
+import numpy as np
 import pytest
 import torch
 import xarray as xr
 
-from largeprompt.audit.parts import AuditConfig, combine, lengths, only
+from largeprompt.audit import audit_model, parts, plan_linear, replacement_curves
+from largeprompt.audit.parts import AuditConfig, Loaded, combine, lengths, only, replacement, steps
 from largeprompt.audit.study import STUDY
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import config_of
@@ -56,3 +58,38 @@ def test_shorter_lengths_are_read_to_test_predictions():
     assert lengths(AuditConfig(lengths=(160,)), whole) == [80, 160]
     assert lengths(AuditConfig(lengths=(10, 20)), whole) == [10, 20]
     assert lengths(AuditConfig(), whole | {"attention_mask": torch.ones(2, 300)}) is None
+
+
+def test_curves_are_compared_at_every_other_of_halving_counts():
+    assert steps(72, 6) == ([2, 4, 9, 18, 36, 72], [36, 9, 2])
+    assert steps(270, 6) == ([8, 17, 34, 68, 135, 270], [135, 34, 8])
+    assert steps(6, 6) == ([1, 2, 3, 6], [3, 1])
+    assert steps(1, 3) == ([1], [1])
+
+
+def test_the_plan_goes_by_the_texts_that_choose_and_the_heads_are_looked_at_once(built, tokens, monkeypatch):
+    """Two texts that disagree: the first says the opposite of what both say together."""
+    model, inputs = built("bert").to(torch.float32), tokens(batch=2, length=80)
+    seen = audit_model(model, inputs, components=())
+    place = xr.DataArray(np.arange(8.0).reshape(2, 4), dims=("layer", "head"))
+    seen["affine_error"] = (xr.DataArray([1.0, -3.0], dims="text") * place + 30.0).broadcast_like(seen.affine_error)
+    orders, audits = {}, []
+    for name, original in (("plan_linear", plan_linear), ("replacement_curves", replacement_curves)):
+
+        def watched(model, inputs, *given, name=name, original=original, **more):
+            orders[name] = [*(more.get("order") or given[0])]
+            return original(model, inputs, *given, **more)
+
+        monkeypatch.setattr(parts, name, watched)
+    monkeypatch.setattr(parts, "audit_model", lambda *given, **more: audits.append(given) or audit_model(*given, **more))
+    loaded = Loaded(model, inputs, seen)
+    monkeypatch.setattr(parts, "_loaded", lambda config: loaded)
+    found = replacement(AuditConfig(counts=2, components=(), budget=0.5), lambda line: None)
+    assert orders["plan_linear"] == [(layer, head) for layer in range(2) for head in range(4)]
+    assert orders["replacement_curves"] == orders["plan_linear"][::-1]
+    assert not audits
+    chosen = found.chosen_order.values.ravel()
+    assert chosen[chosen > 0].tolist() == [*range(1, int(found.chosen.sum()) + 1)]
+    loaded.seen = None  # another process has it
+    replacement(AuditConfig(counts=2, components=(), budget=0.5), lambda line: None)
+    assert len(audits) == 1

@@ -74,3 +74,21 @@ def test_a_pretrained_encoder(tmp_path, encoder):
     cosine = {str(name): float(curves.cosine.sel(curve=name).item()) for name in curves.curve.values}
     assert cosine["reverse"] < cosine["audit"]
     assert cosine["random"] < cosine["audit"]
+
+
+def test_curves_are_means_over_texts_with_standard_errors(built, tokens):
+    model, order = built("llama").to(torch.float32), [(layer, head) for layer in range(2) for head in range(4)]
+    both = tokens(batch=2)
+    options = {"components": 0, "randoms": 1, "compared": [2]}
+    curves = replacement_curves(model, both, order, [2, 4, 8], **options)
+    alone = [
+        replacement_curves(model, {"input_ids": both["input_ids"][text : text + 1]}, order, [2, 4, 8], **options) for text in (0, 1)
+    ]
+    for name in ("cosine", "kl", "loss_change"):
+        each = np.stack([one[name].values for one in alone])
+        np.testing.assert_allclose(curves[name], each.mean(0), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(curves[f"{name}_error"], each.std(0, ddof=1) / 2**0.5, rtol=1e-2, atol=1e-6)
+        assert bool(alone[0][f"{name}_error"].isnull().all())
+    assert curves.cosine.sel(curve="reverse").notnull().values.tolist() == [True, False, True]  # all heads, in whichever order
+    assert curves.cosine.sel(curve="mean").notnull().values.tolist() == [True, False, False]
+    assert bool(curves.cosine.sel(curve="audit").notnull().all())

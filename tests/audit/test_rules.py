@@ -28,6 +28,14 @@ def test_the_order_must_be_better_than_random_and_the_last_heads_worse(run_data)
     assert "KL" not in order(run_data.assign(kl=run_data.kl * np.nan)).measured
 
 
+def test_orders_are_compared_where_all_curves_have_points(run_data):
+    """The first step has the audit's curve alone."""
+    more = run_data.isel(replaced=[0, 0, 1]).assign_coords(replaced=[1, 2, 4])
+    more["cosine"] = more.cosine.where((more.replaced > 1) | (more.curve == "audit"))
+    assert order(more).measured == order(run_data).measured
+    assert last(more).measured == last(run_data).measured
+
+
 def test_nothing_is_said_of_what_was_not_computed(run_data):
     heads = run_data.drop_dims(["curve", "replaced"])
     assert [each.asked for each in judge(RULES, heads)] == [each.question for each in RULES[:4]]

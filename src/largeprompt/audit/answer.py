@@ -1,15 +1,19 @@
 """An audit's answer: which heads to replace, which not, and every head in the order of replacement; does without torch."""
 
+from __future__ import annotations
+
 import json
 import math
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import xarray as xr
 
 from largeprompt.audit.kinds import FINDINGS, longest, mixtures
-from largeprompt.audit.plan import Plan
 from largeprompt.audit.savings import freed_cache
+
+if TYPE_CHECKING:
+    from largeprompt.audit.plan import Plan
 
 NAMED = 12  # heads that a sentence names
 # columns of the table: heading, variable, format
@@ -18,6 +22,7 @@ COLUMNS = (
     ("reads", "effective_tokens", ",.0f"),
     ("mean", "mean_error", ".2f"),
     ("affine", "affine_error", ".2f"),
+    ("±", "affine_error_bar", ".2f"),
     ("shape", "shape_error", ".2f"),
     ("predicted", "predicted_error", ".2f"),
     ("saves", "saved_operations", ".0%"),
@@ -34,6 +39,7 @@ MEANINGS = {
     "reads": "effective number of tokens read, one over the sum of the squared weights",
     "mean": "error of the mean value alone, relative to the head's output",
     "affine": "error of the affine read-out, from mean and covariance of keys and values",
+    "±": "its standard error over texts",
     "shape": "what is left of it however many keys of the same law there are; - where that would be little, but no length that "
     "the model reads is known to help",
     "predicted": "affine error that the next shorter length predicted",
@@ -73,7 +79,8 @@ def _chosen(data: xr.Dataset) -> list[tuple[int, int]]:
     """Heads that are to be replaced, in the order of replacement."""
     if not _replaced(data):
         return []
-    place = longest(data).head_order.where(data.chosen > 0).stack(pair=("layer", "head"))
+    order = data.chosen_order if "chosen_order" in data else longest(data).head_order
+    place = order.where(data.chosen > 0).stack(pair=("layer", "head"))
     known = place.dropna("pair")
     return [(int(layer), int(head)) for layer, head in known.sortby(known).pair.values.tolist()]
 
@@ -86,9 +93,12 @@ def chosen_plan(data: xr.Dataset) -> Plan | None:
     """The chosen heads as a plan; None where nothing was replaced, or the text is too short to choose by."""
     if not _replaced(data):
         return None
-    confirmed = float(data.confirmed) if bool(data.confirmed.notnull()) else None
+    from largeprompt.audit.plan import Plan  # checks its numbers, and so needs torch
+
+    errors = ("confirmed", "kept_error", "confirmed_error")
+    known = {name: float(data[name]) if name in data and bool(data[name].notnull()) else None for name in errors}
     layers, count = tuple(_attending(data)), data.sizes["head"]
-    return Plan(tuple(_chosen(data)), layers, count, _measure(data), float(data.attrs["budget"]), float(data.kept), confirmed)
+    return Plan(tuple(_chosen(data)), layers, count, _measure(data), float(data.attrs["budget"]), float(data.kept), **known)
 
 
 def _attending(data: xr.Dataset) -> list[int]:
@@ -162,13 +172,19 @@ def answer(data: xr.Dataset) -> str:
     measure = "cosine of the embeddings" if _measure(data) == "cosine" else "loss of the next token before over after"
     if not chosen:
         return f"Replace no head: not even the first in the audit's order keeps a {measure} of {budget:g}.{last}"
-    kept = f"{measure} {float(data.kept):.4f}"
+    kept = f"{measure} {_with_error(data, 'kept')}"
     if bool(data.confirmed.notnull()):
         below = "" if float(data.confirmed) >= budget else f", less than the budget of {budget:g}"
-        kept += f" ({float(data.confirmed):.4f} on texts that did not choose them{below})"
+        kept += f" ({_with_error(data, 'confirmed')} on texts that did not choose them{below})"
     saved = _saved(heads, data.chosen, data.sizes["layer"] / len(_attending(data))) if "head_saved_operations" in heads else ""
     which = f"this head, {chosen[0]}" if len(chosen) == 1 else f"these {len(chosen)} heads, {_listed(chosen)}"
     return f"Replace {which}: {kept}{saved}.{last}"
+
+
+def _with_error(data: xr.Dataset, name: str) -> str:
+    """A number and its standard error over texts, where there are several."""
+    error = float(data[f"{name}_error"]) if f"{name}_error" in data else math.nan
+    return f"{float(data[name]):.4f}" + ("" if math.isnan(error) else f" ± {error:.4f}")
 
 
 def _saved(heads: xr.Dataset, chosen: xr.DataArray, part: float) -> str:

@@ -11,7 +11,7 @@ from largeprompt.audit.adapters.transformers import Model, attending_layers, hea
 from largeprompt.audit.findings import summary
 from largeprompt.audit.model import audit_model
 from largeprompt.audit.plan import Head, Kind, Plan
-from largeprompt.audit.replace import Outputs, effect, linearize, outputs
+from largeprompt.audit.replace import Outputs, effects, linearize, outputs, standard_error
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
@@ -46,7 +46,7 @@ def plan_linear(
     whole_layers
         Replace layers as a whole, as hybrids of full and linear attention do, from the smallest median error on.
     order
-        Pairs (layer, head) in the order of replacement, where it is known already.
+        Pairs (layer, head) in the order of replacement, where it is known already; from other texts than those that confirm.
     progress
         Called with a line about each step.
 
@@ -66,27 +66,33 @@ def plan_linear(
         units = [[head] for head in order]
     reading: dict[str, Any] = {"kind": kind, "components": components, "sinks": sinks}
 
-    def run(count: int, before: Outputs, texts: Mapping[str, Tensor]) -> float:
+    def run(count: int, texts: Mapping[str, Tensor]) -> Outputs:
         progress(f"replacing {sum(map(len, units[:count]))} heads")
         with linearize(model, [head for unit in units[:count] for head in unit], **reading):
-            return kept(before, outputs(model, texts))
+            return outputs(model, texts)
 
-    before, low, high, best = outputs(model, choosing), 0, len(units) + 1, 1.0
+    low, high, best = 0, len(units) + 1, (before := outputs(model, choosing))
     while high - low > 1:
         middle = (low + high) // 2
-        found = run(middle, before, choosing)
-        low, high, best = (middle, high, found) if found >= budget else (low, middle, best)
-    confirmed = run(low, outputs(model, others), others) if texts > 1 else None
+        found = run(middle, choosing)
+        low, high, best = (middle, high, found) if kept(before, found) >= budget else (low, middle, best)
+    confirmed, confirmed_error = _kept(outputs(model, others), run(low, others)) if texts > 1 else (None, None)
+    reading["kept"], reading["kept_error"] = _kept(before, best)
     chosen = tuple(head for unit in units[:low] for head in unit)
     measure: Literal["cosine", "loss"] = "cosine" if before.log_probabilities is None else "loss"
-    return Plan(
-        chosen, tuple(attending_layers(model)), head_count(model), measure, budget, best, confirmed, kind, components, sinks
-    )
+    reading |= {"confirmed": confirmed, "confirmed_error": confirmed_error}
+    return Plan(chosen, tuple(attending_layers(model)), head_count(model), measure, budget, **reading)
 
 
 def kept(before: Outputs, after: Outputs) -> float:
     """How much of the model is left: loss before over loss after of a language model, cosine of the embeddings of another."""
-    return effect(before, after)[0] if before.log_probabilities is None else before.loss / after.loss
+    return float(effects(before, after)[0].mean()) if before.log_probabilities is None else before.loss / after.loss
+
+
+def _kept(before: Outputs, after: Outputs) -> tuple[float, float | None]:
+    """What :func:`kept` gives, and its standard error over texts; None of one text."""
+    each = effects(before, after)[0] if before.log_probabilities is None else before.losses / after.losses
+    return kept(before, after), standard_error(each) if len(each) > 1 else None
 
 
 def replacement_order(heads: xr.Dataset) -> list[Head]:

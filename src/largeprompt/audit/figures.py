@@ -160,7 +160,7 @@ def readouts(data: xr.Dataset, left: Axes, right: Axes) -> None:
 @study_figure(
     "replacement",
     "The model with more and more heads replaced by their read-outs: in the order of the audit, at random, in reverse, and "
-    "with other read-outs in the order of the audit.",
+    "with other read-outs in the order of the audit. Bars: standard error over texts.",
     size=(7.2, 3.1),
     needs=("curve",),
 )
@@ -171,16 +171,23 @@ def replacement(data: xr.Dataset, left: Axes, right: Axes) -> None:
         if name in data.curve:
             one = data.sel(curve=name)
             label += f" of {int(data.mixture_components)}" if name == "mixture" else ""
-            left.plot(one.replaced, 1 - one.cosine, "-" + marker, color=colour, label=label)
+            _curve(left, one, 1 - one.cosine, "cosine_error", fmt="-" + marker, color=colour, label=label)
             if language:
-                right.plot(one.replaced, one.kl, "-" + marker, color=colour)
-    left.set(yscale="log", xlabel="heads replaced", ylabel="1 - cosine of the embeddings")
+                _curve(right, one, one.kl, "kl_error", fmt="-" + marker, color=colour)
+    left.set(xscale="log", yscale="log", xlabel="heads replaced", ylabel="1 - cosine of the embeddings")
     if language:
-        right.set(yscale="log", xlabel="heads replaced", ylabel="KL divergence of the next token")
+        right.set(xscale="log", yscale="log", xlabel="heads replaced", ylabel="KL divergence of the next token")
         left.legend(fontsize=7)
     else:
         right.set_axis_off()
         right.legend(*left.get_legend_handles_labels(), loc="center left")
+
+
+def _curve(axes: Axes, data: xr.Dataset, values: xr.DataArray, error: str, **look: Any) -> None:
+    """The points that a curve has, with standard errors over texts where there are several."""
+    known = values.notnull().values
+    bars = data[error].values[known] if error in data and bool(data[error].notnull().any()) else None
+    axes.errorbar(data.replaced.values[known], values.values[known], bars, lw=1.2, ms=4, capsize=2, **look)
 
 
 FIGURES = (heads, regimes, readouts, replacement)

@@ -9,10 +9,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from largeprompt import validation
 from largeprompt.audit.expected import expected_affine_error, typical_affine_error
 from largeprompt.audit.kinds import FINDINGS, READ_OUTS, REGIMES, TRIALS, TRUSTED, described, mixtures
 from largeprompt.audit.predictions import extrapolated, law_slope, length_factor, separated, tested
 from largeprompt.audit.savings import savings
+from largeprompt.errors import InvalidArgumentError
 
 SCORES = ("tokens", "weighed_tokens", "score_mean", "score_variance", "score_skewness", "score_kurtosis")
 Array = NDArray[Any]
@@ -53,6 +55,13 @@ class Rule:
     trials: int = TRIALS
     few: float = 16.0
     fewest: int = 32
+
+    def __post_init__(self) -> None:
+        numbers = {
+            name: validation.number(name, getattr(self, name), minimum=0) for name in ("tolerance", "flat", "trusted", "few")
+        }
+        counts = {name: validation.integer(name, getattr(self, name), minimum=0) for name in ("trials", "fewest")}
+        validation.store(self, **numbers, **counts)
 
 
 def derived(raw: xr.Dataset) -> xr.Dataset:
@@ -100,7 +109,10 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
     xarray.Dataset
         Dimensions (length,) layer, head; ``finding`` is the place of the verdict in ``FINDINGS``, -1 where there is none.
     """
-    rule = rule or Rule()
+    rule = Rule() if rule is None else rule
+    validation.instance("rule", rule, Rule, "a Rule")
+    if not isinstance(data, xr.Dataset) or "affine_error" not in data or "regime" not in data:
+        raise InvalidArgumentError("data", validation.text(data), "the dataset of audit_model or audit_heads")
     over = [name for name in ("text", "position") if name in data.dims]
     enough = data.tokens >= np.minimum(rule.fewest, data.tokens.max(over) / 2)  # of a short prompt the longer half, unjudged
     numbers = data.drop_vars("regime").where(enough)
@@ -114,6 +126,7 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
     result["law_error"] = xr.apply_ufunc(typical_affine_error, *moments)  # a median too
     result["law_share"] = ((result.law_error / result.affine_error) ** 2).clip(max=1.0)
     result["queries"] = numbers.affine_error.count(over)
+    result["affine_error_bar"] = _over_texts(numbers.affine_error)
     smallest = xr.full_like(result.affine_error, np.nan)
     for count in reversed(mixtures(data)):
         smallest = smallest.where(~(result[f"mixture_{count}_error"] <= rule.tolerance), float(count))
@@ -129,6 +142,16 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
     result["finding"] = code.where(judged & result.affine_error.notnull(), -1).astype(np.int8)
     result.attrs |= {f"rule_{name}": value for name, value in dataclasses.asdict(rule).items()}
     return described(result)
+
+
+def _over_texts(error: xr.DataArray) -> xr.DataArray:
+    """Standard error over texts of their medians over queries; NaN of one text."""
+    medians = error.median("position")
+    if "text" not in medians.dims:
+        return xr.full_like(medians, np.nan)
+    number = medians.count("text")
+    found: xr.DataArray = medians.std("text") / np.sqrt((number - 1).where(number > 1))
+    return found
 
 
 def _order(error: xr.DataArray) -> xr.DataArray:

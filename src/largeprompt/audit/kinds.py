@@ -36,6 +36,7 @@ NAMES = {
     "linear_length": "length from which on the softmax is linear, e^(2σ²) [tokens]",
     "error_bar": "sampling error of the output, relative",
     "mean_error": "relative error of the mean value alone",
+    "affine_error_bar": "standard error over texts of the affine error",
     "mass_mean": "error of the log-normaliser of the mean score [nats]",
     **{
         name.replace("*", rung): words.replace("*", rung)
@@ -89,6 +90,12 @@ NAMES = {
     "longer_length": "the longer length: eight times this one, or what the model reads [tokens]",
     "chosen": "whether the head is to be replaced",
     "kept": "cosine or loss ratio with the chosen heads replaced",
+    "chosen_order": "place in the order of replacement by the texts that choose",
+    "kept_error": "standard error over texts of what is kept",
+    "confirmed_error": "standard error over texts of what is kept on texts that did not choose the heads",
+    "cosine_error": "standard error over texts of the cosine of the embeddings",
+    "kl_error": "standard error over texts of the Kullback-Leibler divergence [nats]",
+    "loss_change_error": "standard error over texts of the change of the loss [nats]",
     "confirmed": "cosine or loss ratio with the chosen heads replaced, on texts that did not choose them",
     "layer": "layer",
     "head": "head",

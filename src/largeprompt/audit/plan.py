@@ -2,13 +2,27 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.runs.files import from_json, read_plain
 
 Head = tuple[int, int]
 Kind = Literal["mean", "affine", "mixture"]
+
+
+def checked_heads(heads: Any) -> tuple[Head, ...]:
+    """Pairs (layer, head) of numbers from 0 on."""
+    allowed, found = "pairs (layer, head), counted from 0", []
+    for pair in validation.listed("heads", heads, allowed):
+        numbers = [validation.integer("heads", each, minimum=0) for each in validation.listed("heads", pair, allowed)]
+        if len(numbers) != 2:
+            raise InvalidArgumentError("heads", validation.text(pair), allowed)
+        found.append((numbers[0], numbers[1]))
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +39,8 @@ class Plan:
         What is kept: 'cosine' of the embeddings, or 'loss' of the next token before over after, for language models.
     budget, kept, confirmed
         How much of it had to be kept; how much is on the texts that chose the heads, and on others (None where there were none).
+    kept_error, confirmed_error
+        Standard errors of these over texts; None of one text.
     kind, components, sinks
         The read-out, as :func:`linearize` takes it.
 
@@ -46,6 +62,20 @@ class Plan:
     kind: Kind = "affine"
     components: int = 8
     sinks: int = 1
+    kept_error: float | None = None
+    confirmed_error: float | None = None
+
+    def __post_init__(self) -> None:
+        layers = [validation.integer("layers", each, minimum=0) for each in validation.listed("layers", self.layers, "layers")]
+        counts = {name: validation.integer(name, getattr(self, name)) for name in ("heads_in_layer", "components")}
+        numbers = {name: validation.number(name, getattr(self, name)) for name in ("budget", "kept")}
+        for name in ("confirmed", "kept_error", "confirmed_error"):
+            if getattr(self, name) is not None:
+                numbers[name] = validation.number(name, getattr(self, name))
+        validation.choice("measure", self.measure, ("cosine", "loss"))
+        validation.choice("kind", self.kind, ("mean", "affine", "mixture"))
+        sinks = validation.integer("sinks", self.sinks, minimum=0)
+        validation.store(self, heads=checked_heads(self.heads), layers=tuple(layers), sinks=sinks, **counts, **numbers)
 
     @property
     def full_attention(self) -> list[list[int]]:
@@ -72,7 +102,7 @@ class Plan:
     def load(cls, path: Path | str) -> Self:
         """Read what :meth:`save` wrote, or the ``heads.json`` of an audit."""
         try:
-            found: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+            found: Any = from_json(read_plain(Path(os.path.realpath(path)), 2**26))
             named = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
             named["heads"] = tuple((int(layer), int(head)) for layer, head in named["heads"])
             return cls(**named | {"layers": tuple(map(int, named["layers"]))})

@@ -19,6 +19,8 @@ from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
+STRETCH = 64  # tokens whose log-probabilities are compared at a time: what a cache holds
+
 
 @contextlib.contextmanager
 def linearize(
@@ -67,11 +69,18 @@ def linearize(
 
 
 class Outputs(NamedTuple):
-    """What a model gave: embeddings of the texts, and log-probabilities with the loss where it is a language model."""
+    """What a model gave: embeddings of the texts, and log-probabilities with the losses where it is a language model."""
 
     embedding: Tensor
-    log_probabilities: Tensor | None
-    loss: float
+    log_probabilities: Tensor | None  # of the next token, after every token of every text: (tokens, vocabulary)
+    losses: Tensor  # of every text, NaN for other models
+    tokens: Tensor  # of every text
+
+    @property
+    def loss(self) -> float:
+        """Mean loss of the next token, over all tokens of all texts."""
+        following = (self.tokens - 1).to(self.losses)
+        return float((self.losses * following).sum() / following.sum())
 
 
 def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
@@ -80,27 +89,41 @@ def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
         result = model(**inputs, output_hidden_states=True)
     hidden = result.hidden_states[-1].cpu().to(torch.float64)
     present = inputs.get("attention_mask", torch.ones(hidden.shape[:2])).to(hidden)[..., None]
-    embedding = (hidden * present).sum(1) / present.sum(1).clamp_min(1)
+    number = present.sum((1, 2))
+    embedding = (hidden * present).sum(1) / number[:, None].clamp_min(1)
     logits = getattr(result, "logits", None)
     if logits is None or not type(model).__name__.endswith(CAUSAL):
-        return Outputs(embedding, None, float("nan"))
+        return Outputs(embedding, None, torch.full_like(number, torch.nan), number)
     kept = present[..., 0].bool().to(logits.device)
     log_probabilities = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.to(torch.float32), -1)
     following = kept[:, :-1] & kept[:, 1:]
-    target = inputs["input_ids"][:, 1:][following]
-    loss = -log_probabilities[:, :-1][following].gather(1, target[:, None]).mean()
-    return Outputs(embedding, log_probabilities[kept], float(loss))
+    losses = -log_probabilities[:, :-1].gather(2, inputs["input_ids"][:, 1:, None]).squeeze(2).to(torch.float64)
+    losses = torch.where(following, losses, 0.0).sum(1) / following.sum(1)
+    return Outputs(embedding, log_probabilities[kept], losses.cpu(), number)
 
 
-def effect(before: Outputs, after: Outputs) -> tuple[float, float, float]:
-    """Cosine of the embeddings (mean over texts), mean KL divergence of the next token, and the change of the loss."""
-    cosine = torch.nn.functional.cosine_similarity(before.embedding, after.embedding, dim=-1).mean()
-    kl = float("nan")
+def effects(before: Outputs, after: Outputs) -> Tensor:
+    """Of every text the cosine of its embeddings, the mean KL divergence of the next token, the change of the loss: (3, texts)."""
+    cosine = torch.nn.functional.cosine_similarity(before.embedding, after.embedding, dim=-1)
+    kl = torch.full_like(cosine, torch.nan)
     if before.log_probabilities is not None and after.log_probabilities is not None:
-        p, q = before.log_probabilities.exp(), after.log_probabilities.exp()
-        terms = p * (before.log_probabilities - after.log_probabilities) - p + q  # none is negative
-        kl = float(terms.clamp_min(0).sum(-1).mean())
-    return float(cosine), kl, after.loss - before.loss
+        numbers = [int(number) for number in before.tokens]
+        for text, pair in enumerate(
+            zip(before.log_probabilities.split(numbers), after.log_probabilities.split(numbers), strict=True)
+        ):
+            kl[text] = sum(_divergence(p, q) for p, q in zip(*(each.split(STRETCH) for each in pair), strict=True)) / numbers[text]
+    return torch.stack([cosine, kl, (after.losses - before.losses).to(cosine)])
+
+
+def _divergence(p: Tensor, q: Tensor) -> float:
+    """Sum over tokens of the KL divergence of log-probabilities p from q; none of a token's is negative."""
+    found = (p.exp() * (p - q)).sum(-1)
+    return float(found.clamp_min_(0).sum())
+
+
+def standard_error(values: Tensor) -> float:
+    """Standard error of the mean over texts; NaN of one."""
+    return float(values.std() / len(values) ** 0.5) if len(values) > 1 else float("nan")
 
 
 def replacement_curves(
@@ -113,6 +136,7 @@ def replacement_curves(
     sinks: int = 1,
     seed: int = 0,
     randoms: int = 3,
+    compared: Sequence[int] | None = None,
     progress: Progress = quiet,
 ) -> xr.Dataset:
     """Effect on the model's output against how many heads are replaced, in the audit's order, at random, and in reverse.
@@ -133,13 +157,16 @@ def replacement_curves(
         Of the mixture read-out; see :func:`linearize`.
     seed, randoms
         Of the random orders, and how many there are.
+    compared
+        At which of the counts the other curves have points, which are most of the work; None for all.
     progress
         Called with a line about each point.
 
     Returns
     -------
     xarray.Dataset
-        ``cosine`` of the embeddings, ``kl`` of the next token and ``loss_change``, each (curve, replaced).
+        ``cosine`` of the embeddings, ``kl`` of the next token and ``loss_change``, each (curve, replaced), mean over texts; and
+        their standard errors over texts, ``cosine_error``, ... (NaN of one text). NaN where a curve has no point.
     """
     before = outputs(model, inputs)
     generator = np.random.default_rng(seed)
@@ -150,17 +177,26 @@ def replacement_curves(
         "mean": [(order, "mean")],
         **({"mixture": [(order, "mixture")]} if components else {}),
     }
-    values = np.empty((3, len(orders), len(counts)))
+    values = np.full((3, 2, len(orders), len(counts)), np.nan)
     for i, (name, tries) in enumerate(orders.items()):
         for j, count in enumerate(counts):
+            if count >= len(order) and name in ("reverse", "random"):
+                values[:, :, i, j] = values[:, :, 0, j]  # all are replaced in any order
+                continue
+            if name != "audit" and compared is not None and count not in compared:
+                continue
             progress(f"replacing {count} heads, {name}")
             found = []
             for heads, kind in tries:
-                with linearize(model, heads[:count], kind, components=components, sinks=sinks):
-                    found.append(effect(before, outputs(model, inputs)))
-            values[:, i, j] = np.mean(found, 0)
+                with linearize(model, heads[:count], kind, components=max(components, 1), sinks=sinks):
+                    found.append(effects(before, outputs(model, inputs)))
+            each = torch.stack(found).mean(0)
+            values[:, 0, i, j], values[:, 1, i, j] = each.mean(-1), [standard_error(one) for one in each]
+    names = ("cosine", "kl", "loss_change")
+    known = {name: each[0] for name, each in zip(names, values, strict=True)}
+    known |= {f"{name}_error": each[1] for name, each in zip(names, values, strict=True)}
     data = xr.Dataset(
-        {name: (("curve", "replaced"), each) for name, each in zip(("cosine", "kl", "loss_change"), values, strict=True)},
+        {name: (("curve", "replaced"), each) for name, each in known.items()},
         coords={"curve": list(orders), "replaced": list(counts), "mixture_components": components},
     )
     return label(data, NAMES)

