@@ -152,7 +152,7 @@ def phase_diagram(state: LawState) -> str:
     axes.dots([variance], [state.length], "point", radius=6)
     name = regime(variance, state.length)
     described = f"Score variance {variance:.3g}, length {state.length}: regime {name}."
-    legend = [("border-key", "L = e^(2σ²), e^(σ²/2)"), ("few", "reads few"), ("many", "reads many")]
+    legend = [("border-key", "borders of the regimes"), ("few", "reads few"), ("many", "reads many")]
     title = f"Regime {REGIMES[name]}" if state.law == "gaussian" else f"Regime, were the scores Gaussian: {name}"
     return figure("phase", title, axes.svg(described), legend)
 

@@ -9,6 +9,7 @@ from largeprompt.audit.figures import TINTS
 from largeprompt.audit.kinds import FINDINGS
 from largeprompt.explore.picture import Picture, Scale, decades, figure, in_words
 from largeprompt.explore.reading import Audit
+from largeprompt.report.page import typeset
 from largeprompt.report.sections import embedded, heat_map, judgement
 from largeprompt.runs.store import Run
 
@@ -22,7 +23,7 @@ def overview(run: Run) -> str:
     """Title, question and verdicts: of one that fails what it means, and controls last."""
     rows = []
     for each in sorted(map(judgement, run.verdicts), key=lambda each: each.verdict.control):
-        asked, meaning, measured = map(html.escape, (each.verdict.asked, each.verdict.meaning, each.verdict.measured))
+        asked, meaning, measured = (typeset(text, {}) for text in (each.verdict.asked, each.verdict.meaning, each.verdict.measured))
         badge = f'<span class="badge {each.kind}">{html.escape(each.badge)}</span>'
         meant = f"<strong>{meaning}</strong> " if meaning else ""
         rows.append(f'<li>{badge} {asked} {meant}<span class="quiet">{measured}</span></li>')

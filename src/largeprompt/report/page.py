@@ -93,7 +93,7 @@ def render(runs: Sequence[Run]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["typeset"] = lambda text: _typeset(text, {group.claim.id: group for group in groups})
+    environment.filters["typeset"] = lambda text: typeset(text, {group.claim.id: group for group in groups})
     provenances = [section.run.provenance for section in sections if section.complete]
     controls = [judgement.kind for section in sections for judgement in section.judgements if judgement.verdict.control]
     parts = (("What the paper claims", False), ("Beyond the paper", True))
@@ -177,7 +177,7 @@ def _embedded_picture(figure: StoredFigure, ending: str) -> str:
         return ""
 
 
-def _typeset(text: str, groups: Mapping[str, Group]) -> markupsafe.Markup:
+def typeset(text: str, groups: Mapping[str, Group]) -> markupsafe.Markup:
     """Text as HTML: powers raised, and ids of claims with their names, as links to where they are defined."""
 
     def defined(found: re.Match[str]) -> str:

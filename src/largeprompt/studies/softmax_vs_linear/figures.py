@@ -24,7 +24,8 @@ def _location(data: xr.Dataset, axes: Axes) -> None:
 
 def _outliers(data: xr.Dataset, axes: Axes) -> None:
     shares = data.outlier_share.values
-    axes.plot(shares, data.outlier_predicted.isel(outlier_length=0), color="0.2", lw=1.4, marker="_", label="predicted, long prompts")
+    predicted = data.outlier_predicted.isel(outlier_length=0)
+    axes.plot(shares, predicted, color="0.2", lw=1.4, marker="_", label="predicted, long prompts")
     for i, length, row in curves(data.outlier_crossing, "outlier_length"):
         axes.plot(shares, row, ls="none", label=length_label(float(length)), **look(i))
     axes.text(0.95, 0.9, "softmax wins", transform=axes.transAxes, fontsize=8, ha="right", color="0.3")
