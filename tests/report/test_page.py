@@ -178,6 +178,15 @@ def test_cards_say_what_the_headlines_say(tmp_path):
         ["N1 no", "Does it go on?", "Sentence N1."],
     ]
     assert [each["text"] for each in found.all("sup")][:2] == ["−0.5", "2u"]
+    for *_, sentence in told(found):
+        assert len(re.findall(r"\.(?!\d)", sentence)) == 1, f"one sentence: {sentence}"
+
+
+def test_every_card_links_to_the_definition_of_its_claim(tmp_path):
+    found = parse([make_run(tmp_path / "a", [verdict("C3"), verdict("N1")])], tmp_path / "report.html")
+    anchors = {each["id"] for each in found.all("details") if each.get("id")}
+    links = {each["href"].removeprefix("#") for each in found.all("a") if each["text"].strip() in ("C3", "N1")}
+    assert links == {"claim-c3", "claim-n1"} <= anchors
 
 
 def test_a_claim_can_be_told_on_the_card_of_another(tmp_path):

@@ -1,5 +1,7 @@
 """The list of claims against the studies."""
 
+import re
+
 from largeprompt.studies import registry
 from largeprompt.studies.claims import CLAIMS
 
@@ -15,7 +17,7 @@ def test_the_report_has_at_most_fourteen_cards():
     own = {claim.id for claim in CLAIMS if not claim.card}
     assert len(own) <= 14
     assert {claim.card for claim in CLAIMS if claim.card} <= own
-    assert all(len(claim.sentence.split()) <= 25 for claim in CLAIMS)
+    assert all(len(claim.sentence.split()) <= 25 and len(re.findall(r"\.(?!\d)", claim.sentence)) == 1 for claim in CLAIMS)
     assert {claim.id for claim in CLAIMS if not claim.question} >= {f"C{i}" for i in range(1, 8)}
 
 
