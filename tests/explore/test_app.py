@@ -98,11 +98,11 @@ def test_sliders_and_choices_move_the_pictures_and_the_numbers(visit):
     assert all(visit.drawing(name) != before[name] for name in names)
     visit.slider(3).focus()
     visit.page.keyboard.press("ArrowLeft")
-    visit.becomes("[data-value=exact]", error(LawState(strength=1.6, length=300)))
-    assert visit.text(".side output") == "300"
+    visit.becomes("[data-value=exact]", error(LawState(strength=1.6, length=100)))
+    assert visit.text(".side output") == "100"
     assert "a linear map of the query" in visit.text("#readout")
     visit.page.locator("marimo-dropdown select").first.select_option(label="signs ±1")
-    state = LawState(law="signs", strength=1.6, length=300)
+    state = LawState(law="signs", strength=1.6, length=100)
     visit.becomes("[data-value=exact]", error(state))
     assert "off the affine read-out" in visit.text("#readout")
     assert visit.text("#answer .answer") == law_page.sentence(state)

@@ -114,6 +114,11 @@ def test_laplace_tokens_in_all_directions_are_left_out_without_a_limit():
     assert np.isnan(found.tokens).all()
 
 
+def test_a_limit_at_the_very_edge_is_none():
+    """Laplace tilts of 4/√8, which is √2 but for rounding."""
+    assert numbers.curve(LawState(law="laplace", dim=8, strength=4.0, direction="all")).errors is None
+
+
 @pytest.mark.parametrize(("law", "tolerance"), [("gaussian", 0.2), ("clusters", 0.5), ("signs", 0.1), ("sphere", 0.06)])
 def test_needed_length_is_good_to_two_digits(law, tolerance):
     state = LawState(law=law, **SMALL)

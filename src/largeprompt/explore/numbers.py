@@ -20,6 +20,7 @@ from largeprompt import (
     finite_prompt,
     sample_prompts,
 )
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.explore.code import executed, law_setup
 from largeprompt.explore.picture import Array
 from largeprompt.explore.state import LENGTHS, LawState
@@ -90,7 +91,7 @@ def curve(state: LawState) -> Curve:
     """The exact law at all lengths; where tokens have no limit, only what exists, and only at the length of the state."""
     try:
         return _curve(_apart_from_length(state))
-    except TiltDomainError as error:
+    except (TiltDomainError, InvalidArgumentError) as error:  # none, or one at the very edge, of which no digits are left
         return _without_limit(dataclasses.replace(state, tolerance=LawState.tolerance), str(error))
 
 
