@@ -179,7 +179,7 @@ def test_a_density_of_ones_own():
     uniform = 2 * torch.rand(20_000, 20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 1
     drawn = torch.softmax(2 * uniform, -1).square().sum(-1)
     assert abs(float(drawn.mean()) - found.collision[0]) < 6.5 * float(drawn.std()) / 20_000**0.5
-    with pytest.raises(lp.InvalidArgumentError, match="Give its kinks"):
+    with pytest.raises(lp.InvalidArgumentError, match="Take a smaller tilt"):
         scalar_prompt(box((0.3,)), 2.0, 20)
 
 
@@ -191,8 +191,8 @@ def test_a_density_of_ones_own():
         (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), "far", 10), "tilt: got 'far'"),
         (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, 1), "lengths: got 1"),
         (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, []), "lengths: got no lengths"),
-        (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, 10, center=math.nan), "center: got 1 NaN"),
-        (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, 10, center="x"), "center: got str"),
+        (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, 10, center=math.nan), "center: got"),
+        (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, 10, center="x"), "center: got"),
         (lambda: scalar_prompt(lp.scalar.LaplaceLaw(), 1.0, 10, center=[1.0, 2.0]), r"center: got shape \(2,\)"),
         (lambda: scalar_prompt(lp.scalar.RademacherLaw(), 1.0, 10), "law: got Rademacher"),
     ],

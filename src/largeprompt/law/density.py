@@ -8,9 +8,10 @@ from typing import Self
 
 import numpy as np
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.quadrature import Array
-from largeprompt.measures import LaplaceLaw, LogNormalLaw, ScalarLaw, StudentTLaw
+from largeprompt.measures import GeneralisedNormalLaw, LaplaceLaw, LogNormalLaw, ScalarLaw, StudentTLaw, UniformLaw
 
 Function = Callable[[Array], Array]
 
@@ -31,6 +32,8 @@ class ScalarDensity:
         Length over which it varies there.
     moments
         Moments exist below this order.
+    breaks
+        Points between neighbours of which it is smooth, where lengths that double away from the kinks do not do.
     """
 
     density: Function
@@ -41,6 +44,7 @@ class ScalarDensity:
     kinks: tuple[float, ...]
     width: float
     moments: float = math.inf
+    breaks: tuple[float, ...] = ()
 
     @classmethod
     def symmetric(cls, density: Function, upper: Function, quantile: Function, width: float, moments: float = math.inf) -> Self:
@@ -57,13 +61,14 @@ class ScalarDensity:
             upper_quantile=lambda p: -self.lower_quantile(p),
             lower_quantile=lambda p: -self.upper_quantile(p),
             kinks=tuple(-kink for kink in self.kinks),
+            breaks=tuple(-point for point in self.breaks),
         )
 
 
 @functools.singledispatch
 def scalar_density(law: ScalarLaw) -> ScalarDensity:
-    """Density, tails and quantiles of a scalar law of the library: Student-t, Laplace or lognormal."""
-    raise InvalidArgumentError("law", repr(law), "StudentTLaw, LaplaceLaw, LogNormalLaw or a ScalarDensity of your own")
+    """Density, tails and quantiles of a scalar law of the library."""
+    raise InvalidArgumentError("law", validation.text(law), "a law with a density here, or a ScalarDensity of your own")
 
 
 def has_density(law: ScalarLaw) -> bool:
@@ -132,6 +137,8 @@ def _lognormal(law: LogNormalLaw) -> ScalarDensity:
         xi = normal(x)
         return np.asarray(constant * np.exp(-(xi**2) / 2 - scale * np.maximum(xi, -40.0)))
 
+    # panels of ln x: to the left the density is smaller than any power of the distance from the end of its support
+    xi = np.arange(-9.0, 9.5 + 2 * scale, min(0.75, 1.1 / scale))
     return ScalarDensity(
         density,
         lambda x: special.ndtr(-normal(x)),
@@ -140,4 +147,43 @@ def _lognormal(law: LogNormalLaw) -> ScalarDensity:
         lambda p: (np.exp(scale * special.ndtri(p)) - center) / spread,
         (-center / spread,),
         math.exp(-3 * scale) * min(scale, 1.0) / spread,
+        breaks=(-center / spread, *((np.exp(scale * xi) - center) / spread)),
     )
+
+
+@scalar_density.register
+def _uniform(law: UniformLaw) -> ScalarDensity:
+    end = law.bound
+    return ScalarDensity(
+        lambda x: np.where(np.abs(x) < end, 1 / (2 * end), 0.0),
+        lambda x: np.clip((end - x) / (2 * end), 0.0, 1.0),
+        lambda x: np.clip((end + x) / (2 * end), 0.0, 1.0),
+        lambda p: end - 2 * end * p,
+        lambda p: 2 * end * p - end,
+        (-end, end),
+        end,
+    )
+
+
+@scalar_density.register
+def _generalised_normal(law: GeneralisedNormalLaw) -> ScalarDensity:
+    from scipy import special
+
+    shape, width = law.shape, law.width
+    log_constant = math.log(shape / (2 * width)) - math.lgamma(1 / shape)
+
+    def beyond(x: Array) -> Array:
+        """P(z > x) by the incomplete gamma function."""
+        power = np.abs(x / width) ** shape
+        return np.asarray(np.where(x > 0, special.gammaincc(1 / shape, power), 1 + special.gammainc(1 / shape, power)) / 2)
+
+    def quantile(p: Array) -> Array:
+        half = np.where(p < 0.5, special.gammainccinv(1 / shape, 2 * np.minimum(p, 0.5)), 0.0)
+        other = np.where(p < 0.5, 0.0, special.gammaincinv(1 / shape, np.maximum(2 * p - 1, 0.0)))
+        return np.asarray(width * (half ** (1 / shape) - other ** (1 / shape)))
+
+    # the exponent changes by 3 from one to the next, and abs(x)^β is not smooth at 0
+    far, near = width * (3.0 * np.arange(1, 50)) ** (1 / shape), width * 4.0 ** -np.arange(24)
+    side = np.unique(np.concatenate([near, far]))
+    known = ScalarDensity.symmetric(lambda x: np.exp(log_constant - np.abs(x / width) ** shape), beyond, quantile, width)
+    return dataclasses.replace(known, breaks=(*-side[::-1], 0.0, *side))

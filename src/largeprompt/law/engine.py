@@ -21,6 +21,7 @@ from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainEr
 from largeprompt.law.blocks import LEAST_DIGITS, MOST_ENTRIES, STEP, OutputMoments
 from largeprompt.law.contour import contour_moments
 from largeprompt.law.density import has_density, scalar_density
+from largeprompt.law.few_tokens import variance_error
 from largeprompt.law.heavy_sums import can_add, score_of
 from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
 from largeprompt.law.listed import can_list, listed_jacobian
@@ -174,8 +175,28 @@ class _Cell:
             raise InvalidArgumentError(
                 "jacobian_u_mse", f"dimension {self.law.dim}", allowed, "Use jacobian_certificate(...) for a bound."
             )
-        moments = _moments(self.law, self.tilt, self.lengths, cumulants=4)
-        return moments.jacobian(self.read.T @ self.read, self.matrix.T @ self.matrix, self.law.tilted_covariance(self.tilt).numpy())
+        A, B, limit = self.read.T @ self.read, self.matrix.T @ self.matrix, self.law.tilted_covariance(self.tilt).numpy()
+
+        def by_blocks(lengths: Sequence[float]) -> Array:
+            return _moments(self.law, self.tilt, lengths, cumulants=4).jacobian(A, B, limit) if lengths else np.zeros(0)
+
+        few = [length for length in self.lengths if 1 < length < SHORT] if _has_scalar_density(self.law, self.tilt) else []
+        rest = [length for length in self.lengths if length not in few]
+        if few and not _heavy_below(self.law, self.tilt):  # contours are as good, but for the shortest prompts
+            try:
+                return by_blocks(self.lengths)
+            except InvalidArgumentError:
+                pass
+        found = dict(zip(rest, by_blocks(rest), strict=True))
+        if few:
+            assert isinstance(self.law, ProductMeasure)
+            u = float(self.tilt[0])
+            density = scalar_density(_tilted_law(self.law, 0))
+            error, lost = variance_error(density if u > 0 else density.mirrored(), abs(u), np.array(few), float(limit[0, 0]))
+            if not lost.max() <= LEAST_DIGITS:
+                return by_blocks(self.lengths)
+            found |= dict(zip(few, float(A[0, 0] * B[0, 0]) * error, strict=True))
+        return np.array([found[length] for length in self.lengths])
 
     def _require_limit(self) -> None:
         if not self.has_limit:
@@ -284,6 +305,11 @@ def _heavy_below(law: Measure, u: Tensor) -> bool:
     if not isinstance(law, ProductMeasure) or int((u != 0).sum()) != 1 or float(u.abs().max()) < 1e-3:
         return False
     return law.tilt_range(u)[0] > -0.1 and has_density(_tilted_law(law, int(torch.nonzero(u)[0])))
+
+
+def _has_scalar_density(law: Measure, u: Tensor) -> bool:
+    """Whether tokens are scalars of a law whose density is known, and the weights vary."""
+    return isinstance(law, ProductMeasure) and law.dim == 1 and float(u.abs().max()) > 1e-3 and has_density(_tilted_law(law, 0))
 
 
 def _tilted_law(law: ProductMeasure, index: int) -> ScalarLaw:

@@ -30,7 +30,7 @@ LIGHT = 110.0  # scores beyond which only heavy tails have anything left
 RATIO = 1.5  # of neighbouring panels far out
 ROWS = 128  # of x at a time
 LARGEST_TILT = 1e6
-DEFECT = 1e-8  # of the normalisation, beyond which the answer is refused
+DEFECT = 1e-10  # of the normalisation, beyond which the answer is refused
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,16 @@ def power_law_from(tail: float, longest: float) -> float:
     return 0.0 if math.isinf(tail) else (42 + math.log(longest)) * math.exp(20 / max(tail, 1.0))
 
 
-def _outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array, Array]:
+def _farthest(law: ScalarDensity, longest: float) -> float:
+    """Token beyond which tails that are no power laws leave 1e-16 of a token of so many, and of its square."""
+    typical, found = (float(law.upper_quantile(np.array(p / longest))) for p in (0.1, 1e-16))
+    for _ in range(4 if math.isinf(law.moments) else 0):
+        grown = max(1.0, found / max(typical, law.width)) ** 2
+        found = float(law.upper_quantile(np.array(1e-16 / longest / grown)))
+    return found
+
+
+def outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array, Array]:
     """Nodes x and weights: short panels around kinks, even ones over the bulk, geometric ones as far as the tails matter."""
     spread = float(law.upper_quantile(np.array(0.16)) - law.lower_quantile(np.array(0.16))) / 2
     width = tilt * max(law.width, spread)
@@ -103,7 +112,7 @@ def _outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array,
     ratio = RATIO if math.isinf(law.moments) else min(RATIO, 1 + 2 / law.moments)  # a tail x^-ν varies over lengths x/ν
     sides = []
     for sign, side in ((1.0, law), (-1.0, law.mirrored())):
-        far = tilt * float(side.upper_quantile(np.array(1e-16 / longest if sign > 0 else 1e-16)))
+        far = tilt * _farthest(side, longest if sign > 0 else 1.0)
         bulk = min(max(far, 12 * width), 12 * width if law.moments < math.inf else (80 if sign > 0 else 40) * width)
         beyond = 42 + math.log(longest) if sign > 0 else 12.0  # G_1 falls like e^{-x}, φ on the left faster than any exponential
         far = max(far, power_law_from(law.moments, longest)) if sign > 0 else far
@@ -118,22 +127,24 @@ def _outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array,
 EVEN = np.concatenate([np.arange(TOP, -3.5, -0.9), -4.0 - 4.0 * np.arange(11)])  # down to -FLOOR, short where e^{-e^s} turns
 
 
-def _bottom(x: Array) -> Array:
+def lowest(x: Array) -> Array:
     """Where s begins: for light tails the bulk, at s = -x, outweighs what is near s = 0."""
     return np.asarray(-FLOOR - np.clip(x, 0.0, LIGHT))
 
 
-def _inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array, Array]:
+def inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array, Array]:
     """Scores y = x + s, s, and weights for each x, (x, panel, node): longer panels to the left, and graded ones around kinks.
 
     Nodes are places of y where x is small, so that tokens y/u of small tilts keep their digits, and of s where x is large.
     """
-    x, bottom = x[:, None], _bottom(x)[:, None]
+    x, bottom = x[:, None], lowest(x)[:, None]
     moved = np.where(np.abs(x) < 2 * LIGHT, x, 0.0)
     breaks = [moved + EVEN, moved - FLOOR + (bottom + FLOOR) * np.linspace(0, 1, 10)]
     doublings = max(4, math.ceil(math.log2(8 / (tilt * law.width))) + 1)
     reach = np.concatenate([[0.0], tilt * law.width * 2.0 ** np.arange(0, doublings)])
-    for kink in law.kinks:
+    if law.breaks:
+        breaks.append(np.clip(tilt * np.array(law.breaks) - (x - moved), moved + bottom, moved + TOP))
+    for kink in law.kinks if not law.breaks else ():
         for graded in (reach, -reach):
             breaks.append(np.clip(tilt * kink - (x - moved) + graded, moved + bottom, moved + TOP))
     places, weights = _panels(np.sort(np.concatenate(breaks, -1), -1))
@@ -161,7 +172,7 @@ def _blocks(
     x: Array, measure: Array, law: ScalarDensity, tilt: float, functions: Functions, extremes: bool
 ) -> tuple[DensityBlocks, dict[str, Array]]:
     """Block expectations at some x, and what the largest token needs on the grid of s."""
-    score, s, weights = _inner_grid(x, law, tilt)
+    score, s, weights = inner_grid(x, law, tilt)
     token = score / tilt
     mass = weights * law.density(token) / tilt
     grown = np.exp(s)
@@ -171,7 +182,7 @@ def _blocks(
     def total(values: Array) -> Array:
         return np.asarray(values.sum((-2, -1)))
 
-    phi = law.lower((x + _bottom(x)) / tilt) + total(mass * kept)
+    phi = law.lower((x + lowest(x)) / tilt) + total(mass * kept)
     lost = law.upper((x + TOP) / tilt) + total(-mass * np.expm1(-grown))
     log_phi = np.maximum(log_survival(lost, phi), NOTHING)
     twice, read = once * grown, functions(token)
@@ -234,12 +245,12 @@ def scalar_prompt(
     found, _ = validation.lengths("lengths", lengths)
     if min(found) < 2:
         raise InvalidArgumentError("lengths", f"{min(found):g}", "2 to 10^15", "One token has the weight 1.")
-    try:
-        size = abs(float(tilt))
-    except (TypeError, ValueError):
-        size = math.nan
+    tilt, extremes = validation.number("tilt", tilt), validation.flag("extremes", extremes)
+    size = abs(tilt)
     if not 0 < size <= LARGEST_TILT:
-        raise InvalidArgumentError("tilt", repr(tilt), "a number other than 0, of size at most 10^6", "At 0 every weight is 1/L.")
+        raise InvalidArgumentError(
+            "tilt", validation.text(tilt), "a number other than 0, of size at most 10^6", "At 0 every weight is 1/L."
+        )
     known = law if isinstance(law, ScalarDensity) else scalar_density(law)
     side = 1.0 if tilt > 0 else -1.0
     known = known if side > 0 else known.mirrored()
@@ -275,7 +286,7 @@ def density_blocks(
 
     Functions grow like the powers ``growth`` of the token. The law is refused where the weights do not sum to one.
     """
-    found, grid = [], _outer_grid(law, tilt, float(lengths.max()))
+    found, grid = [], outer_grid(law, tilt, float(lengths.max()))
     for start in range(0, len(grid[0]), ROWS):
         x, weights = (each[start : start + ROWS] for each in grid)
         blocks, inner = _blocks(x, weights, law, tilt, functions, extremes is not None)
@@ -291,7 +302,10 @@ def density_blocks(
     whole = DensityBlocks(*(np.concatenate([getattr(part, name) for part in found]) for name in names))
     defect = float(np.abs(whole.one @ whole.drawn(lengths, 1) - 1).max())
     if not defect < DEFECT:
-        given, remedy = f"a density whose weights sum to 1 ± {defect:.1g}", "Give its kinks and its width."
+        given, remedy = (
+            f"a density whose weights sum to 1 ± {defect:.1g}",
+            "Take a smaller tilt; of a density of your own, give kinks, breaks and width.",
+        )
         raise InvalidArgumentError("law", given, f"errors below {DEFECT:g}", remedy)
     _add_tails(whole, grid[0], law.moments, growth)
     return whole
