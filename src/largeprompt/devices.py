@@ -21,11 +21,11 @@ def moved(value: Any, device: torch.device) -> Any:
 
 
 def _device(value: Any) -> torch.device | None:
-    """Where a tensor, a law or a layer is."""
-    if isinstance(value, Tensor):
-        return value.device
-    found = getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
-    return found if isinstance(found, torch.device) else None
+    """Where a tensor, a law or a layer is; nowhere on the device meta, which holds no numbers to move."""
+    found = (
+        value.device if isinstance(value, Tensor) else getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
+    )
+    return found if isinstance(found, torch.device) and found.type != "meta" else None
 
 
 def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

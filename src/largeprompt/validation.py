@@ -132,7 +132,7 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
                 array = array.astype(np.float64)
             result = torch.as_tensor(array)
             if like is not None:  # an array is nowhere else by choice
-                converted = python_numbers or not result.is_floating_point()
+                converted = (python_numbers or not result.is_floating_point()) and not result.is_complex()
                 result = result.to(dtype=like.dtype if converted else None, device=like.device)
         except (TypeError, ValueError, RuntimeError, OverflowError):
             given = f"{type(value).__name__} that does not convert to numbers"
@@ -162,6 +162,14 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
             allowed = "finite numbers" if count else f"numbers of size up to {largest:.3g}, whose products are finite"
             remedy = "Remove or replace them; they often come from an overflow." if count else "Choose other units."
             raise InvalidArgumentError(name, given, allowed, remedy)
+    return result
+
+
+def in_range(name: str, result: Tensor) -> Tensor:
+    """Return what was computed from an argument, unless it overflowed."""
+    if not math.isfinite(result.detach().sum()) and not bool(torch.isfinite(result).all()):
+        allowed, remedy = f"sizes whose products are within the range of {result.dtype}", "Choose other units."
+        raise InvalidArgumentError(name, "numbers so large that their products overflow", allowed, remedy)
     return result
 
 
@@ -297,10 +305,13 @@ def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[lis
 def number(name: str, value: Any, *, minimum: float = -math.inf) -> float:
     """Return one finite number, of at least ``minimum``, as a float."""
     allowed = "one nonnegative number" if minimum == 0 else "one number" + ("" if math.isinf(minimum) else f" from {minimum:g} on")
-    found = tensor(name, value)
+    try:
+        found = tensor(name, value)
+    except InvalidArgumentError:
+        raise InvalidArgumentError(name, text(value), allowed) from None
     if found.numel() != 1:
         raise InvalidArgumentError(name, f"shape {shape_text(found.shape)}", allowed)
-    result = float(found)
+    result = float(found.detach())
     if result < minimum:
         raise InvalidArgumentError(name, str(result), allowed)
     return result

@@ -58,7 +58,9 @@ class Attention(abc.ABC):
         K = validation.shaped("K", K, ("k", "d"))
         Q = validation.shaped("Q", Q, K.shape[-2:], ", as K", like=K)
         validation.broadcast("K and Q", K.shape[:-2], Q.shape[:-2])
-        return cls(validation.tensor("scale", scale, like=K) * (K.mT @ Q), V)
+        factor, scores = validation.tensor("scale", scale, like=K), K.mT @ Q
+        validation.broadcast("scale and K^T Q", factor.shape, scores.shape)
+        return cls(factor * scores, V)
 
     @property
     def dim(self) -> int:

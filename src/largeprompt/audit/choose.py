@@ -7,7 +7,8 @@ from typing import Any, Literal
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import Model, attending_layers, head_count
+from largeprompt import validation
+from largeprompt.audit.adapters.transformers import Model, attending_layers, check_model, head_count
 from largeprompt.audit.findings import summary
 from largeprompt.audit.model import audit_model
 from largeprompt.audit.plan import Head, Kind, Plan
@@ -55,7 +56,9 @@ def plan_linear(
     Plan
         For :func:`linearize`, or to be saved.
     """
-    if not 0 < budget <= 1:
+    check_model(model, inputs)
+    budget, whole_layers = validation.positive("budget", budget), validation.flag("whole_layers", whole_layers)
+    if budget > 1:
         raise InvalidArgumentError("budget", f"{budget:g}", "a number above 0, up to 1")
     texts = len(next(iter(inputs.values())))
     choosing, others = ({name: value[start::2] for name, value in inputs.items()} for start in (0, 1))

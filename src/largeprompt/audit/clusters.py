@@ -6,13 +6,21 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.audit.heads import Heads, Rows, summed
 
+MOST_COMPONENTS = 4096
 ROUNDS = 25  # of expectation-maximisation at most
 SETTLED = 1e-4  # change of the log-likelihood per token and coordinate that ends it
 STARTS = 2  # of which the likelier fit is kept
 CHECKED = 3  # rounds after which those that have settled are taken out
 FLOOR = 1e-3  # least variance of a component, in units of the whole's
+
+
+def checked_sizes(components: Sequence[int]) -> tuple[int, ...]:
+    """Sizes of mixtures, ascending, each once."""
+    given = validation.listed("components", components, "a sequence of numbers of clusters, such as (1, 4, 8)")
+    return tuple(sorted({validation.integer("components", each, maximum=MOST_COMPONENTS) for each in given}))
 
 
 def responsibilities(

@@ -2,11 +2,14 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 
 # scores at a time, and more for each key: what a cache holds; and what keeps a GPU busy and is small beside what a pass needs
@@ -121,9 +124,21 @@ class Heads:
     atoms: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("query", "key", "value", *(() if self.mask is None else ("mask",))):
+            each: Any = getattr(self, name)
+            dense = isinstance(each, Tensor) and each.layout == torch.strided and not each.is_meta
+            if not dense or not (each.is_floating_point() or name == "mask"):
+                raise InvalidArgumentError(name, validation.text(each), "a dense tensor of real numbers")
+        if not (isinstance(self.scale, float) and math.isfinite(self.scale)):
+            validation.store(self, scale=validation.number("scale", self.scale))
+        if self.cap is not None:
+            validation.store(self, cap=validation.positive("cap", self.cap))
+        causal, atoms = validation.flag("causal", self.causal), validation.integer("atoms", self.atoms, minimum=0)
+        validation.store(self, causal=causal, atoms=atoms)
         q, k, v = shapes = [tuple(each.shape) for each in (self.query, self.key, self.value)]
-        if any(len(shape) != 4 for shape in shapes):
-            raise InvalidArgumentError("query, key, value", f"shapes {shapes}", "four dimensions: (batch, heads, tokens, width)")
+        if any(len(shape) != 4 or 0 in shape for shape in shapes):
+            allowed = "four dimensions: (batch, heads, tokens, width), none of them 0"
+            raise InvalidArgumentError("query, key, value", f"shapes {shapes}", allowed)
         if q[0] != k[0] or k[:3] != v[:3] or q[3] != k[3] or q[1] % k[1]:
             allowed = "one batch size, one width of queries and keys, one count of keys and values, heads a multiple of key heads"
             raise InvalidArgumentError("query, key, value", f"shapes {shapes}", allowed)

@@ -10,17 +10,20 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.audit.adapters.texts import most_tokens
 from largeprompt.audit.adapters.transformers import (
     Model,
     attending_layers,
     attention_modules,
+    check_model,
     evaluating,
     head_count,
     silent_layers,
     tokens_read,
     watching,
 )
+from largeprompt.audit.clusters import checked_sizes
 from largeprompt.audit.collect import Collector, LooksAheadError, Place, Statistics, widths
 from largeprompt.audit.findings import derived_numbers
 from largeprompt.audit.heads import Heads
@@ -79,6 +82,7 @@ def audit_model(
     AuditError
         Where a head's output, recomputed from what was seen, is not the model's own: layer and head are named.
     """
+    check_model(model, inputs)
     reach, silent = attending_layers(model), silent_layers(model)
     layers = reach if layers is None else _chosen("layers", layers, reach[-1] + 1)
     if not set(layers) <= set(reach):
@@ -87,14 +91,15 @@ def audit_model(
     texts = _texts(inputs)
     counts = [tokens_read(model, text) for text in texts]
     shortest, longest = min(counts), max(counts)
-    wanted = None if lengths is None else [int(length) for length in lengths]
+    wanted = None
+    if lengths is not None:
+        each = validation.listed("lengths", lengths, "a sequence of lengths")
+        wanted = [int(validation.length("lengths", length)) for length in each]
     if wanted is not None and "input_ids" not in inputs:
         raise InvalidArgumentError("lengths", str(wanted), "None where the inputs are not tokens of a text")
     if wanted is not None and (not wanted or any(not 2 <= length <= shortest for length in wanted)):
         raise InvalidArgumentError("lengths", str(wanted), f"from 2 to the {shortest} tokens of the shortest text")
-    sizes = tuple(sorted({int(size) for size in components}))
-    if any(size < 1 for size in sizes):
-        raise InvalidArgumentError("components", str(list(components)), "positive integers")
+    sizes, sinks = checked_sizes(components), validation.integer("sinks", sinks, minimum=0)
     found, places = [], []
     for number, (text, count) in enumerate(zip(texts, counts, strict=True), 1):
         places.append([Place(size, _positions(positions, size)) for size in wanted or [count]])
@@ -134,17 +139,21 @@ def _texts(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
 
 def _chosen(name: str, given: Sequence[int] | None, count: int, least: int = 0) -> list[int]:
     """Numbers below ``count``, ascending, each once; all of them when None is given. Those below zero count from the end."""
-    found = sorted({each % count if least <= each < 0 else each for each in map(int, range(count) if given is None else given)})
-    if not found or found[0] < 0 or found[-1] >= count:
-        raise InvalidArgumentError(name, str(given), f"numbers from {least} to {count - 1}")
+    allowed = f"numbers from {least} to {count - 1}"
+    chosen = range(count) if given is None else validation.listed(name, given, allowed)
+    try:
+        found = sorted({validation.integer(name, each, minimum=least, maximum=count - 1) % count for each in chosen})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(name, error.given, allowed) from None
+    if not found:
+        raise InvalidArgumentError(name, "none", allowed)
     return found
 
 
 def _positions(given: int | Sequence[int], length: int) -> Tensor:
-    if not isinstance(given, int):
+    if isinstance(given, Sequence) or (isinstance(given, np.ndarray | Tensor) and given.ndim):
         return torch.tensor(_chosen("positions", given, length, -length))
-    if given < 1:
-        raise InvalidArgumentError("positions", str(given), "at least one")
+    given = min(validation.integer("positions", given), length)
     return torch.from_numpy(np.unique(np.linspace(length - 1, 0, given, endpoint=given >= length).round().astype(np.int64)))
 
 
@@ -175,9 +184,10 @@ def audit_heads(
     >>> [FINDINGS[code] for code in summary(audit_heads(heads)).finding.values.ravel()]
     ['moments', 'moments']
     """
+    validation.instance("heads", heads, Heads, "Heads(query, key, value, mask, scale)", "module_heads makes them of a module.")
     where = _positions(positions, heads.query.shape[2])
     with torch.no_grad():
-        found = head_statistics(heads, where, tuple(components), sinks) | subset_statistics(heads, where)
+        found = head_statistics(heads, where, components, sinks) | subset_statistics(heads, where)
     known = {name: each.numpy() for name, each in found.items()}
     same = {name: each[None] for name, each in widths(heads, where).items()}
     texts = [[{name: each[text : text + 1] for name, each in known.items()} | same] for text in range(heads.batch)]

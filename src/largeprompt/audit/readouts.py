@@ -5,10 +5,10 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.audit.clusters import mixture_read_outs, responsibilities
+from largeprompt import validation
+from largeprompt.audit.clusters import MOST_COMPONENTS, mixture_read_outs, responsibilities
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.plan import Kind
-from largeprompt.errors import InvalidArgumentError
 
 CHUNK = 128  # tokens whose prefixes are treated together
 
@@ -38,12 +38,13 @@ def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> T
     Tensor
         Shape (batch, heads, T, o).
     """
-    if kind == "mixture":
+    validation.instance("heads", heads, Heads, "Heads(query, key, value, mask, scale)")
+    components = validation.integer("components", components, maximum=MOST_COMPONENTS)
+    sinks = validation.integer("sinks", sinks, minimum=0)
+    if validation.choice("kind", kind, ("mean", "affine", "mixture")) == "mixture":
         member = responsibilities(heads, (components,), sinks)[components]
         parts = [mixture_read_outs(rows, [member])[0][0] for _, rows in heads.rows()]
         return torch.nan_to_num(torch.cat(parts, 2))  # padding that sees no key
-    if kind not in ("mean", "affine"):
-        raise InvalidArgumentError("kind", repr(kind), "'mean', 'affine' or 'mixture'")
     moments = _by_scores if heads.mask is not None or heads.cap is not None else _causal if heads.causal else _global
     return moments(heads, kind == "affine")
 

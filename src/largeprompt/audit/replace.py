@@ -10,10 +10,10 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import CAUSAL, Model, attending_layers, evaluating, head_count, watching
+from largeprompt.audit.adapters.transformers import CAUSAL, Model, attending_layers, check_model, evaluating, head_count, watching
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.kinds import NAMES
-from largeprompt.audit.plan import Head, Kind, Plan
+from largeprompt.audit.plan import Head, Kind, Plan, checked_heads
 from largeprompt.audit.readouts import chosen_heads, read_out
 from largeprompt.display.labels import label
 from largeprompt.errors import InvalidArgumentError
@@ -49,9 +49,10 @@ def linearize(
     if isinstance(heads, str | Path | Plan):
         plan = heads if isinstance(heads, Plan) else Plan.load(heads)
         heads, kind, components, sinks = plan.heads, plan.kind, plan.components, plan.sinks
+    check_model(model)
     layers, count = attending_layers(model), head_count(model)
     wanted: dict[int, set[int]] = {}
-    for layer, head in heads:
+    for layer, head in checked_heads(heads):
         if layer not in layers or not 0 <= head < count:
             raise InvalidArgumentError("heads", f"({layer}, {head})", f"heads 0 to {count - 1} of the layers that attend: {layers}")
         wanted.setdefault(int(layer), set()).add(int(head))
@@ -85,6 +86,7 @@ class Outputs(NamedTuple):
 
 def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
     """Mean of the last hidden states over real tokens, and the next-token log-probabilities of a causal language model."""
+    check_model(model, inputs)
     with evaluating(model):
         result = model(**inputs, output_hidden_states=True)
     hidden = result.hidden_states[-1].cpu().to(torch.float64)

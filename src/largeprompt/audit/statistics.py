@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.audit.clusters import mixture_read_outs, responsibilities
+from largeprompt import validation
+from largeprompt.audit.clusters import checked_sizes, mixture_read_outs, responsibilities
 from largeprompt.audit.heads import Heads, Rows, chunk_numbers
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.numerics.pareto import tail_count, tail_indices
 
 
@@ -22,7 +24,7 @@ class Measured(NamedTuple):
     size: Tensor  # largest absolute score
 
 
-def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...] = (), sinks: int = 0) -> dict[str, Tensor]:
+def head_statistics(heads: Heads, positions: Tensor, components: Sequence[int] = (), sinks: int = 0) -> dict[str, Tensor]:
     """Statistics of every head at the given query positions, each of shape (batch, heads, positions), float64 on the CPU.
 
     With s the scores of the keys that a query may read, v their values, w = softmax(s), T = Σ w v the head's output and cumulants κ
@@ -53,6 +55,13 @@ def head_statistics(heads: Heads, positions: Tensor, components: tuple[int, ...]
     dict of str to Tensor
         Each statistic by its name.
     """
+    validation.instance("heads", heads, Heads, "Heads(query, key, value, mask, scale)")
+    components, sinks = checked_sizes(components), validation.integer("sinks", sinks, minimum=0)
+    positions = validation.indices("positions", positions, heads.query.shape[2])
+    if positions.dim() != 1 or not len(positions):
+        raise InvalidArgumentError(
+            "positions", f"shape {validation.shape_text(positions.shape)}", "one or more, shape (positions,)"
+        )
     ahead = heads.key.shape[2] - heads.query.shape[2] + 1
     reach = (positions + ahead).tolist() if heads.causal and heads.mask is None else None
     found = measured(heads.at(positions.to(heads.query.device)), components, sinks, reach, heads.present)

@@ -95,7 +95,7 @@ class Certificate(ByLength):
 
     def tail(self, distance: Any) -> Tensor:
         """Upper bound of P(‖T_L - T‖ > distance), formula (cert.11) of docs/mathematics/certificates.md."""
-        t = validation.tensor("distance", distance, like=self.bound)
+        t = validation.tensor("distance", distance, like=self.bound).detach()
         if not bool((t > 0).all()):
             raise InvalidArgumentError("distance", f"{float(t.min()):.6g}", "positive numbers")
         markov = self.bound / t**2

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, gammaln, loggamma
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure
 
@@ -24,7 +25,9 @@ PLACES = np.array([0.0, *expit(np.linspace(-14, 14, 113)), 1.0])  # of exponents
 
 def _one(queries: Measure) -> None:
     if queries.batch_shape:
-        raise InvalidArgumentError("queries", repr(queries), "one law of queries, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError(
+            "queries", validation.text(queries), "one law of queries, without batch dimensions", "Loop over the laws."
+        )
 
 
 def gaussian_parts(queries: Gaussian | GaussianMixture) -> list[tuple[float, Gaussian]]:

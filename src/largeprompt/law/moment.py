@@ -26,7 +26,7 @@ def integer_pairs(powers: Any) -> Product:
     try:
         terms = tuple((int(a), int(b)) for a, b in powers)
         return terms if all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True)) else ()
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         return ()
 
 
@@ -35,7 +35,7 @@ def _terms(powers: Any) -> Product:
     large = sum(a + b for a, b in terms) > LARGEST_POWER
     if not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms) or large:
         allowed = f"one to {MOST_TERMS} pairs of integers (a, b) with a >= 1, b >= 0, {LARGEST_POWER} at most in all"
-        raise InvalidArgumentError("powers", repr(powers), allowed, "E Y is powers=[(2, 0)], E S² is [(1, 1), (1, 1)].")
+        raise InvalidArgumentError("powers", validation.text(powers), allowed, "E Y is powers=[(2, 0)], E S² is [(1, 1), (1, 1)].")
     return terms
 
 
@@ -110,7 +110,8 @@ def weight_moments(length: float, scale: Any, products: Sequence[Any], center: f
     centre = validation.tensor("center", center)
     if centre.dim():
         raise InvalidArgumentError("center", f"shape {validation.shape_text(centre.shape)}", "one number")
-    if not len(products):
+    products = validation.listed("products", products, "lists of powers")
+    if not products:
         raise InvalidArgumentError("products", "none", "at least one list of powers")
     tokens = validation.length("length", length, allow_infinity=True)
 

@@ -115,6 +115,13 @@ def relative_ends(integrand: Array, axes: int = 1) -> Array:
     return ends
 
 
+def check_spread(widest: float, nodes: int = MOST_NODES) -> None:
+    """Refuse scores that are so far apart that no grid holds them."""
+    if not widest <= nodes * STEP:
+        remedy = "The scores are too far apart for this quadrature; use smaller parameters, or sample_prompts(...)."
+        raise InvalidArgumentError("scores", f"a spread of {widest:.3g} units", f"at most {nodes * STEP:.0f}", remedy)
+
+
 def widen(
     evaluate: Callable[[Sequence[Range]], tuple[Result, Array]],
     ranges: Sequence[Range],
@@ -126,9 +133,7 @@ def widen(
     """Widen the ranges of τ until integrands are nothing at their ends: ``evaluate`` returns its result and the relative ends."""
     while True:
         widest = max(below + above for below, above in ranges)
-        if widest > nodes * STEP:
-            remedy = "The scores are too far apart for this quadrature; use smaller parameters, or sample_prompts(...)."
-            raise InvalidArgumentError("scores", f"a spread of {widest:.3g} units", f"at most {nodes * STEP:.0f}", remedy)
+        check_spread(widest, nodes)
         result, ends = evaluate(ranges)
         if (ends <= edge).all():
             return result

@@ -4,7 +4,6 @@ import math
 from typing import Literal
 
 from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError
 
 Regime = Literal["linear", "heavy", "frozen"]
 
@@ -33,8 +32,7 @@ def regime(score_variance: float, length: float) -> Regime:
     >>> [regime(2.0, length) for length in (2, 10, 100)]
     ['frozen', 'heavy', 'linear']
     """
-    if not 0 <= score_variance < math.inf:
-        raise InvalidArgumentError("score_variance", f"{score_variance:g}", "a nonnegative number")
+    score_variance = validation.number("score_variance", score_variance, minimum=0)
     length = validation.length("length", length, allow_infinity=True)
     if score_variance == 0 or math.isinf(length):
         return "linear"

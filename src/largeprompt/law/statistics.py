@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.law import weights
 from largeprompt.law.moment import slopes_at_zero, weight_moments
 from largeprompt.law.quadrature import Product
@@ -76,6 +77,8 @@ def collision_moments(length: float, scale: Any, variance: Tensor | None = None)
     >>> print(f"{y:.6f} {w3:.6f} {y2:.6f}")
     0.194687 0.058060 0.042726
     """
+    if variance is not None:
+        scale, variance = validation.tensor("scale", scale), validation.tensor("variance", variance)
     found = weight_moments(length, scale, OUTPUT)
     if variance is not None and variance.requires_grad and bool((scale == 0).any()):
         slopes = torch.tensor(slopes_at_zero(length, OUTPUT)).to(found).reshape(-1, *[1] * (found.dim() - 1))

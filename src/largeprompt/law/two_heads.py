@@ -178,7 +178,8 @@ def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[A
     tokens = validation.length("length", length, allow_infinity=True)
 
     def evaluate(scales: Array, wanted: Sequence[Product]) -> Array:
-        return np.stack([_values(tokens, (float(s), float(t)), wanted) for s, t in scales], axis=-1)
+        found = [_values(tokens, (float(s), float(t)), wanted) for s, t in scales]
+        return np.stack(found, axis=-1) if found else np.zeros((len(wanted), 0))
 
     return moments(evaluate, _derivative, _products(products), first, second)
 

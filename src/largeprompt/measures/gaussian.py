@@ -112,7 +112,7 @@ class Gaussian(TensorMeasure):
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> Gaussian:
         matrix, offset = self._affine(matrix, offset)
         mean, covariance = self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT
-        return self._trusted(validation.tensor("matrix", mean), validation.tensor("matrix", covariance))
+        return self._trusted(validation.in_range("matrix", mean), validation.in_range("matrix", covariance))
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         return gaussian_norm_moment4(self.tilted_mean(u) - self._center(center), self.covariance, V)

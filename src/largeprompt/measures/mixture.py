@@ -77,7 +77,7 @@ class GaussianMixture(TensorMeasure):
         """Λ_k(u), shape (..., k), and the tilted component means m_k + Γ_k u, shape (..., k, d)."""
         v = self._tilts(u).unsqueeze(-2)  # (..., 1, d)
         shift = torch.einsum("...kij,...kj->...ki", self.covariances, v)
-        return (v * (self.means + shift / 2)).sum(-1), self.means + shift
+        return validation.in_range("u", (v * (self.means + shift / 2)).sum(-1)), self.means + shift
 
     def cgf(self, u: Tensor) -> Tensor:
         return weighted_logsumexp(self.weights, self._tilted_components(u)[0])
@@ -111,7 +111,7 @@ class GaussianMixture(TensorMeasure):
     def map(self, matrix: Tensor, offset: Tensor | None = None) -> GaussianMixture:
         matrix, offset = self._affine(matrix, offset)
         means, covariances = self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT
-        return self._trusted(self.weights, validation.tensor("matrix", means), validation.tensor("matrix", covariances))
+        return self._trusted(self.weights, validation.in_range("matrix", means), validation.in_range("matrix", covariances))
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         component_cgf, means = self._tilted_components(u)

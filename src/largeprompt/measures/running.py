@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from largeprompt import validation
+
 FEW_TILTS = 8  # so many tilts at most read tokens once each, where products would read them twice
 MANY_TOKENS = 4096
 WIDEST = 256  # dimension that a program of the kernel holds
@@ -98,6 +100,7 @@ class RunningTilt:
 
     def merge(self, other: RunningTilt) -> RunningTilt:
         """State of the union of two disjoint parts."""
+        validation.instance("other", other, RunningTilt, "a RunningTilt, the state of another part")
         log_mass = torch.logaddexp(self.log_mass, other.log_mass)
         p, q = torch.exp(self.log_mass - log_mass), torch.exp(other.log_mass - log_mass)
         between = other.mean - self.mean

@@ -68,7 +68,7 @@ class Sphere(PlacedMeasure):
 
     def _square(self, u: Tensor) -> Tensor:
         """k² = r²‖u‖²."""
-        return self._radius**2 * u.square().sum(-1)
+        return validation.in_range("u", self._radius**2 * u.square().sum(-1))
 
     def cgf(self, u: Tensor) -> Tensor:
         return log_hyp0f1(self._square(self._tilts(u)), self._order)

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measu
 from largeprompt.measures.numerics.quadratic_form import gaussian_form_rule
 
 Method = Literal["exact", "certified", "estimate"]
+METHODS: tuple[str, ...] = get_args(Method)
 Errors = Callable[[Sequence[float]], Tensor]  # mean squared errors (length,) of the lengths given
 GROUPS = 8
 TAIL = 1e-30  # probability beyond the nodes: nothing, also beside an error of 1e-15
@@ -131,7 +132,7 @@ def query_average(
     if not isinstance(queries, Measure):
         raise InvalidArgumentError("queries", type(queries).__name__, "a law of queries, such as Gaussian(mean, covariance)")
     lengths, several = validation.lengths("length", length)
-    if method == "estimate":
+    if validation.choice("method", method, METHODS) == "estimate":
         tokens = [int(one) for one in lengths]
         groups = [finite_prompt_errors(attention, mu, z, tokens).mean(-1) for z in drawn(queries, points, generator)]
         stacked = torch.stack(groups)
@@ -147,6 +148,7 @@ def drawn(queries: Measure, points: int, generator: validation.Randomness | None
     points = validation.integer("points", points)
     if points < 8 * GROUPS or points & (points - 1):
         raise InvalidArgumentError("points", str(points), f"a power of two of at least {8 * GROUPS}")
+    validation.affordable("points", points, needed=24.0 * points * (queries.dim + 1), device=queries.device)
     generator = validation.generator(generator, queries.device)
     each = points // GROUPS
     if isinstance(queries, Gaussian | GaussianMixture):
@@ -159,8 +161,6 @@ def average_errors(attention: SoftmaxAttention, mu: Measure, queries: Measure, m
     """Function of lengths that gives the exact averages, or bounds of them."""
     if method == "certified":
         return lambda lengths: certificate(attention, mu, queries, list(lengths)).bound
-    if method != "exact":
-        raise InvalidArgumentError("method", repr(method), "'exact', 'certified' or 'estimate'")
     if isinstance(queries, AtomicMeasure):
         weights, atoms = query_atoms(queries)
 

@@ -17,7 +17,7 @@ from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import finite_prompt, finite_prompt_errors, regime
 from largeprompt.measures import AtomicMeasure, Gaussian, Measure
-from largeprompt.planning.average import GROUPS, Errors, Method, average_errors, drawn
+from largeprompt.planning.average import GROUPS, METHODS, Errors, Method, average_errors, drawn
 from largeprompt.planning.search import smallest_length
 
 
@@ -120,8 +120,8 @@ def prompt_length(
     """
     one_head(attention)
     tolerance = validation.positive("tolerance", tolerance)
-    if target not in ("limit", "affine"):
-        raise InvalidArgumentError("target", repr(target), "'limit' or 'affine'")
+    relative = validation.flag("relative", relative)
+    validation.choice("target", target, ("limit", "affine"))
     question = _question(attention, mu, z, method, target, points, generator)
     if relative:
         size = math.sqrt(question.size)
@@ -195,10 +195,9 @@ def _question(
             given = f"shape {validation.shape_text(query.shape)}"
             allowed = f"one query, shape ({attention.dim},), or a law of queries"
             raise InvalidArgumentError("z", given, allowed, "Loop over the queries.")
-        if method not in ("exact", "certified"):
-            raise InvalidArgumentError("method", repr(method), "'exact' or 'certified' for one query")
+        validation.choice("method", method, ("exact", "certified"), " for one query")
         weights, places = torch.ones(1, dtype=torch.float64, device=query.device), query[None]
-    elif method == "estimate":
+    elif validation.choice("method", method, METHODS) == "estimate":
         places = torch.cat(drawn(z, points, generator))
         weights = torch.full((len(places),), 1 / len(places), dtype=torch.float64, device=places.device)
     elif isinstance(z, AtomicMeasure):
@@ -253,7 +252,7 @@ def _long_enough(bounds: Errors, tolerance: float) -> int:
     low, high = 0, 50  # 2^50 > 10^15
     while low < high:
         middle = (low + high) // 2
-        if float(bounds([1 << middle])[0]) <= tolerance**2 * (1 - 1e-6):
+        if float(bounds([1 << middle])[0]) <= tolerance * tolerance * (1 - 1e-6):  # not a power, which overflows
             high = middle
         else:
             low = middle + 1

@@ -59,3 +59,11 @@ def test_bad_input():
         lp.measures.ladder_radius(lp.Rademacher(1))
     with pytest.raises(lp.InvalidArgumentError, match="mu"):
         lp.measures.cumulant_ladder(lp.Gaussian([[0.0], [1.0]], [[1.0]]), [1.0])
+
+
+@pytest.mark.parametrize("largest", [2.0, 30.0, 1e4])
+def test_the_first_of_many_zeros_is_found_however_far_one_looks(largest):
+    """cosh t = 0 at t = iπ/2, 3iπ/2, ...: ten thousand zeros within the largest circle."""
+    assert lp.measures.ladder_radius(lp.Discrete([[-1.0], [1.0]], [0.5, 0.5]), largest=largest) == pytest.approx(
+        math.pi / 2, rel=1e-12
+    )

@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.texts import texts_in, tokens_of
 from largeprompt.audit.adapters.transformers import CAUSAL, AuditError, AuditWarning, Model, transformers_module
@@ -75,7 +76,7 @@ def check_device_map(given: Any) -> None:
         try:
             torch.device(given)
         except RuntimeError:
-            raise InvalidArgumentError("device_map", repr(given), f"{', '.join(MAPS)}, or a device") from None
+            raise InvalidArgumentError("device_map", validation.text(given), f"{', '.join(MAPS)}, or a device") from None
 
 
 def _kind(config: Any) -> Any:
@@ -100,9 +101,9 @@ def _weights(
     """The model that the config describes, after a check that no weight is missing."""
     if attn_implementation is not None and "/" in attn_implementation:
         remedy = "A slash asks a hub for a kernel, whose code is never run."
-        raise InvalidArgumentError("attn_implementation", repr(attn_implementation), "'sdpa', 'eager', ...", remedy)
+        raise InvalidArgumentError("attn_implementation", validation.text(attn_implementation), "'sdpa', 'eager', ...", remedy)
     if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise InvalidArgumentError("dtype", repr(dtype), "'auto', or a floating dtype of PyTorch such as 'float32'")
+        raise InvalidArgumentError("dtype", validation.text(dtype), "'auto', or a floating dtype of PyTorch such as 'float32'")
     check_device_map(device_map)
     if device_map is None and getattr(config, "quantization_config", None) is not None:
         device_map = {"": device}  # quantised weights cannot be moved afterwards

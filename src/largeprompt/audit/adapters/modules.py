@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.audit.adapters.transformers import AuditError, evaluating
 from largeprompt.audit.heads import Heads
 from largeprompt.errors import InvalidArgumentError
@@ -41,12 +42,17 @@ def module_heads(
     """
     if not isinstance(module, torch.nn.MultiheadAttention):
         raise InvalidArgumentError("module", type(module).__name__, "a torch.nn.MultiheadAttention")
-    if tokens.dim() != 3 or tokens.shape[-1] != module.embed_dim:
-        order = "batch, T" if module.batch_first else "T, batch"
-        raise InvalidArgumentError("tokens", f"shape {tuple(tokens.shape)}", f"shape ({order}, {module.embed_dim})")
     if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
         allowed = "one width for queries, keys and values, no added keys"
         raise InvalidArgumentError("module", "a MultiheadAttention with kdim, vdim, bias_kv or zero_attn", allowed)
+    causal = validation.flag("causal", causal)
+    tokens = validation.tensor("tokens", tokens, like=next(module.parameters()))
+    for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
+        if mask is not None and not isinstance(mask, Tensor):
+            raise InvalidArgumentError(name, validation.text(mask), "a tensor, or None")
+    if tokens.dim() != 3 or 0 in tokens.shape or tokens.shape[-1] != module.embed_dim:
+        order = "batch, T" if module.batch_first else "T, batch"
+        raise InvalidArgumentError("tokens", f"shape {tuple(tokens.shape)}", f"shape ({order}, {module.embed_dim})")
     if causal and (attn_mask is not None or key_padding_mask is not None):
         raise InvalidArgumentError("causal", "True beside a mask", "either; put both into attn_mask")
     batched = tokens if module.batch_first else tokens.transpose(0, 1)

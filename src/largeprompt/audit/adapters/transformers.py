@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.audit.heads import Heads
 from largeprompt.errors import InvalidArgumentError, LargePromptError
 
@@ -172,6 +173,7 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
     visitor
         ``visitor(layer, heads, output)`` with the outputs (batch, heads, T, o); what it returns replaces them, None leaves them.
     """
+    check_model(model)
     numbers = attention_modules(model)
     run = _readable(model, model.config._attn_implementation or "eager")
     turns: dict[torch.nn.Module, Iterator[int]] = {}  # the numbers of a module's next calls
@@ -280,6 +282,17 @@ def tokens_read(model: Model, inputs: Mapping[str, Tensor]) -> int:
     if len(counts) != 1:
         raise AuditError(f"The layers of {type(model).__name__} read different numbers of tokens ({sorted(counts)}).")
     return counts.pop()
+
+
+def check_model(model: Any, inputs: Any = None) -> None:
+    """Refuse what is no model of transformers, and inputs that are no tensors by name."""
+    if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
+        raise InvalidArgumentError("model", validation.text(model), "a PreTrainedModel of transformers", "Use load_model(folder).")
+    if inputs is None:
+        return
+    if not isinstance(inputs, Mapping) or not inputs or not all(isinstance(each, Tensor) and each.ndim for each in inputs.values()):
+        allowed = "tensors by name, as the tokenizer gave them: {'input_ids': ...}"
+        raise InvalidArgumentError("inputs", validation.text(inputs), allowed, "Use read_texts(folder, files).")
 
 
 @contextlib.contextmanager

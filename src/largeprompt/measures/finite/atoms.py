@@ -210,7 +210,7 @@ class AtomicMeasure(TensorMeasure):
         """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds for each tilt and token."""
         points = self._squeezed(self.points, 2)
         masses = None if self.weights is None else self._squeezed(self.weights, 1) * self.count
-        shared, most = math.prod(queries.shape[:-2]), CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"])
+        shared, most = max(1, math.prod(queries.shape[:-2])), CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"])
         rows = max(1, min(queries.shape[-2], most // (shared * width * min(self.count, 1024))))
         columns = max(1, most // (shared * max(rows * width, self.dim)))
         recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (queries, points, masses))

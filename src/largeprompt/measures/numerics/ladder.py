@@ -90,12 +90,19 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
         size = np.abs(grown).sum(1)
         return [(grown @ x**n) / size for n in range(orders)]
 
+    def turned(radius: float) -> NDArray[np.float64]:
+        turns = _turns(tilted(radius * circle)[0])
+        return _turns(tilted(radius * fine)[0]) if np.abs(turns).max() > 2 else turns
+
     before = 0.0
     for radius in np.linspace(largest / RADII, largest, RADII):
-        turns = _turns(tilted(radius * circle)[0])
-        if np.abs(turns).max() > 2:
-            turns = _turns(tilted(radius * fine)[0])
-        if abs(turns.sum()) > math.pi / 2:  # half a turn for each zero of the full circle
+        turns = turned(radius)
+        trusted = bool(np.isfinite(turns).all()) and np.sum(np.abs(turns) > 2) <= 2  # but next to a zero
+        if trusted and abs(turns.sum()) > math.pi / 2:  # half a turn for each zero of the full circle
+            while abs(turns.sum()) > 2.5 * math.pi and radius - before > 1e-6 * radius:  # more than a pair: the first of them
+                middle = (before + radius) / 2
+                inner = turned(middle)
+                before, radius, turns = (before, middle, inner) if abs(inner.sum()) > math.pi / 2 else (middle, radius, turns)
             near = (np.linspace(before, radius, 9)[:, None] * circle).ravel()
             t = near[np.argmin(np.abs(tilted(near)[0]))][None]
             for _ in range(NEWTON):  # on M/M', so that a zero may be multiple
@@ -103,17 +110,16 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
                 if abs(m0[0]) < 1e-13:
                     break
                 t = t - m0 * m1 / (m1**2 - m0 * m2)
-            if math.isfinite(found := float(np.abs(t[0]))):
-                return found
-        if not np.abs(turns).max() <= 2 or abs(turns.sum()) > math.pi / 2:
-            raise InvalidArgumentError(
-                "largest", f"{largest:g}", f"at most {before:g} for this law", "Its phase turns too fast beyond."
-            )
+            return float(np.abs(t[0]))
+        if not trusted or np.abs(turns).max() > 2:
+            allowed = f"at most {before:g} for this law" if before else "smaller radii for this law"
+            raise InvalidArgumentError("largest", f"{largest:g}", allowed, "Its phase turns too fast beyond.")
         before = float(radius)
     return math.inf
 
 
 def _turns(values: NDArray[np.complex128]) -> NDArray[np.float64]:
     """Change of phase from each value to the next."""
-    turns: NDArray[np.float64] = np.angle(values[1:] / values[:-1])
+    with np.errstate(divide="ignore", invalid="ignore"):  # so far out that every value is 0
+        turns: NDArray[np.float64] = np.angle(values[1:] / values[:-1])
     return turns

@@ -35,6 +35,7 @@ STEP, LONGEST = (
 )  # of τ, in units of the narrowest density, and at most: nodes no further apart in log q, half of it with a mean
 SEARCHED = 128  # places tried on either side for the ends, which need not be sharp
 ROUNDING = 1e-15  # eigenvalues below this fraction of the largest are zero
+MOST_COLUMNS = 10**6  # nodes of q
 BLOCK = 1 << 22  # complex numbers at a time
 LARGE = 1e150  # numbers whose squares are numbers
 
@@ -326,6 +327,9 @@ def _rule(
     trial = np.exp(low + (high - low) * np.linspace(0, 1, 65)) / 2
     narrowest = (1 / (np.sqrt(_cumulants(unit, shift, trial, 2)[1]) * trial)).min()
     count = math.ceil(float((high - low).max()) / (coarse * min(LONGEST / (2 if shift.any() else 1), STEP * narrowest))) + 1
+    if count > MOST_COLUMNS:
+        given, allowed = "a mean that is very far out, in units of the spread", f"at most {MOST_COLUMNS} nodes of q"
+        raise InvalidArgumentError("queries", given, allowed, "Ask about that one query instead of its law.")
     s = np.exp(high - (high - low) * np.linspace(0, 1, count)) / 2  # (..., K), from s_min on
     q, variance, third = _cumulants(unit, shift, s, 3)
     width, lean = variance**-0.5, third / (3 * variance**1.5)

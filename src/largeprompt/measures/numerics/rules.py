@@ -58,7 +58,8 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     >>> float(rule.weights @ rule.atoms[:, 0] ** 8), 9.0  # E x⁸ on [-√3, √3] is 3⁴/9
     (9.0..., 9.0)
     """
-    if nodes is not None and validation.integer("nodes", nodes) > 200:
+    nodes = None if nodes is None else validation.integer("nodes", nodes)
+    if nodes is not None and nodes > 200:
         raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
     if not isinstance(mu, Measure) or mu.batch_shape:
         raise InvalidArgumentError("mu", validation.text(mu), "one Measure, without batch dimensions", "Loop over the laws.")
