@@ -1,11 +1,18 @@
 """The command ``largeprompt``, also as ``python -m largeprompt``."""
 
+import os
 import signal
 import sys
+import traceback
+
+TRACE = "LARGEPROMPT_TRACEBACK"  # set to anything in the environment: errors that nobody foresaw are shown whole
 
 
 def main() -> None:
-    """Run the command; Ctrl-C ends it with one line and exit code 130, also while it is still being loaded."""
+    """Run the command; Ctrl-C ends it with one line and exit code 130, also while it is still being loaded.
+
+    An error that nobody foresaw is one line too, with exit code 1.
+    """
     try:
         from largeprompt.cli.app import app
 
@@ -14,6 +21,19 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C finds nothing to interrupt
         sys.stderr.write("interrupted\n")
         sys.exit(130)
+    except Exception as error:
+        if os.environ.get(TRACE):
+            raise
+        sys.stderr.write(_unforeseen(error))
+        sys.exit(1)
+
+
+def _unforeseen(error: Exception) -> str:
+    """One line about an error, with where it came from."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said = "".join(each if each.isprintable() else " " for each in f"{type(error).__name__}: {error}"[:500])
+    place = f"{last.filename}, line {last.lineno}"
+    return f"error: {said} ({place}). Nobody foresaw this: please report it, with what {TRACE}=1 before the command shows.\n"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 import largeprompt as lp
+from largeprompt.__main__ import main
 from largeprompt.cli.app import app
 from largeprompt.studies import registry
 
@@ -34,6 +35,42 @@ def test_shell_completes_names_of_studies():
 def test_help_names_every_study():
     text = " ".join(CliRunner().invoke(app, ["run", "--help"]).output.split())
     assert all(name in text for name in registry.names())
+
+
+def ended(monkeypatch, error, **environment):
+    """What the command says and its exit code when something raises this."""
+    called = lambda: raised(error)  # noqa: E731
+    monkeypatch.setattr("largeprompt.cli.app.app", called)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    main()
+
+
+def raised(error):
+    raise error
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by\x1b[2J zero"), MemoryError(), RecursionError("deep"), OSError(5, "gone")])
+def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys, error):
+    with pytest.raises(SystemExit) as left:
+        ended(monkeypatch, error)
+    said = capsys.readouterr().err
+    assert left.value.code == 1
+    assert said.startswith(f"error: {type(error).__name__}: ")
+    assert said.count("\n") == 1
+    assert "\x1b" not in said
+    assert f"{__file__}, line " in said
+    assert "LARGEPROMPT_TRACEBACK=1" in said
+    with pytest.raises(type(error)):
+        ended(monkeypatch, error, LARGEPROMPT_TRACEBACK="1")
+
+
+@pytest.mark.parametrize("words", [["plan", "--score-variance", "2", "--dim", "2", "--tolerance", "1"], ["studies"], ["doctor"]])
+def test_interrupted_anywhere_it_says_so(monkeypatch, words):
+    for name in ("plan._setting", "studies.Console", "doctor.Console"):
+        monkeypatch.setattr(f"largeprompt.cli.{name}", lambda *given, **options: raised(KeyboardInterrupt()))
+    result = command(*words)
+    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
 def test_version():

@@ -1,6 +1,7 @@
 """``largeprompt plan`` as its user types it."""
 
 import json
+import os
 import time
 
 import numpy as np
@@ -186,3 +187,76 @@ def test_huge_score_variances_are_answered_at_once():
     assert time.perf_counter() - start < 2
     assert "> 10^15" in result.output
     assert "frozen" in result.output
+
+
+@pytest.mark.parametrize("law", ["gaussian", "rademacher", "uniform", "laplace"])
+def test_one_coordinate_stands_for_all_across_the_query(law, monkeypatch):
+    """Many dimensions are two: the same errors at the same length as with every coordinate."""
+    options = ["--score-variance", "0.5", "--dim", "12", "--tolerance", "0.1", "--law", law, "--json"]
+    (every,) = json.loads(run(*options).output)
+    monkeypatch.setattr("largeprompt.cli.plan.MOST_ENTANGLED", 5)
+    (two,) = json.loads(run(*options).output)
+    kind = {"gaussian": lp.Gaussian, "rademacher": lp.Rademacher, "uniform": lp.Uniform, "laplace": lp.Laplace}[law]
+    eye = torch.eye(12, dtype=torch.float64)
+    tokens = kind(0 * eye[0], eye) if law == "gaussian" else kind(12)
+    truth = float(lp.finite_prompt(lp.SoftmaxAttention(eye, eye), tokens, eye[3] * 0.5**0.5, two["length"]).mse.sqrt())
+    assert every["length"] == two["length"]
+    assert every["rmse"] == pytest.approx(two["rmse"], rel=1e-12) == pytest.approx(truth, rel=1e-12)
+    assert every["effective_tokens"] == pytest.approx(two["effective_tokens"], rel=1e-12)
+    assert two["certified_length"] >= two["length"]
+
+
+def test_a_large_covariance_of_gaussian_tokens_is_two_variances(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((6, 6))
+    np.savetxt(tmp_path / "c.txt", matrix := rows @ rows.T)
+    options = ["--score-variance", "1.5", "--covariance", str(tmp_path / "c.txt"), "--tolerance", "0.3", "--json"]
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
+    eye = torch.eye(6, dtype=torch.float64)
+    mu, attention = lp.Gaussian(0 * eye[0], torch.from_numpy(matrix)), lp.SoftmaxAttention(eye, eye)
+    for direction, index in (("strong", 5), ("weak", 0)):
+        (row,) = json.loads(run(*options, "--direction", direction).output)
+        z = vectors[:, index] * (1.5 / values[index]).sqrt()
+        assert row["length"] == int(lp.prompt_length(attention, mu, z, 0.3))
+        assert row["certified_length"] == int(lp.prompt_length(attention, mu, z, 0.3, "certified"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--dim", "20000"], "59,118,272"),
+        (["--dim", "10000000"], "2.956e+10"),
+        (["--dim", "3000", "--law", "uniform"], "2 │"),
+        (["--dim", "2", "--tolerance", "1e308"], "1e+308"),
+        (["--dim", "1" + 21 * "0"], "--dim: got 1000000000000000000000; allowed: an integer from 1 to 1,000,000,000"),
+        (["--dim", "-" + 4000 * "9"], "--dim: got a negative integer of 4001 digits"),
+        (["--dim", "201", "--law", "sphere"], "allowed: an integer from 1 to 200. Larger ones would take minutes"),
+        (["--dim", "201", "--random-query"], "allowed: an integer from 1 to 200. Larger ones would take minutes"),
+        (["--dim", "4", "--law", "sphere", "--score-variance", "1e6"], "allowed: a positive number up to 10000"),
+    ],
+)
+def test_sizes_are_answered_at_once_or_refused(words, said):
+    start = time.perf_counter()
+    result = run("--score-variance", "2", "--tolerance", "0.05", *words)
+    assert time.perf_counter() - start < 10
+    assert result.exit_code == (0 if "│" in result.output else 2)
+    assert said in result.output or "│" in said
+    assert "Traceback" not in result.output
+
+
+def test_files_that_are_no_files_or_promise_too_much(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with (tmp_path / "huge.npy").open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)})
+    (tmp_path / "large.txt").write_bytes(b"")
+    os.truncate(tmp_path / "large.txt", 2**27)  # without taking space
+    (tmp_path / "long.txt").write_text("1\n" * 10_000)
+    (tmp_path / "loop.txt").symlink_to(tmp_path / "loop.txt")
+    np.savetxt(tmp_path / "wide.txt", np.eye(201))
+    for name in ("pipe.txt", "huge.npy", "large.txt", "long.txt", "loop.txt", "/dev/zero"):
+        result = run("--score-variance", "1", "--covariance", str(tmp_path / name), "--tolerance", "0.1")
+        assert result.exit_code == 2, name
+        assert "--covariance: got" in result.output
+    for more in (["--law", "uniform"], ["--random-query"]):
+        result = run("--score-variance", "1", "--covariance", str(tmp_path / "wide.txt"), "--tolerance", "0.1", *more)
+        assert result.exit_code == 2
+        assert "201 rows; allowed: at most 200" in result.output

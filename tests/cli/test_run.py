@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from largeprompt.cli.app import app
 from largeprompt.runs import store
+from largeprompt.runs.lock import locked
 from largeprompt.runs.store import Run
 
 
@@ -51,6 +52,18 @@ def test_complete_run_is_not_computed_again_unless_asked(tmp_path, fakes):
     assert len(fakes.calls) == 3
     assert "Already" not in command("run", "first", "--out", tmp_path, "--fresh").output
     assert len(fakes.calls) == 6
+
+
+def test_drafts_in_a_complete_run_are_removed_unless_it_is_computed_now(tmp_path, fakes):
+    command("run", "first", "--out", tmp_path)
+    draft = tmp_path / "first" / "cells" / ".a.nc.1-0.part"
+    draft.touch()
+    with locked(tmp_path / "first"):
+        assert command("run", "first", "--out", tmp_path).exit_code == 0
+    assert draft.exists()
+    assert "Already complete" in command("run", "first", "--out", tmp_path).output
+    assert not draft.exists()
+    assert Run.open(tmp_path / "first").intact
 
 
 @pytest.mark.parametrize("damaged", ["dataset.nc", "provenance.json", "verdicts.json", "figures/line.png"])

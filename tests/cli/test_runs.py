@@ -91,3 +91,17 @@ def test_what_cannot_be_finished_is_named(tmp_path, fakes):
     assert "was begun with other code" in result.stderr
     assert "partial" in result.stdout
     assert "complete" not in result.stdout
+
+
+def test_damaged_files_are_named(tmp_path):
+    """As the report does."""
+    run = make_run(tmp_path / "a", [verdict()])
+    (run.folder / "figures" / "curve.png").write_bytes(b"something else")
+    (line,) = command("runs", tmp_path).stdout.splitlines()[1:]
+    assert line.split("\t")[2] == "damaged (figures/curve.png)"
+    (row,) = json.loads(command("runs", tmp_path, "--json").stdout)
+    assert (row["state"], row["damaged"]) == ("damaged", ["figures/curve.png"])
+
+
+def test_what_was_typed_cannot_command_the_terminal():
+    assert "\x1b" not in command("runs", EVIL).output

@@ -46,14 +46,19 @@ def finish(command, expected, *words, **environment):
     finished_like(command, expected)
 
 
-@pytest.mark.parametrize("target", ["main", "worker"])
+@pytest.mark.parametrize("target", ["main", "worker", pytest.param("dask", marks=LONG)])
 def test_killed_at_random_times(command, expected, target):
-    """kill -9 of the command or of one of its workers; 2 in the short round, 21 for each target in the long one."""
+    """kill -9 of the command, of one of its workers or of a Dask worker; 2 in the short round, 20 + 20 + 10 in the long one.
+
+    With those of schedulers below that makes 56.
+    """
     chance, kills = random.Random(17), 0
-    while kills < 1 + 20 * (ROUNDS > 1):
-        process = command.start("--workers", 2)
+    if target == "dask":
+        pytest.importorskip("distributed")
+    while kills < (1 if ROUNDS < 2 else 10 if target == "dask" else 20):
+        process = command.start("--workers", 2, *(["--executor", "dask"] if target == "dask" else []))
         command.begun(process)
-        time.sleep(chance.uniform(0.0, 5.0))
+        time.sleep(chance.uniform(0.0, 10.0 if target == "dask" else 5.0))
         if target == "main":
             before = living(process.pid)
             process.kill()
@@ -159,10 +164,31 @@ def test_slow_disks_and_clocks_that_jump(command, expected, tmp_path, monkeypatc
 def test_a_cell_that_hangs_is_ended(command, expected):
     """Inside a call of a library, with its process; the others are stored, and it is computed when it does not hang."""
     (command.scratch / "sleep 3").touch()
-    code, out, err = ended(command.start("--workers", 2, "--cell-limit", 3))
+    code, out, err = ended(command.start("--workers", 2, "--cell-limit", 12), 200)
     assert code == 1
     assert "cell 'size: 3' failed (TookTooLongError: its process was ended after" in err
     assert "Traceback" not in out + err
+    assert command.run.finished_cells == 5
+    (command.scratch / "sleep 3").unlink()
+    finish(command, expected)
+
+
+@LONG
+def test_a_worker_of_dask_that_hangs_is_ended(command, expected):
+    """Inside a call of a library, with its process: tried again, at most twice, and then named."""
+    pytest.importorskip("distributed")
+    (command.scratch / "sleep 3").touch()
+    impatient = "from largeprompt.runs import pool; pool.GRACE = 2.0"
+    (command.scratch.parent / "patched").mkdir()
+    (command.scratch.parent / "patched" / "sitecustomize.py").write_text(impatient)
+    path = os.pathsep.join([str(command.scratch.parent / "patched"), *sys.path])
+    words = ("--executor", "dask", "--workers", 2, "--cell-limit", 12)
+    code, out, err = ended(command.start(*words, PYTHONPATH=path), 300)
+    assert code == 1
+    assert "cell 'size: 3' failed (KilledWorker" in err
+    assert "after 12 s (--cell-limit) is ended" in err
+    assert "Traceback" not in out + err
+    assert calls(command.scratch).count("size: 3") == 1 + 3  # the undisturbed run counts too
     assert command.run.finished_cells == 5
     (command.scratch / "sleep 3").unlink()
     finish(command, expected)

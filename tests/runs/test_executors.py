@@ -51,7 +51,21 @@ def test_anything_that_keeps_the_contract(tmp_path, expected, name):
 def test_what_is_no_executor(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def refuse():\n    raise ZeroDivisionError('no cluster')\n\ndef three():\n    return 3\n")
-    for name in ("", "remote", "dask:nowhere", "dask:", "no.such:thing", "operator:nothing", "mine:three", "..:x", "x:"):
+    for name in (
+        "",
+        "remote",
+        "dask:nowhere",
+        "dask:",
+        "dask:foo://bar",
+        "dask:tcp://",
+        "dask:tcp://h:99999999",
+        "dask:tcp://h:x",
+        "no.such:thing",
+        "operator:nothing",
+        "mine:three",
+        "..:x",
+        "x:",
+    ):
         with pytest.raises(InvalidArgumentError, match="--executor: got"), executor(name):
             pass
     with (
@@ -107,6 +121,22 @@ def test_a_cluster_of_threads_that_is_there(tmp_path, expected, distributed):
 def test_a_scheduler_that_does_not_answer(distributed, monkeypatch):
     monkeypatch.setattr("largeprompt.runs.executors.PATIENCE", 0.5)
     with pytest.raises(RunError, match="no Dask scheduler answers at tcp:"), executor("dask:tcp://127.0.0.1:9"):
+        pass
+
+
+@pytest.mark.parametrize("content", ["root:x:0:0", "[" * 100_000, "{}", '{"address": 3}', '{"address": "foo://x:1"}', None])
+def test_what_is_no_file_of_a_scheduler(distributed, tmp_path, content):
+    """Said before a client is made: one with a wrong address takes a minute to close, and ends in a trace."""
+    place = tmp_path / "scheduler.json"
+    os.mkfifo(place) if content is None else place.write_text(content)
+    with pytest.raises(InvalidArgumentError, match=r"--executor: got 'dask:.*' \("), executor(f"dask:{place}"):
+        pass
+
+
+def test_a_file_of_a_scheduler(distributed, tmp_path, monkeypatch):
+    monkeypatch.setattr("largeprompt.runs.executors.PATIENCE", 0.5)
+    (tmp_path / "scheduler.json").write_text('{"address": "tcp://127.0.0.1:9"}')
+    with pytest.raises(RunError, match="no Dask scheduler answers at tcp:"), executor(f"dask:{tmp_path / 'scheduler.json'}"):
         pass
 
 

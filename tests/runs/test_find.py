@@ -54,3 +54,22 @@ def test_a_file_with_the_name_of_a_module_is_refused(folder):
     (folder / "json.py").write_text("")
     with pytest.raises(InvalidArgumentError, match=r"another module 'json'"):
         find_study("json.py:STUDY")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'; {}, line 1"),
+        ("\n1 / 0\n", "ZeroDivisionError: division by zero; {}, line 2"),
+        ("x = 1\nx = (\n", "SyntaxError: '(' was never closed; {}, line 2"),
+        ("x = 1\0\n", "null bytes"),
+        ("raise SystemError('\x1b[2J')\n", "SystemError"),
+        ("'\\ud800'.encode()\n", "UnicodeEncodeError"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_named_with_the_line(folder, content, said):
+    (folder / "wrong.py").write_text(content)
+    with pytest.raises(InvalidArgumentError) as caught:
+        find_study("wrong.py:STUDY")
+    assert said.format(folder / "wrong.py") in str(caught.value)
+    assert "wrong" not in sys.modules

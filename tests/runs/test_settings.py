@@ -1,5 +1,6 @@
 """Settings as they are typed: read into the declared types, refused with what is allowed, written so that they are read again."""
 
+import dataclasses
 import itertools
 import math
 import shlex
@@ -24,6 +25,7 @@ from largeprompt.runs.settings import (
     settings,
 )
 from largeprompt.runs.study import Part, Study
+from largeprompt.studies import registry
 
 
 @settings
@@ -188,6 +190,25 @@ def test_ranges_are_checked_where_the_config_is_made():
         RangedConfig(steps=(-1.0,))
     with pytest.raises(InvalidArgumentError, match="colour"):
         config_of(ranged, {"colour": 1})
+
+
+def test_sizes_have_an_end_that_is_said():
+    """In every study, for every setting that is a dimension, and for counts."""
+    found = set()
+    for name in registry.names():
+        asked = registry.study(name)
+        for field in dataclasses.fields(asked.config):
+            if field.name.endswith(("dim", "dims")):
+                with pytest.raises(InvalidArgumentError, match=f"--set {field.name}: got '1000000'"):
+                    configured(asked, [f"{field.name}=1000000"])
+                found.add((name, field.name))
+    assert len(found) > 20
+    with pytest.raises(InvalidArgumentError, match=r"up to 1,000: one matrix of that dimension takes 7\.45e\+03 GiB"):
+        configured(registry.study("limit"), ["dims=1000000"], quick=True)
+    with pytest.raises(InvalidArgumentError, match="--set points: got '1000000'"):
+        configured(registry.study("sharpness"), ["points=1000000"])
+    with pytest.raises(InvalidArgumentError, match="number of contexts, must be at most 10,000"):
+        configured(registry.study("ngram"), ["cases=[[100, 3]]"])
 
 
 @settings

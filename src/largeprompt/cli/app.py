@@ -1,8 +1,9 @@
 """The command's root; plotting and the studies are imported when a subcommand needs them."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from largeprompt import __version__
 from largeprompt.cli.audit import audit
@@ -16,8 +17,21 @@ from largeprompt.cli.runs import runs
 from largeprompt.cli.studies import studies
 from largeprompt.studies.registry import names
 
+
+class _Commands(TyperGroup):
+    """Commands that Ctrl-C ends with a word; those that have more to say about it say it themselves."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
     name="largeprompt",
+    cls=_Commands,
     help="What softmax attention does to a prompt, seen as a probability measure.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

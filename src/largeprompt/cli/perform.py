@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import re
 import shlex
@@ -113,6 +114,7 @@ def perform(
     console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
         if places.shard is None and run.intact:
+            run.tidy()
             say(console, f"{run.study}: {finding(run.verdicts)} Already complete in {run.folder}; to compute it again: --fresh")
             continue
         jobs.append(Job(run, study, config, run.missing()))
@@ -161,6 +163,12 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
     except UnicodeEncodeError:
         typer.echo("error: a name that was typed, or found, is not UTF-8 text.", err=True)
         raise typer.Exit(2) from None
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # who reads has gone
+            raise
+        where = f": {str(error.filename)[:200]}" if error.filename else ""
+        typer.echo(printable(f"error: {error.strerror or type(error).__name__}{where}"), err=True)
+        raise typer.Exit(1) from None
     except ValueError as error:
         from largeprompt.errors import LargePromptError
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,6 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from largeprompt.cli.perform import printable
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -21,6 +25,11 @@ if TYPE_CHECKING:
     from largeprompt import Gaussian, Measure
 
 Law = Literal["gaussian", "rademacher", "uniform", "laplace", "sphere"]
+BOUNDED = ("rademacher", "uniform", "sphere")
+MOST_VARIANCE = 1e4  # of the scores of bounded tokens: beyond, many more nodes would be needed
+MOST_DIM = 10**9
+MOST_ROWS = 2000  # of a covariance
+MOST_ENTANGLED = 200  # dimension where one coordinate cannot stand for many
 
 
 def plan(
@@ -44,18 +53,20 @@ def plan(
 
     The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score variance.
     """
+    import torch
+
     from largeprompt.errors import InvalidArgumentError, LargePromptError, TiltDomainError
 
     try:
         if random_query and law != "gaussian":
             remedy = "In Python, query_average(..., method='estimate') averages over drawn queries."
             raise InvalidArgumentError("--random-query", f"--law {law}", "--law gaussian, for which it is exact", remedy)
-        score_variance, matrix = _positive("--score-variance", score_variance), _matrix(dim, covariance)
-        tokens = _tokens(matrix, law)
-        query = _random_query(score_variance, matrix) if random_query else _query(score_variance, matrix, direction)
+        score_variance = _positive("--score-variance", score_variance, MOST_VARIANCE if law in BOUNDED else math.inf)
+        tokens, query = _setting(score_variance, dim, covariance, direction, law, random_query)
         rows = [_row(tokens, query, _positive("--tolerance", one), relative) for one in tolerance]
     except TiltDomainError:
-        most = score_variance * max(tokens.tilt_range(_query(score_variance, matrix, direction))) ** 2
+        assert isinstance(query, torch.Tensor)  # Gaussian tokens, which random queries go with, have a limit
+        most = score_variance * max(tokens.tilt_range(query)) ** 2
         size = "this covariance" if covariance else f"d = {dim}"
         allowed = f"below {most:.4g} for {law.capitalize()} tokens, {size}"
         error = InvalidArgumentError(
@@ -64,7 +75,7 @@ def plan(
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except LargePromptError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(printable(f"error: {error}"), err=True)
         raise typer.Exit(2) from None
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
@@ -93,49 +104,102 @@ def _count(value: float | None, missing: str) -> str:
     return missing if value is None else f"{value:,.0f}" if value < 1e9 else f"{value:.4g}"
 
 
-def _matrix(dim: int | None, path: Path | None) -> NDArray[np.float64]:
-    """Covariance from the options, exactly one of which must be given."""
-    import numpy as np
+def _setting(
+    score_variance: float, dim: int | None, path: Path | None, direction: str, law: Law, random_query: bool
+) -> tuple[Measure, Tensor | Gaussian]:
+    """Tokens and query, or law of queries, from the options.
 
+    Where the coordinates across the query are independent of the scores, they add up: as one coordinate with the sum of their
+    variances they have the same errors, the same bounds, and no matrix is larger than (2, 2).
+    """
+    import torch
+
+    from largeprompt import Gaussian, validation
     from largeprompt.errors import InvalidArgumentError
 
     if (dim is None) == (path is None):
         given, remedy = ("both", "Leave one of them out.") if path else ("neither", "Try --dim 16.")
         raise InvalidArgumentError("--dim and --covariance", given, "exactly one of them", remedy)
-    if path is None:
-        if dim is None or dim < 1:
-            raise InvalidArgumentError("--dim", str(dim), "an integer of at least 1")
-        return np.eye(dim)
+    matrix = None if path is None else torch.from_numpy(_covariance(path))
+    if dim is not None:
+        most = MOST_ENTANGLED if random_query or law == "sphere" else MOST_DIM
+        if not 1 <= dim <= most:
+            remedy = (
+                ""
+                if most == MOST_DIM
+                else f"Larger ones would take minutes; one query and independent coordinates take up to {MOST_DIM:,}."
+            )
+            raise InvalidArgumentError("--dim", validation.text(dim), f"an integer from 1 to {most:,}", remedy if dim > 1 else "")
+        if dim > MOST_ENTANGLED:
+            return _tokens(torch.diag(torch.tensor([1.0, dim - 1.0], dtype=torch.float64)), law), _axis(score_variance)
+        matrix = torch.eye(dim, dtype=torch.float64)
+    assert matrix is not None
+    if len(matrix) > MOST_ENTANGLED and (random_query or law != "gaussian"):
+        allowed, remedy = f"at most {MOST_ENTANGLED} with these options", "Larger ones would take minutes."
+        raise InvalidArgumentError("--covariance", f"{len(matrix):,} rows", allowed, remedy)
+    tokens = _tokens(matrix, law)
+    if random_query:  # N(0, cI) with E z^TΓz = c tr Γ
+        eye = torch.eye(len(matrix), dtype=torch.float64)
+        return tokens, Gaussian(0 * eye[0], score_variance / float(matrix.trace()) * eye)
+    values, vectors = torch.linalg.eigh(matrix)
+    positive = torch.nonzero(values > 1e-12 * values[-1]).flatten()
+    index = int(positive[-1] if direction == "strong" else positive[0])
+    along = float(values[index])
+    if law == "gaussian" and len(matrix) > 1:
+        across = max(0.0, float(values.sum()) - along)
+        return _tokens(torch.diag(torch.tensor([along, across], dtype=torch.float64)), law), _axis(score_variance / along)
+    return tokens, vectors[:, index] * math.sqrt(score_variance / along)
+
+
+def _covariance(path: Path) -> NDArray[np.float64]:
+    """A square matrix from a plain file, which is refused before it is read where it is too large."""
+    import numpy as np
+
+    from largeprompt.errors import InvalidArgumentError
+    from largeprompt.runs.files import read_plain
+
     try:
+        content = read_plain(Path(os.path.realpath(path)), largest=2**26)
         if path.suffix == ".npy":
-            matrix = np.load(path, allow_pickle=False)
+            matrix = np.load(io.BytesIO(content), allow_pickle=False)
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an empty file is refused below
-                matrix = np.loadtxt(path.read_text().replace(",", " ").splitlines(), ndmin=2)
+                matrix = np.loadtxt(content.decode().replace(",", " ").splitlines(), ndmin=2, max_rows=MOST_ROWS + 1)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or matrix.dtype.kind not in "biuf":
             raise ValueError(f"{matrix.dtype} of shape {matrix.shape}")
+        if len(matrix) > MOST_ROWS:
+            raise ValueError(f"more than {MOST_ROWS:,} rows")
         if not np.any(matrix):
             raise ValueError("all zero: the scores would not vary")
-    except (OSError, ValueError, EOFError, AttributeError) as error:
+    except (OSError, ValueError, EOFError, AttributeError, MemoryError) as error:
         trouble = getattr(error, "strerror", None) or error  # an OSError's own words, without its number
         raise InvalidArgumentError("--covariance", f"{path} ({trouble})", "a square matrix of numbers, .npy or text") from None
     return np.asarray(matrix, dtype=np.float64)
 
 
-def _positive(name: str, value: float) -> float:
+def _positive(name: str, value: float, most: float = math.inf) -> float:
     from largeprompt import validation
+    from largeprompt.errors import InvalidArgumentError
 
-    return validation.positive(name, value)
+    if validation.positive(name, value) > most:
+        raise InvalidArgumentError(name, f"{value:g}", f"a positive number up to {most:g} for this law")
+    return value
 
 
-def _tokens(matrix: NDArray[np.float64], law: Law) -> Measure:
+def _axis(square: float) -> Tensor:
+    """A query along the first of two axes."""
+    import torch
+
+    return torch.tensor([math.sqrt(square), 0.0], dtype=torch.float64)
+
+
+def _tokens(covariance: Tensor, law: Law) -> Measure:
     """Tokens of mean 0 and this covariance."""
     import torch
 
     import largeprompt as lp
 
-    covariance = torch.from_numpy(matrix)
     gaussian = lp.Gaussian(torch.zeros(len(covariance), dtype=torch.float64), covariance)  # which checks it
     if law == "gaussian":
         return gaussian
@@ -145,27 +209,6 @@ def _tokens(matrix: NDArray[np.float64], law: Law) -> Measure:
         return standard
     values, vectors = torch.linalg.eigh(covariance)
     return standard.map(vectors * values.clamp_min(0.0).sqrt() @ vectors.mT)
-
-
-def _query(score_variance: float, matrix: NDArray[np.float64], direction: str) -> Tensor:
-    """Along the strongest or weakest direction of the tokens."""
-    import torch
-
-    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
-    positive = torch.nonzero(values > 1e-12 * values[-1]).flatten()
-    index = int(positive[-1] if direction == "strong" else positive[0])
-    query: Tensor = vectors[:, index] * math.sqrt(score_variance / float(values[index]))
-    return query
-
-
-def _random_query(score_variance: float, matrix: NDArray[np.float64]) -> Gaussian:
-    """N(0, cI) with E z^TΓz = c tr Γ."""
-    import torch
-
-    from largeprompt import Gaussian
-
-    eye = torch.eye(len(matrix), dtype=torch.float64)
-    return Gaussian(0 * eye[0], score_variance / float(matrix.trace()) * eye)
 
 
 def _row(mu: Measure, query: Tensor | Gaussian, tolerance: float, relative: bool) -> dict[str, Any]:

@@ -33,14 +33,15 @@ def runs(
     from largeprompt.runs.store import find_runs
 
     folder = folder or out
-    if finish:
-        _finish(folder)
-    found = [_row(run) for run in find_runs(folder, left_out)]
+    with reporting_errors():
+        if finish:
+            _finish(folder)
+        found = [_row(run) for run in find_runs(folder, left_out)]
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
     if not found:
-        typer.echo(f"no runs in {folder}; `largeprompt run NAME` makes one.")
+        typer.echo(printable(f"no runs in {folder}; `largeprompt run NAME` makes one."))
         return
     console = Console()
     if not console.is_terminal:
@@ -63,24 +64,23 @@ def _finish(folder: Path) -> None:
     from largeprompt.studies.registry import study
 
     wanted = []
-    with reporting_errors():
-        for run in find_runs(folder):
-            if run.state == "complete":
-                continue
-            try:
-                found = study(run.study) if run.study.isidentifier() else None  # nothing that a folder names is imported
-                config = found and config_of(found, run.config)
-            except LargePromptError as error:
-                left_out(RunError(f"{run.folder} ({error})"))
-                continue
-            if found is None or not run.describes(found, config):
-                left_out(RunError(f"{run.folder} was begun with other code; what goes on with it: {run.rerun}"))
-            elif missing := run.missing():
-                left_out(RunError(f"{run.folder} lacks {len(missing)} of {len(run.cells)} cells"))
-            else:
-                wanted.append((found, config, run))
-        for trouble in perform(wanted, Places(workers=1)):
-            raise trouble
+    for run in find_runs(folder):
+        if run.state == "complete":
+            continue
+        try:
+            found = study(run.study) if run.study.isidentifier() else None  # nothing that a folder names is imported
+            config = found and config_of(found, run.config)
+        except LargePromptError as error:
+            left_out(RunError(f"{run.folder} ({error})"))
+            continue
+        if found is None or not run.describes(found, config):
+            left_out(RunError(f"{run.folder} was begun with other code; what goes on with it: {run.rerun}"))
+        elif missing := run.missing():
+            left_out(RunError(f"{run.folder} lacks {len(missing)} of {len(run.cells)} cells"))
+        else:
+            wanted.append((found, config, run))
+    for trouble in perform(wanted, Places(workers=1)):
+        raise trouble
 
 
 def _row(run: Run) -> dict[str, Any]:
@@ -91,7 +91,8 @@ def _row(run: Run) -> dict[str, Any]:
         "run": str(run.folder),
         "study": run.study,
         "quick": run.quick,
-        "state": run.state,
+        "state": "damaged" if (damaged := run.damaged) else run.state,
+        "damaged": damaged,
         "cells_done": run.finished_cells,
         "cells": len(run.cells),
         "finished": made.get("finished"),
@@ -106,7 +107,7 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["run"],
         row["study"],
-        row["state"],
+        row["state"] + (f" ({', '.join(row['damaged'])})" if row["damaged"] else ""),
         f"{row['cells_done']}/{row['cells']}",
         row["finished"] or "-",
         "-" if row["seconds"] is None else f"{row['seconds']:.1f} s",

@@ -66,7 +66,7 @@ def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None)
                 done = {future for future, (job, cell) in open_cells.items() if job.run.is_stored(cell)}
             for future in [each for each in open_cells if each in done]:
                 job, cell = open_cells.pop(future)
-                outcome = _outcome(future, job.run, cell)
+                outcome = _outcome(future, job.run, cell, limit)
                 left[job.run.folder] -= 1
                 _log(job.run, cell, outcome)
                 if outcome.storage and not refused:
@@ -86,7 +86,7 @@ def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None)
         raise StorageError(refused)
 
 
-def _outcome(future: Future[Outcome], run: Run, cell: str) -> Outcome:
+def _outcome(future: Future[Outcome], run: Run, cell: str, limit: float | None) -> Outcome:
     """What became of a cell; one that was sent back is stored here, one that is stored needs no word."""
     try:
         if not future.done():
@@ -102,6 +102,8 @@ def _outcome(future: Future[Outcome], run: Run, cell: str) -> Outcome:
         return Outcome(time.time(), 0.0, "its executor gave it up; has the scheduler ended?")
     except Exception as error:  # its worker died, or the task could not be sent to it
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        if limit is not None and type(error).__name__ == "KilledWorker":
+            reason += f" It may hang: the worker of a cell that does not end itself after {limit:g} s (--cell-limit) is ended."
         return Outcome(time.time(), 0.0, reason, "".join(traceback.format_exception(error)))
 
 

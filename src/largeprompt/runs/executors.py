@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.files import RunError
-from largeprompt.runs.pool import ATTEMPTS, LOGGER, WORKER, Pool
+from largeprompt.runs.files import RunError, from_json, read_plain
+from largeprompt.runs.pool import ATTEMPTS, GRACE, LOGGER, WORKER, Pool
 
-GRACE = 30.0  # seconds between asking a cell to end and ending its process
 PATIENCE = 20.0  # seconds for a scheduler to answer
 ALLOWED = "local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or module:factory"
 
@@ -37,7 +36,8 @@ def executor(name: str = "local", workers: int | None = None, limit: float | Non
     workers
         How many; by default one for each core, at most 8, or what the cluster has.
     limit
-        Seconds after which a cell ends itself; a process of 'local' that does not is ended half a minute later.
+        Seconds after which a cell ends itself; a process of 'local' that does not is ended half a minute later, as is a worker of
+        Dask that has a nanny.
     """
     kind, _, place = name.partition(":")
     if name == "local":
@@ -89,20 +89,34 @@ def _dask(place: str, workers: int | None) -> Iterator[Executor]:
                     silence_logs=logging.CRITICAL,
                 )
             given["address"] = stack.enter_context(cluster)
-        elif "://" in place:
-            given["address"] = place
-        elif Path(place).is_file():
-            given["scheduler_file"] = place
         else:
-            raise InvalidArgumentError("--executor", repr(f"dask:{place}"), "the address or the file of a scheduler that is there")
+            given["address"] = _address(place)
         try:
             client = distributed.Client(**given, timeout=PATIENCE, set_as_default=False)
             stack.enter_context(client)
         except (OSError, ValueError, TypeError, AssertionError) as error:
-            raise RunError(f"no Dask scheduler answers at {place} ({error}); is it running?") from None
+            raise RunError(f"no Dask scheduler answers at {given['address']} ({error}); is it running?") from None
         if os.getpid() not in client.run(os.getpid).values():  # a worker in this process would forward to itself, for ever
             client.forward_logging(LOGGER.name, logging.INFO)
         yield stack.enter_context(_stopping(client.get_executor(pure=False)))
+
+
+def _address(place: str) -> str:
+    """Address of a scheduler, as given or from its file, checked first: a client with a wrong one would wait to be closed."""
+    from distributed.comm import addressing, registry
+
+    try:
+        found = place if "://" in place else str(from_json(read_plain(Path(os.path.realpath(place)), 2**20))["address"])
+        kind, rest = addressing.parse_address(found, strict=True)
+        if kind not in registry.backends:
+            raise ValueError(f"known are {', '.join(registry.backends)}")
+        if kind in ("tcp", "tls") and not 1 <= addressing.parse_host_port(rest)[1] < 2**16:
+            raise ValueError("no such port")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        trouble = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        allowed = "the address or the file of a scheduler that is there"
+        raise InvalidArgumentError("--executor", f"{f'dask:{place}'!r} ({trouble})", allowed) from None
+    return found
 
 
 @contextlib.contextmanager

@@ -54,9 +54,9 @@ def storing(folder: Path) -> Iterator[None]:
         raise StorageError.of(folder, error) from error
 
 
-def read_plain(path: Path) -> bytes:
-    """Content of a file. Links, pipes, devices and files too large for their kind are refused, before a byte is read."""
-    largest = LARGEST.get(path.suffix, LARGEST_OTHER)
+def read_plain(path: Path, largest: int | None = None) -> bytes:
+    """Content of a file. Links, pipes, devices and files too large (for their kind) are refused, before a byte is read."""
+    largest = largest or LARGEST.get(path.suffix, LARGEST_OTHER)
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would block
     with os.fdopen(os.open(path, flags), "rb") as file:
         found = os.fstat(file.fileno())

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from largeprompt.errors import InvalidArgumentError
@@ -21,18 +22,28 @@ def find_study(source: str, *, listed: bool = False) -> Study:
         raise InvalidArgumentError("study", repr(source), "the full name of a module, or a file that ends in .py")
     try:
         module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        if error.name is not None and not place.startswith(error.name):
-            raise  # something that the study itself needs
-        raise InvalidArgumentError(
-            "study", repr(source), "a study that is there, as file.py:STUDY or package.module:STUDY"
-        ) from None
+    except InvalidArgumentError:
+        raise
+    except Exception as error:  # whatever stands in the module
+        absent = isinstance(error, ModuleNotFoundError) and (error.name is None or place.startswith(error.name))
+        given = repr(source) if absent else f"{source!r}, which cannot be imported ({_trouble(error)})"
+        allowed = "a study that is there, as file.py:STUDY or package.module:STUDY"
+        raise InvalidArgumentError("study", given, allowed) from error
     found = getattr(module, name, None)
     if not isinstance(found, Study):
         given = f"{source!r}, where {name} is {'not there' if found is None else f'a {type(found).__name__}'}"
         raise InvalidArgumentError("study", given, "the name of a Study, as file.py:STUDY or package.module:STUDY")
     absolute = f"{Path(place).resolve()}:{name}" if place.endswith(".py") else f"{place}:{name}"
     return dataclasses.replace(found, source=absolute, listed=listed)
+
+
+def _trouble(error: Exception) -> str:
+    """What went wrong in a module, with its file and line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    file, line, said = last.filename, last.lineno, str(error)
+    if isinstance(error, SyntaxError) and error.filename:
+        file, line, said = error.filename, error.lineno, error.msg
+    return f"{type(error).__name__}: {said}; {file}, line {line}"
 
 
 def _from_file(path: Path) -> object:

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+GRACE = 30.0  # seconds between asking a cell to end and ending its process
 ATTEMPTS = 3  # of a task whose worker dies
 WORKER = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {
     "MALLOC_TRIM_THRESHOLD_": str(2**30),  # glibc keeps what is freed: tensors of some megabytes come and go, and new pages cost

@@ -33,15 +33,25 @@ def _a_length(value: float) -> float:
     return value
 
 
+def _a_dimension(value: int) -> int:
+    if value > 1000:
+        needed = 8 * min(value, 10**100) ** 2 / 2**30
+        raise ValueError(f"up to 1,000: one matrix of that dimension takes {needed:.3g} GiB, and studies take many")
+    return value
+
+
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
-Count = Annotated[Whole, Field(ge=1)]
+Count = Annotated[Whole, Field(ge=1, le=10**9)]
+Few = Annotated[Whole, Field(ge=1, le=10**5)]  # each of which is computed by itself, or a coordinate of the dataset
+Dimension = Annotated[Whole, Field(ge=1), AfterValidator(_a_dimension)]
 Seed = Annotated[Whole, Field(ge=0, le=2**53)]  # which generators take, and numbers derived from it
 Length = Annotated[Whole, Field(ge=1, le=10**15)]
 AnyLength = Annotated[int | float, BeforeValidator(_no_flag), AfterValidator(_a_length)]
 Positive = Annotated[Number, Field(gt=0)]
 NonNegative = Annotated[Number, Field(ge=0)]
-TwoOrMore = Annotated[Whole, Field(ge=2)]
+TwoOrMore = Annotated[Whole, Field(ge=2, le=10**9)]
+SomeFew = Annotated[Few, Field(ge=2)]
 Replicas = TwoOrMore  # a standard error needs two
 Some = Annotated[tuple[T, ...], Field(min_length=1)]  # at least one
 Two = Field(min_length=2)  # at least two entries

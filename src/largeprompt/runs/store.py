@@ -182,9 +182,20 @@ class Run:
     def intact(self) -> bool:
         """Whether the run is complete and every file of it is what was written."""
         try:
-            return self.state == "complete" and all(self.read(name) is not None for name in self.checksums) and bool(self.dataset)
+            return self.state == "complete" and not self.damaged and bool(self.dataset)
         except RunError:
             return False
+
+    @property
+    def damaged(self) -> list[str]:
+        """Files of the results, by name, that are missing or not what was written."""
+        found = []
+        for name in self.checksums:
+            try:
+                self.read(name)
+            except RunError:
+                found.append(name)
+        return found
 
     @property
     def finished_cells(self) -> int:
@@ -314,6 +325,12 @@ class Run:
         with storing(self.folder):
             for draft in self.folder.rglob(".*.part"):
                 draft.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove what killed writers left in a run that is complete, unless another command is at it, or it is not ours."""
+        if any(self.folder.rglob(".*.part")):
+            with contextlib.suppress(RunError), locked(self.folder):
+                self.drop_drafts()
 
     def refuse_links(self) -> None:
         """StorageError where a folder or the log of the run is a link: what it points to belongs to somebody else."""

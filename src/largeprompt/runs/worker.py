@@ -3,19 +3,23 @@
 import contextlib
 import ctypes
 import dataclasses
+import faulthandler
 import functools
 import logging
+import os
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import xarray as xr
 
 from largeprompt.runs.files import RunError, StorageError, encode
 from largeprompt.runs.find import find_study
-from largeprompt.runs.pool import LOGGER, TookTooLongError
+from largeprompt.runs.pool import GRACE, LOGGER, TookTooLongError
 from largeprompt.runs.settings import config_of
 from largeprompt.runs.sources import fingerprint
 from largeprompt.runs.store import Run
@@ -68,7 +72,7 @@ def work(run: Run, prepare: Callable[[], Callable[[], xr.Dataset]], cell: str, m
         with one_thread():
             compute = prepare()
             start = time.perf_counter()
-            with limited(limit):
+            with limited(limit), ended_with_process(limit):
                 data = compute()
         seconds = time.perf_counter() - start
         content = encode(data)
@@ -100,6 +104,28 @@ def one_thread() -> Iterator[None]:
             _before.pop()
             if not _before:
                 torch.set_num_threads(first)
+
+
+@contextlib.contextmanager
+def ended_with_process(seconds: float | None) -> Iterator[None]:
+    """End the process of a block that takes longer and does not end itself, inside a call of a library too.
+
+    Only in a worker of Dask that a nanny replaces; :class:`~largeprompt.runs.pool.Pool` ends its processes itself.
+    """
+    distributed = sys.modules.get("distributed")
+    try:
+        nanny = distributed and distributed.get_worker().nanny
+    except (ValueError, AttributeError):  # no worker here
+        nanny = None
+    if seconds is None or not nanny:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere:
+        faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=nowhere)  # a thread that needs no Python to run
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 @contextlib.contextmanager

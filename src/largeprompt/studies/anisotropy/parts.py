@@ -11,15 +11,15 @@ from pydantic import Field
 
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.law import finite_prompt
+from largeprompt.law.table import WeightTables
 from largeprompt.measures import Gaussian
-from largeprompt.runs.settings import Distinct, Increasing, Length, Positive, Replicas, Seed, Two, TwoOrMore, settings
+from largeprompt.runs.settings import Dimension, Distinct, Increasing, Length, Positive, Replicas, Seed, SomeFew, Two, settings
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.anisotropy.formulas import DIRECTIONS, TOLERANCE, Array, eigenvalues, parsed, spectrum
 from largeprompt.studies.convergence.formulas import fit_paper_form
 from largeprompt.studies.exponent.formulas import sharp_exponent
 from largeprompt.studies.ranges import Decade, Longest, Window, length_grid, window
-from largeprompt.law.table import WeightTables
 
 F = torch.float64
 
@@ -28,7 +28,7 @@ F = torch.float64
 class AnisotropyConfig:
     """Spectra of Γ with trace d, V = I; queries of given score variance along eigenvectors and along one random direction."""
 
-    dim: TwoOrMore = 20
+    dim: Annotated[Dimension, Field(ge=2)] = 20
     spectra: Distinct[Annotated[str, pydantic.AfterValidator(lambda name: parsed(name) and name)]] = (
         "condition 1",
         "condition 1e1",
@@ -40,7 +40,7 @@ class AnisotropyConfig:
     )
     score_variances: Increasing[Positive] = (0.5, 2.0, 6.0)
     longest: Longest = 1e12
-    points: TwoOrMore = 97
+    points: SomeFew = 97
     fitted: Window = (10, 10_000)
     sampled_score_variance: Positive = 2.0
     sampled_lengths: Increasing[Length] = (10, 100, 300)

@@ -12,7 +12,7 @@ from largeprompt.attention import SoftmaxAttention
 from largeprompt.certificates import certificate, jacobian_certificate
 from largeprompt.law import FinitePromptLaw, finite_prompt, regime
 from largeprompt.measures import Gaussian
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, Positive, Replicas, Seed, TwoOrMore, settings
+from largeprompt.runs.settings import Count, Dimension, Distinct, Increasing, Length, Positive, Replicas, Seed, SomeFew, settings
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.convergence.formulas import LOGS, Array, fit_paper_form
@@ -23,10 +23,10 @@ from largeprompt.studies.ranges import Longest, Window, length_grid, window
 class ConvergenceConfig:
     """Isotropic Gaussian tokens in R^d, V = I, one query for each score variance."""
 
-    dim: Count = 4
+    dim: Dimension = 4
     score_variances: Distinct[Positive] = (0.5, 2.0, 6.0)
     longest: Longest = 1e8
-    points: TwoOrMore = 81
+    points: SomeFew = 81
     sampled_lengths: Increasing[Length] = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
     replicas: Replicas = 1000
     fitted: Window = (10, 10_000)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 import pydantic
 
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, Positive, Replicas, Seed, Two, settings
+from largeprompt.runs.settings import Count, Dimension, Distinct, Few, Increasing, Length, Positive, Replicas, Seed, Two, settings
 
 THRESHOLD = 0.5  # relative error of the step that a layer makes, from which on the closure counts as broken
 Spectrum = Literal["isotropic", "power law", "spiked"]
@@ -19,21 +19,21 @@ Kind = Literal["pre", "sphere"]
 class DepthConfig:
     """Gaussian tokens of trace d through N layers; every spectrum, kind of weights and size of V, and three score variances."""
 
-    dim: Count = 4
-    layers: Count = 24
+    dim: Dimension = 4
+    layers: Few = 24
     mean: pydantic.FiniteFloat = 0.25
     spectra: Distinct[Spectrum] = ("isotropic", "power law", "spiked")
     weights: Distinct[Weights] = ("random", "shared")
     scales: Distinct[Scale] = ("1/N", "1/√N", "1")
     score_variance: Positive = 0.2
     other_score_variances: tuple[Positive, ...] = (0.05, 0.8)
-    degree: Count = 4
+    degree: Few = 4
     lengths: Increasing[Length] = (32, 128, 512, 2048)
     longest: Length = 8192
     scores: Count = 10_000_000
     replicas: tuple[Replicas, Replicas] = (6, 400)
     fitted_from: Length = 128
-    normalised_dims: Distinct[Count] = (4, 8, 16)
+    normalised_dims: Distinct[Dimension] = (4, 8, 16)
     normalised_scales: Distinct[Scale] = ("1",)
     normalised_score_variance: Positive = 0.5
     normalised_lengths: Annotated[Increasing[Length], Two] = (128, 512, 2048)

@@ -6,7 +6,20 @@ from typing import Annotated, Self
 import pydantic
 from pydantic import Field
 
-from largeprompt.runs.settings import AnyLength, Count, Distinct, Increasing, Length, NonNegative, Positive, Seed, Some, settings
+from largeprompt.runs.settings import (
+    AnyLength,
+    Count,
+    Dimension,
+    Distinct,
+    Few,
+    Increasing,
+    Length,
+    NonNegative,
+    Positive,
+    Seed,
+    Some,
+    settings,
+)
 from largeprompt.studies.covariances import Covariance
 from largeprompt.studies.paper.config import TRAINED, PaperConfig
 
@@ -24,7 +37,7 @@ class DiscreteConfig:
     authors' SGD that are run; its law is computed to the end of their training.
     """
 
-    dim: Count = 2
+    dim: Dimension = 2
     covariance: Covariance = "toeplitz"
     noise_variance: NonNegative = 0.1
     lengths: Increasing[AnyLength] = (30, 1000, math.inf)
@@ -67,7 +80,7 @@ class DiscreteConfig:
     paper_steps: Count = 1250
     paper_runs: AtLeastTwo = 40
     paper_prompts: AtLeastTwo = 2**14
-    paper_times: Count = 31
+    paper_times: Few = 31
     paper_records: AtLeastTwo = 11
     seed: Seed = 0
 

@@ -7,7 +7,7 @@ import torch
 import xarray as xr
 
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.runs.settings import AnyLength, Count, Positive, Some, settings
+from largeprompt.runs.settings import AnyLength, Dimension, Few, Positive, Some, settings
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F, block_start
 from largeprompt.training import LinearRegression, gradient_flow, isotropic_optimum
@@ -17,11 +17,11 @@ from largeprompt.training import LinearRegression, gradient_flow, isotropic_opti
 class DriftConfig:
     """Noiseless in-context regression with identity covariance, from the balanced start of the paper's Theorem 5.1."""
 
-    dim: Count = 3
+    dim: Dimension = 3
     alpha: Positive = 0.3
     lengths: Some[AnyLength] = (1e2, 1e3, 1e4, 1e5, math.inf)
     until: Positive = 3e5
-    times: Count = 121
+    times: Few = 121
 
 
 def flows(config: DriftConfig, progress: Progress) -> xr.Dataset:

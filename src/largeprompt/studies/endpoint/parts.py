@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.runs.settings import Count, Distinct, Positive, Seed, settings
+from largeprompt.runs.settings import Dimension, Distinct, Positive, Seed, settings
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import Covariance, block_start, covariance, largest_alpha
 from largeprompt.training import LinearRegression, gradient_flow
@@ -27,7 +27,7 @@ class EndpointConfig:
     """Covariances and dimensions; each is started in five ways, two of them as the theorem asks."""
 
     covariances: Distinct[Covariance] = ("identity", "toeplitz", "condition 1e4")
-    dims: Distinct[Count] = (2, 5, 20)
+    dims: Distinct[Dimension] = (2, 5, 20)
     tolerance: Positive = 1e-9
     gradient_tolerance: Positive = 1e-12
     seed: Seed = 1

@@ -9,7 +9,7 @@ import torch
 import xarray as xr
 
 from largeprompt.law import collision_moments
-from largeprompt.runs.settings import Count, Distinct, Increasing, Positive, Two, settings
+from largeprompt.runs.settings import Dimension, Distinct, Increasing, Positive, Two, settings
 from largeprompt.runs.study import Progress
 from largeprompt.studies.exponent.formulas import sharp_exponent
 from largeprompt.studies.ranges import Decade
@@ -20,7 +20,7 @@ class ExponentConfig:
     """Gaussian tokens and queries with H² = ‖Γ^{1/2} U C^{1/2}‖², in one dimension, and isotropic in several."""
 
     squares: Increasing[Positive] = (0.15, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-    dims: Distinct[Count] = (1, 4)
+    dims: Distinct[Dimension] = (1, 4)
     decades: Annotated[Increasing[Decade], Two] = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14)
     step: Positive = 0.1
     reach: Positive = 9.0

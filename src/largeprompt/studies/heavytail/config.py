@@ -6,7 +6,7 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, Positive, Replicas, Seed, TwoOrMore, settings
+from largeprompt.runs.settings import Count, Distinct, Few, Increasing, Length, Positive, Replicas, Seed, SomeFew, settings
 
 Freedom = Annotated[float, Field(gt=0)]  # math.inf is the Gaussian law
 Tilt = Annotated[float, Field(allow_inf_nan=False)]
@@ -25,8 +25,8 @@ class HeavyTailConfig:
     tokens: Count = 4_000_000  # drawn for each law and length
     most_replicas: Count = 5000
     decades: Annotated[int, Field(ge=2, le=15)] = 12
-    per_decade: Count = 3
-    finest: TwoOrMore = 24  # values of df between 2.1 and 250 at which the breakdown is predicted
+    per_decade: Few = 3
+    finest: SomeFew = 24  # values of df between 2.1 and 250 at which the breakdown is predicted
     training_dfs: Distinct[Freedom] = (math.inf, 10.0, 6.0, 4.0, 3.0, 2.5, 2.0, 1.0)
     training_length: Annotated[Length, Field(ge=2)] = 100
     noise_variance: Positive = 0.1

@@ -12,7 +12,7 @@ import xarray as xr
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
 from largeprompt.measures import Discrete, Empirical, Gaussian, GaussianMixture, Laplace, Measure, Rademacher, Sphere, Uniform
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, Positive, Replicas, Seed, Two, TwoOrMore, settings
+from largeprompt.runs.settings import Dimension, Distinct, Few, Increasing, Length, Positive, Replicas, Seed, SomeFew, Two, settings
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.limit import quadrature
@@ -26,16 +26,16 @@ KINDS = ("regular", "singular", "mixture")
 class LimitConfig:
     """Dimensions and random layers of the identities; score variance and lengths of the exact errors and of the drawn prompts."""
 
-    dims: Increasing[Count] = (1, 2, 5, 10, 20, 50, 100, 200)
-    layers: Count = 12
+    dims: Increasing[Dimension] = (1, 2, 5, 10, 20, 50, 100, 200)
+    layers: Few = 12
     largest_score_variance: Positive = 9.0
     gap_dim: Annotated[int, pydantic.Field(ge=2, le=16)] = 4  # the signs are enumerated
     gap_score_variances: Increasing[Positive] = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
-    nodes: Annotated[Increasing[Count], Two] = (1, 2, 3, 5, 8, 12, 20, 32)
+    nodes: Annotated[Increasing[Few], Two] = (1, 2, 3, 5, 8, 12, 20, 32)
     prompts: Distinct[Length] = (1, 10, 100, 10_000)
     score_variance: Positive = 1.5
     longest: Longest = 1e12
-    points: TwoOrMore = 49
+    points: SomeFew = 49
     drawn_lengths: Increasing[Length] = (10, 30, 100, 300, 1000, 3000)
     replicas: Replicas = 1000
     seed: Seed = 0

@@ -4,7 +4,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, NonNegative, Positive, Replicas, Seed, Some, settings
+from largeprompt.runs.settings import (
+    Count,
+    Distinct,
+    Few,
+    Increasing,
+    Length,
+    NonNegative,
+    Positive,
+    Replicas,
+    Seed,
+    Some,
+    settings,
+)
 
 CONTROL = "Gaussian"
 
@@ -13,7 +25,7 @@ CONTROL = "Gaussian"
 class NonGaussianConfig:
     """Scalar tokens of unit variance, U = V = 1, so that the tilt is the query; AR(1) tokens in R²; regression in R²."""
 
-    terms: Some[Count] = (1, 2, 4, 8, 16, 32, 64)
+    terms: Some[Few] = (1, 2, 4, 8, 16, 32, 64)
     shapes: Some[Annotated[float, Field(gt=1, le=1000)]] = (1.2, 1.5, 1.8, 2.2, 3.0, 4.0, 8.0)
     separations: Some[Annotated[float, Field(ge=0, le=1)]] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.95)
     skews: Some[Annotated[float, Field(gt=-0.995, lt=0.995)]] = (0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.9)
@@ -33,7 +45,7 @@ class NonGaussianConfig:
     noise_variance: NonNegative = 0.1
     until: Positive = 6.0
     steps: Count = 30
-    nodes: Count = 10
+    nodes: Few = 10
     drawn_tokens: Count = 20_000
     sets: Replicas = 24
     seed: Seed = 0

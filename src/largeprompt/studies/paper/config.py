@@ -4,7 +4,7 @@ from typing import Self
 
 import pydantic
 
-from largeprompt.runs.settings import Count, Increasing, Length, NonNegative, Positive, Seed, Unique, settings
+from largeprompt.runs.settings import Count, Dimension, Few, Increasing, Length, NonNegative, Positive, Seed, Unique, settings
 
 SETTINGS = ("intended", "released")
 TRAINED = 300.0  # the authors' 300,000 steps of 1e-3
@@ -18,11 +18,11 @@ class PaperConfig:
     follows it to the end. Without lengths or seeds for it, it is left out.
     """
 
-    dim: Count = 5
+    dim: Dimension = 5
     noise_variance: NonNegative = 0.1
     lengths: Increasing[Length] = (*range(10, 101, 10), *range(200, 1001, 100))
     until: Positive = TRAINED
-    times: Count = 61
+    times: Few = 61
     tolerance: Positive = 1e-5
     seed: Seed = 0
     sgd_lengths: Unique[Length] = (20,)

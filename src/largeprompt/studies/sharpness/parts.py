@@ -12,7 +12,7 @@ from largeprompt.attention import SoftmaxAttention
 from largeprompt.certificates import certificate
 from largeprompt.law import finite_prompt
 from largeprompt.measures import Gaussian, GaussianMixture, Measure, Rademacher
-from largeprompt.runs.settings import Distinct, Number, Positive, TwoOrMore, settings
+from largeprompt.runs.settings import Distinct, Number, Positive, SomeFew, settings
 from largeprompt.runs.study import Progress
 
 F = torch.float64
@@ -28,7 +28,7 @@ class SharpnessConfig:
     tilts: Distinct[Number] = (0.3, 1.0, 1.7, 2.5)
     sign_tilts: Distinct[Number] = (0.5, 1.0, 2.0)
     largest_multiple: Annotated[Number, Field(gt=1)] = 1e5
-    points: TwoOrMore = 41
+    points: SomeFew = 41
 
 
 def family(config: SharpnessConfig, law: str) -> tuple[Measure, list[float]]:

@@ -12,7 +12,7 @@ from pydantic import Field
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.law import finite_prompt
 from largeprompt.measures import Gaussian
-from largeprompt.runs.settings import Count, Distinct, NonNegative, Positive, settings
+from largeprompt.runs.settings import Dimension, Distinct, Few, NonNegative, Positive, settings
 from largeprompt.runs.study import Progress
 from largeprompt.studies.anisotropy.formulas import spectrum
 from largeprompt.studies.covariances import KINDS
@@ -27,16 +27,16 @@ Condition = Annotated[float, Field(ge=1, allow_inf_nan=False)]
 class ShortContextConfig:
     """Isotropic tokens in several dimensions, ill-conditioned ones in one, and regression at the infinite-prompt optimum."""
 
-    dims: Distinct[Count] = (1, 4, 16, 64)
+    dims: Distinct[Dimension] = (1, 4, 16, 64)
     score_variances: Distinct[Positive] = (0.1, 0.5, 1.0, 2.0, 4.0)
     conditions: Distinct[Condition] = (1.0, 1e2, 1e4)
-    condition_dim: Count = 16
-    regression_dim: Count = 5
+    condition_dim: Dimension = 16
+    regression_dim: Dimension = 5
     noise_variance: NonNegative = 0.1
     regression_conditions: Distinct[Condition] = (1.0, 1e2, 1e4)
     longest: Annotated[float, Field(ge=SHORT, le=1e15)] = 1e9
-    per_decade: Count = 20
-    regression_per_decade: Count = 5
+    per_decade: Few = 20
+    regression_per_decade: Few = 5
 
 
 def _lengths(config: ShortContextConfig, per_decade: int) -> list[int]:

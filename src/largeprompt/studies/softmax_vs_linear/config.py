@@ -4,7 +4,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, NonNegative, Positive, Replicas, Seed, settings
+from largeprompt.runs.settings import (
+    Count,
+    Dimension,
+    Distinct,
+    Increasing,
+    Length,
+    NonNegative,
+    Positive,
+    Replicas,
+    Seed,
+    settings,
+)
 
 LatticeDim = Annotated[int, Field(ge=1, le=20)]  # up to where the lattice of score scales is accurate to 1e-6
 SeveralTokens = Annotated[int, Field(ge=2, le=10**15)]  # a pair of heads is of no use for one token
@@ -20,11 +31,11 @@ class SoftmaxVsLinearConfig:
     noises: Distinct[NonNegative] = (0.0, 0.1, 1.0, 10.0)
     lengths: Increasing[Length] = (1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 300, 1000, 10_000, 100_000, 1_000_000, 1_000_000_000)
     spectra: Distinct[Spectrum] = ("toeplitz", "condition 1e4", "queries near a line")
-    spectrum_dim: Count = 5
+    spectrum_dim: Dimension = 5
     spectrum_lengths: Increasing[Length] = (10, 100, 1000, 10_000, 1_000_000_000)
     spectrum_noises: Distinct[NonNegative] = (0.0, 1.0)
     trained_spectra: Distinct[Spectrum] = ("identity", "toeplitz")
-    trained_dim: Count = 3
+    trained_dim: Dimension = 3
     trained_lengths: Increasing[Length] = (10, 100, 1000, 10_000)
     trained_noise: NonNegative = 0.1
     until: Positive = 1e7
@@ -49,7 +60,7 @@ class SoftmaxVsLinearConfig:
     location_lengths: Increasing[SeveralTokens] = (10, 100, 1000, 10_000, 1_000_000, 1_000_000_000)
     outlier_shares: Increasing[Annotated[float, Field(gt=0, lt=1)]] = (0.05, 0.1, 0.2, 0.4, 0.6)
     outlier_lengths: Increasing[Length] = (30, 100, 1000, 100_000)
-    outlier_dim: Count = 5
+    outlier_dim: Dimension = 5
     replicas: Replicas = 20_000
     seed: Seed = 0
 

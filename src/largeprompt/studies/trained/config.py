@@ -6,7 +6,19 @@ from typing import Annotated, Literal, NamedTuple, Self
 import pydantic
 from pydantic import Field
 
-from largeprompt.runs.settings import Count, Distinct, Increasing, Length, NonNegative, Positive, Replicas, Seed, settings
+from largeprompt.runs.settings import (
+    Count,
+    Dimension,
+    Distinct,
+    Few,
+    Increasing,
+    Length,
+    NonNegative,
+    Positive,
+    Replicas,
+    Seed,
+    settings,
+)
 
 Kind = Literal["attention", "blocks"]
 MODEL = r"^(shuffled )?(attention|blocks) ([1-9]\d*)x([1-9]\d*)$"
@@ -48,7 +60,7 @@ class TrainedConfig:
         "attention 1x1",
         "shuffled blocks 1x2",
     )
-    dim: Count = 3
+    dim: Dimension = 3
     noise_variance: NonNegative = 0.1
     training_lengths: Increasing[Length] = (8, 16, 32)
     test_lengths: Increasing[Length] = (4, 8, 16, 32, 64, 128, 256)
@@ -60,7 +72,7 @@ class TrainedConfig:
     attention_rate: Positive = 0.01
     blocks_steps: Count = 1000
     blocks_rate: Positive = 0.003
-    checkpoints: Count = 6
+    checkpoints: Few = 6
     test_prompts: Replicas = 1024
     test_queries: Count = 4
     audit_prompts: Replicas = 128

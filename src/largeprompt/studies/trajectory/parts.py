@@ -8,7 +8,7 @@ import pydantic
 import torch
 import xarray as xr
 
-from largeprompt.runs.settings import AnyLength, Count, Distinct, Increasing, Positive, settings
+from largeprompt.runs.settings import AnyLength, Dimension, Distinct, Few, Increasing, Positive, settings
 from largeprompt.runs.study import Progress, side_by_side
 from largeprompt.studies.covariances import KINDS, Covariance, F, block_start, covariance, largest_alpha
 from largeprompt.studies.ranges import Decade
@@ -20,12 +20,12 @@ from largeprompt.training.gaps.tube import tube as tube_around
 class TrajectoryConfig:
     """Noiseless regression from the theorem's balanced start; the excess risk is traced for identity covariance."""
 
-    dim: Count = 5
+    dim: Dimension = 5
     covariance: Covariance = "toeplitz"
     lengths: Increasing[Annotated[AnyLength, pydantic.Field(le=10**15)]] = (30, 100, 1000, 10_000, 100_000, 1_000_000)
     until: Positive = 20.0
-    times: Count = 61
-    excess_dims: Distinct[Count] = (1, 2, 3, 5, 10)
+    times: Few = 61
+    excess_dims: Distinct[Dimension] = (1, 2, 3, 5, 10)
     excess_decades: Annotated[Increasing[Decade], pydantic.Field(min_length=2, max_length=2)] = (1, 9)
     targets: Distinct[Positive] = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
