@@ -90,8 +90,10 @@ class QueryTransform:
     def __call__(self, t: Any) -> tuple[Any, Any]:
         """Exponent and form, Φ = form · e^{exponent}, at numbers t of shape (n,), real or complex, left of the edge."""
         share = 1 / (1 - 2 * t[:, None] * self.eigenvalues)
-        mean = 2 * t[:, None] * self.slope * share
-        form = self.constant + share @ np.diagonal(self.form) + 2 * mean @ self.pull + ((mean @ self.form) * mean).sum(-1)
+        form = self.constant + share @ np.diagonal(self.form)
+        if self.slope.any():  # not for queries of mean 0
+            mean = 2 * t[:, None] * self.slope * share
+            form = form + 2 * mean @ self.pull + ((mean @ self.form) * mean).sum(-1)
         return t * self.origin + 2 * t**2 * (share @ self.slope**2) + np.log(share).sum(-1) / 2, form
 
     def at_one(self) -> tuple[float, float]:

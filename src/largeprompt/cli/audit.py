@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from largeprompt.runs.study import Study
 
 MOST_ROWS = 20
+MOST_BYTES = 2**28  # of standard input
 TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}  # what error messages suggest
 LOAD_OPTIONS = ("revision", "device_map", "attn_implementation")
 CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
@@ -94,11 +95,11 @@ def audit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Which heads of a transformer can be replaced by a read-out of their prompt's moments: an answer, a table, and a page."""
-    from largeprompt.audit.answer import answer, head_rows
-    from largeprompt.report.page import write_report
-    from largeprompt.runs.store import Run, default_folder
-
     with reporting_errors(fresh=fresh):
+        from largeprompt.audit.answer import answer, head_rows
+        from largeprompt.report.page import write_report
+        from largeprompt.runs.store import Run, default_folder
+
         lists = {"lengths": _numbers("--lengths", lengths, 2), "layers": _numbers("--layers", layers, 0)}
         lists["components"] = () if components == "none" else _numbers("--components", components, 1)
         numbers = {"positions": positions, "sinks": sinks, "tolerance": tolerance, "budget": budget}
@@ -150,12 +151,21 @@ def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
 
 def _from_stdin(out: Path) -> Path:
     """Standard input as a file beside the runs, named after its contents, so that the run can be made again."""
-    content = typer.get_text_stream("stdin", encoding="utf-8").read()
-    if not content.strip():
+    from largeprompt.runs.files import storing
+
+    content = typer.get_binary_stream("stdin").read(MOST_BYTES + 1)
+    try:
+        empty = not content.decode().strip()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError("--text", f"a standard input that is not UTF-8 ({error})", "UTF-8 text") from None
+    if empty:
         raise InvalidArgumentError("--text", "an empty standard input", "a text of at least two tokens")
-    path = out / "texts" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.txt"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content, encoding="utf-8")
+    if len(content) > MOST_BYTES:
+        raise InvalidArgumentError("--text", f"more than {MOST_BYTES:,} bytes", "a shorter standard input")
+    path = out / "texts" / f"{hashlib.sha256(content).hexdigest()[:16]}.txt"
+    with storing(out):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
     return path
 
 

@@ -35,7 +35,7 @@ def test_folders_that_are_not_models(tmp_path, saved):
         with pytest.raises(AuditError, match="no folder"):
             load_model(path)
     found = json.loads((saved / "config.json").read_text())
-    for broken in ("{not json", "[1, 2]"):
+    for broken in ("{not json", "[1, 2]", "[" * 100_000, '{"a":' * 100_000):
         (saved / "config.json").write_text(broken)
         with pytest.raises(AuditError, match="not a JSON object"):
             load_model(str(saved))

@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import importlib.util
-import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from largeprompt.audit.adapters.transformers import AuditError, transformers_module
+from largeprompt.runs.files import from_json, read_plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ def load_config(source: Source) -> Any:
     transformers = transformers_module()
     with one_sentence(model):
         config = transformers.AutoConfig.from_pretrained(source.place, **source.options())
-    _refuse_code(config.to_dict() | {"attn_implementation": config._attn_implementation}, model)
+        _refuse_code(config.to_dict() | {"attn_implementation": config._attn_implementation}, model)
     return config
 
 
@@ -88,11 +89,11 @@ def _check_folder(folder: Path, model: str) -> None:
     if not (folder / "config.json").is_file():
         raise AuditError(f"model: the folder {model!r} does not hold a model: it has no config.json.")
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError:
+        found = from_json(read_plain(Path(os.path.realpath(folder / "config.json")), 2**26))  # on the hub's cache it is a link
+    except (OSError, ValueError):
         found = None
     if not isinstance(found, dict):
-        raise AuditError(f"model: the config.json of {model!r} is not a JSON object.")
+        raise AuditError(f"model: the config.json of {model!r} is not a JSON object of moderate size.")
     _refuse_code(found, model)
     if not any(folder.glob("*.safetensors")):
         raise AuditError(

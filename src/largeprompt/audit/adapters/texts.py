@@ -1,7 +1,7 @@
 """Texts from files, folders and JSON lines, and the tokens that a model's own tokenizer makes of them."""
 
-import json
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.transformers import AuditError, AuditWarning, transformers_module
+from largeprompt.runs.files import from_json, read_plain
 
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
 OFFSET = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text")  # positions start late
@@ -46,13 +47,13 @@ def texts_in(path: Path | str) -> list[str]:
 
 def _read(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_plain(Path(os.path.realpath(file))).decode()
     except FileNotFoundError:
         raise AuditError(f"text: there is no file {str(file)!r}.") from None
     except UnicodeDecodeError as error:
         raise AuditError(f"text: {str(file)!r} is not UTF-8 text ({error}).") from error
     except OSError as error:
-        raise AuditError(f"text: {str(file)!r} could not be read ({error.strerror}).") from error
+        raise AuditError(f"text: {str(file)!r} could not be read ({error.strerror}); - is standard input.") from error
     if not text.strip():
         raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
     return text
@@ -60,7 +61,7 @@ def _read(file: Path) -> str:
 
 def _line(line: str, where: str) -> str:
     try:
-        found = json.loads(line)
+        found = from_json(line.encode())
     except ValueError:
         raise AuditError(f"text: {where} is not JSON.") from None
     text = found.get("text") if isinstance(found, dict) else found
