@@ -89,17 +89,19 @@ def _smaller(state: LawState) -> Problem:
 
 def curve(state: LawState) -> Curve:
     """The exact law at all lengths; where tokens have no limit, only what exists, and only at the length of the state."""
-    try:
-        return _curve(_apart_from_length(state))
-    except (TiltDomainError, InvalidArgumentError) as error:  # none, or one at the very edge, of which no digits are left
-        return _without_limit(dataclasses.replace(state, tolerance=LawState.tolerance), str(error))
+    found = _curve(_apart_from_length(state))
+    return found if isinstance(found, Curve) else _without_limit(dataclasses.replace(state, tolerance=LawState.tolerance), found)
 
 
 @functools.lru_cache(maxsize=256)
-def _curve(state: LawState) -> Curve:
+def _curve(state: LawState) -> Curve | str:
+    """The curve, or why there is none."""
     here = _smaller(state)
-    here.attention(here.mu, here.z)  # raises where there is no limit
-    law = finite_prompt(here.attention, here.mu, here.z, list(LENGTHS))
+    try:
+        here.attention(here.mu, here.z)  # raises where there is no limit
+        law = finite_prompt(here.attention, here.mu, here.z, list(LENGTHS))
+    except (TiltDomainError, InvalidArgumentError) as error:  # none, or one at the very edge, of which no digits are left
+        return str(error)
     return Curve(law.mse.clamp_min(0.0).sqrt().numpy(), law.effective_tokens.numpy(), (law.mean @ here.unit).numpy())
 
 
