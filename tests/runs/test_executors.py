@@ -104,6 +104,19 @@ def test_a_cluster_of_processes(tmp_path, expected, distributed, caplog):
     assert logging.getLogger("distributed").level == before
 
 
+def test_a_cluster_whose_workers_die_as_they_begin(distributed, monkeypatch):
+    asked = []
+
+    def refuse(**options):
+        asked.append(options)
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(distributed, "LocalCluster", refuse)
+    with pytest.raises(RunError, match=r"no Dask cluster can be started here \(Nanny failed to start"), executor("dask", 1):
+        pass
+    assert len(asked) == 3
+
+
 def test_a_cluster_of_threads_that_is_there(tmp_path, expected, distributed):
     """Its client is this process's default, and its workers are threads of this process."""
     with (

@@ -79,16 +79,7 @@ def _dask(place: str, workers: int | None) -> Iterator[Executor]:
         if not place:
             options = {"allowed-failures": ATTEMPTS - 1, "worker-saturation": 1.0}  # no cell is blamed for another of its worker
             stack.enter_context(dask.config.set({f"distributed.scheduler.{name}": value for name, value in options.items()}))
-            with _interrupts_held():
-                cluster = distributed.LocalCluster(
-                    n_workers=workers or default_workers(),
-                    threads_per_worker=1,
-                    memory_limit=0,  # as for local processes
-                    dashboard_address="127.0.0.1:0",
-                    env=WORKER,
-                    silence_logs=logging.CRITICAL,
-                )
-            given["address"] = stack.enter_context(cluster)
+            given["address"] = stack.enter_context(_cluster(workers or default_workers()))
         else:
             given["address"] = _address(place)
         try:
@@ -99,6 +90,27 @@ def _dask(place: str, workers: int | None) -> Iterator[Executor]:
         if os.getpid() not in client.run(os.getpid).values():  # a worker in this process would forward to itself, for ever
             client.forward_logging(LOGGER.name, logging.INFO)
         yield stack.enter_context(_stopping(client.get_executor(pure=False)))
+
+
+def _cluster(workers: int) -> Any:
+    """A cluster on this machine; where a worker dies as it begins, another is made, as of a cell."""
+    import distributed
+
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with _interrupts_held():
+                return distributed.LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    memory_limit=0,  # as for local processes
+                    dashboard_address="127.0.0.1:0",
+                    env=WORKER,
+                    silence_logs=logging.CRITICAL,
+                )
+        except (RuntimeError, OSError) as error:
+            LOGGER.warning("a Dask cluster could not be started (%s) in attempt %d of %d", error, attempt, ATTEMPTS)
+            trouble = error
+    raise RunError(f"no Dask cluster can be started here ({trouble}); try fewer --workers, or --executor local.")
 
 
 def _address(place: str) -> str:
