@@ -10,7 +10,8 @@ from hypothesis import settings
 
 import largeprompt as lp
 
-KERNELS = [f"src/largeprompt/{folder}/kernels.py" for folder in ("sampling", "audit", "measures")]  # they import Triton
+# they import Triton
+KERNELS = [f"src/largeprompt/{folder}/kernels.py" for folder in ("sampling", "audit", "measures", "training/dynamics")]
 collect_ignore = [] if importlib.util.find_spec("triton") else KERNELS
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")

@@ -1,4 +1,4 @@
-"""On a GPU: samplers against plain draws, steps of SGD, the exact law, prompts as measures, audits; ``python -m benchmarks gpu``."""
+"""On a GPU: samplers against plain draws, SGD, the exact law, prompts as measures, audits: ``python -m benchmarks gpu``."""
 
 import functools
 import math
@@ -97,7 +97,7 @@ def full_sampler(law: str, dtype: torch.dtype, length: int = 10**6, replicas: in
 
 def stochastic_step(length: int = 10**4, batch: int = 256, dim: int = 16) -> tuple[str, str, str]:
     """A gradient over drawn prompts, and the same by drawn tokens and autograd, as a training loop has it."""
-    from largeprompt.training.dynamics.prompts import prompt_gradients
+    from largeprompt.training.dynamics.prompts import repeated_gradients
 
     eye = torch.eye(dim, dtype=torch.float64)
     task = lp.LinearRegression(eye, eye / dim, 0.1)
@@ -112,7 +112,8 @@ def stochastic_step(length: int = 10**4, batch: int = 256, dim: int = 16) -> tup
         error = (weights.unsqueeze(-2) @ tokens).squeeze(-2) @ v.mT - answer
         (error.square().sum(-1).mean() / 2).backward()
 
-    ours, peer = seconds(lambda: prompt_gradients(task, layer, length, batch, generator)), seconds(eager)
+    drawn = repeated_gradients(task, layer, length, batch, generator)
+    ours, peer = seconds(lambda: drawn(U, V)), seconds(eager)
     what = f"one step of SGD, L = {length:.0e}, d = {dim}, batch {batch}; peer: drawn tokens and autograd"
     return what, f"{ours / peer:.2f}", f"{1000 * ours:.2f} ms; peer {1000 * peer:.2f}"
 

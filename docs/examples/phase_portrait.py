@@ -3,9 +3,10 @@
     python phase_portrait.py --device cuda              # 10,000 starts to t = 300 at four lengths
     python phase_portrait.py --starts 100 --until 30    # the same, smaller, on a CPU
 
-Layers are U = [[aI, 0], [0, 0]], V = (0, b): two numbers, so that a run is a path in a plane. The gradient flow of the infinite prompt
-conserves b² - d a² and ends where ab = 1, each start at its own place; at a finite length every start of the same sign goes on, slowly,
-to one and the same layer, the best there is. No prompt is drawn: every slope is that of the exact risk.
+Layers are U = [[A, 0], [0, 0]], A = αI/√d, V = (0, b): two numbers, α = ±‖A‖ and b, so that a run is a path in a plane. The
+gradient flow of the infinite prompt conserves b² - α² and ends where αb = √d, each start at its own place; at a finite length
+every start of the same sign goes on, slowly, to one and the same layer, the best there is. No prompt is drawn: slopes are those
+of the exact risk.
 """
 
 import argparse
@@ -21,12 +22,15 @@ DIM, SHOWN = 5, 12
 
 
 def portrait(length: float, starts: int, until: float, steps: int, device: str) -> torch.Tensor:
-    """Paths of (a, b) from a square of starts, shape (time, start, 2)."""
+    """Paths of (α, b) from a square of starts, shape (time, start, 2)."""
     eye = torch.eye(DIM, dtype=torch.float64)
     task = lp.LinearRegression(eye, eye / DIM, noise_variance=0.1)
     side = torch.linspace(-2.0, 2.0, math.isqrt(starts), dtype=torch.float64, device=device)
     flow = lp.training.fixed_step_flow(
-        lambda theta: task.isotropic_risk(theta[:, 0], theta[:, 1], length), torch.cartesian_prod(side, side), until, steps
+        lambda theta: task.isotropic_risk(theta[:, 0] / math.sqrt(DIM), theta[:, 1], length),
+        torch.cartesian_prod(side, side),
+        until,
+        steps,
     )
     if flow.status != "finished":
         raise SystemExit(f"L = {length:g}: {flow.status}, {flow.message}")
@@ -54,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=10_000)
     parser.add_argument("--until", type=float, default=300.0)
-    parser.add_argument("--step", type=float, default=0.1)
+    parser.add_argument("--step", type=float, default=0.2)
     parser.add_argument("--lengths", type=float, nargs="+", default=[20, 100, 1000, math.inf])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", default="phase_portrait.png")
@@ -64,11 +68,10 @@ def main() -> None:
         before = time.perf_counter()
         steps = math.ceil(asked.until / asked.step)
         paths[length] = portrait(length, asked.starts, asked.until, steps, asked.device)[:: max(1, steps // 300)]
-        a, b = paths[length][-1].unbind(-1)
-        spread = float((a.abs() - a.abs().median()).abs().max())
-        took = time.perf_counter() - before
+        a = paths[length][-1, :, 0].abs()
+        took, spread = time.perf_counter() - before, float((a - a.median()).abs().max())
         print(
-            f"L = {length:g}: {len(a):,} starts to t = {asked.until:g} in {took:.1f} s; |a| at the end {float(a.abs().median()):.4f} ± {spread:.1e}"
+            f"L = {length:g}: {len(a):,} starts to t = {asked.until:g} in {took:.1f} s; |α| ends at {a.median():.4f} ± {spread:.1e}"
         )
     draw(paths, asked.out)
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -67,7 +66,7 @@ def test_items_end_where_counters_and_prompts_do():
 
 def test_places_beyond_32_bits_are_places_of_their_own():
     reduction = reduced.Reduction.of(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None], torch.ones(2), torch.eye(2))
-    ends = [np.array([0, 2**34, 2**40]), np.array([9, 2**34 + 9, 2**40 + 9])]
+    ends = [torch.tensor([0, 2**34, 2**40]), torch.tensor([9, 2**34 + 9, 2**40 + 9])]
     found = fused.plain_item_sums(reduction, *ends, 1, 0, 0, 1)[0]
     assert len(set(found[:, 1].tolist())) == 3
 
@@ -88,7 +87,7 @@ for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-13)):
         weights = torch.tensor([0.2, 0.5, 0.3], dtype=dtype)[:labels]
         means, roots = (torch.randn(labels, 2, *more, generator=generator, dtype=dtype) for more in ((), (2,)))
         reduction = Reduction.of(weights, means, roots, torch.tensor([0.7, -0.4], dtype=dtype), torch.eye(2, dtype=dtype))
-        ends = np.array([0, 5, 2**33 + 3]), np.array([1100, 1030, 2**33 + 700])
+        ends = torch.tensor([0, 5, 2**33 + 3]), torch.tensor([1100, 1030, 2**33 + 700])
         ours, twin = (sums(reduction, *ends, 12345678901234567, 3, 7, 2) for sums in (fused.item_sums, fused.plain_item_sums))
         assert float((ours - twin).abs().max() / twin.abs().max()) < tolerance, (dtype, labels)
 print("same")
@@ -121,6 +120,7 @@ def test_the_kernel_on_a_gpu_gives_the_numbers_of_its_twin(dtype, labels):
     )
     reduction = reduced.Reduction.of(*parts, tilt, eye)
     there = reduced.Reduction.of(*(part.cuda() for part in parts), tilt.cuda(), eye.cuda())
-    ends = np.array([0, 5, 2**33 + 3]), np.array([40_000, 1030, 2**33 + 700])
-    ours, twin = fused.item_sums(there, *ends, 77, 3, 7, 2).cpu(), fused.plain_item_sums(reduction, *ends, 77, 3, 7, 2)
+    ends = torch.tensor([0, 5, 2**33 + 3]), torch.tensor([40_000, 1030, 2**33 + 700])
+    ours = fused.item_sums(there, *(end.cuda() for end in ends), 77, 3, 7, 2).cpu()
+    twin = fused.plain_item_sums(reduction, *ends, 77, 3, 7, 2)
     assert float((ours - twin).abs().max() / twin.abs().max()) < (1e-5 if dtype == torch.float32 else 1e-13)

@@ -122,6 +122,8 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         given = repr(mu) if isinstance(mu, Gaussian) else type(mu).__name__
         raise InvalidArgumentError("mu", given, "one Gaussian", "Other laws do not close; run tokens through stack.states.")
     stack.layer(0)._values(mu, mu.mean)  # dimension, dtype and device
+    second, U = mu.covariance + torch.outer(mu.mean, mu.mean), stack.U[0]
+    validation.in_range("mu", (U.mT @ mu.covariance @ U) * second)
     if stack.normalisation != "none" and float(mu.covariance.diagonal().sum() + mu.mean @ mu.mean) == 0:
         raise InvalidArgumentError("mu", "the point mass at 0", "tokens that can be normalised")
     return _affine(stack, mu) if stack.normalisation == "none" else _closed(stack, mu)

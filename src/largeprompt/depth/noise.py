@@ -204,8 +204,7 @@ def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "f
     >>> [lp.depth.breaking_layer(limit, length) for length in (10, 1000, 10**6)]
     [3, 4, 4]
     """
-    if reaches not in ("heavy", "frozen"):
-        raise InvalidArgumentError("reaches", validation.text(reaches), "'heavy' or 'frozen'")
+    validation.choice("reaches", reaches, ("heavy", "frozen"))
     if not isinstance(limit, DeepLimit):
         raise InvalidArgumentError("limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu).")
     for k, variance in enumerate(limit.score_variance.tolist()):
@@ -244,7 +243,7 @@ class _Layer:
         found = smoothed.new_zeros(basis.size, basis.dim, modes.size - 1)
         padded = torch.cat([smoothed, smoothed.new_zeros(basis.size, modes.size + 1 - basis.size)], 1)
         for i in range(basis.dim):
-            gradient = lowered[i, 1:] * padded[:, down[i, 1:]]  # of a^γ/√γ! in a_i
+            gradient = lowered[i, 1:].to(padded) * padded[:, down[i, 1:]]  # of a^γ/√γ! in a_i
             found += gradient.unsqueeze(1) * self.root[:, i].unsqueeze(-1)
         return found
 

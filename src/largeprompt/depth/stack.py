@@ -57,8 +57,7 @@ class ResidualStack:
         if V.shape != U.shape:
             given, wanted = validation.shape_text(V.shape), validation.shape_text(U.shape)
             raise InvalidArgumentError("V", f"shape {given}", f"shape {wanted}, as U: what a token reads is added to it")
-        if self.normalisation not in get_args(Normalisation):
-            raise InvalidArgumentError("normalisation", validation.text(self.normalisation), "'none', 'pre' or 'sphere'")
+        validation.choice("normalisation", self.normalisation, get_args(Normalisation))
         object.__setattr__(self, "U", U)
         object.__setattr__(self, "V", V)
 

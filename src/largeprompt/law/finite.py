@@ -12,6 +12,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.devices import moved
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
@@ -196,11 +197,11 @@ def finite_prompt(
     expansion = validation.flag("expansion", expansion)
     chain = mu if isinstance(mu, MarkovChain) else None
     if isinstance(mu, MarkovChain):
-        mu = mu.ngrams(mu.order + 1)
+        mu = mu.ngrams(mu.order + 1).to(device=attention.U.device)
     values, z = attention._values(mu, z)
     u, size = attention._tilts(z), z.square().sum(-1)
     if chain is not None and not expansion:
-        solved = chain_prompt(attention, chain, z, lengths)
+        solved = _moved(chain_prompt(attention.to(device="cpu"), chain, z.cpu(), lengths), z.device)
     elif expansion:
         solved = _expansion(attention(mu, z), mu, u, values, lengths)
     elif isinstance(mu, Gaussian):
@@ -253,6 +254,16 @@ def finite_prompt_errors(attention: SoftmaxAttention, mu: Measure, z: Tensor, le
         values, z = attention._values(mu, z)
         return gaussian.OutputLaws.of(mu, attention._tilts(z), values, validation.lengths("length", lengths)[0]).errors()
     return finite_prompt(attention, mu, z, lengths).mse
+
+
+def _moved(solved: Solved, device: torch.device) -> Solved:
+    """The same on another device."""
+
+    def there(found: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: moved(found(), device)
+
+    values = (solved.mean.to(device), solved.collision.to(device))
+    return Solved(*values, there(solved.errors), there(solved.covariance), there(solved.jacobian))
 
 
 def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Solved:

@@ -1,4 +1,4 @@
-"""The two weight moments of the law of Gaussian tokens as smooth functions of the score variance, tabulated once for each length."""
+"""The two weight moments in the law of Gaussian tokens as smooth functions of the score variance, tabulated for each length."""
 
 from __future__ import annotations
 

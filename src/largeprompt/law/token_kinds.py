@@ -149,7 +149,7 @@ def _range(length: float, pi: Tensor, level: Tensor, variance: Tensor) -> tuple[
     likely = [k for k, p in enumerate(pi.tolist()) if length * p >= 200]
     if likely:
         # 1 - φ >= π_k P(s_k > 0)(1 - 1/e), so φ^{L-2} < e^{-45} once π_k Φ((τ + ℓ_k)/σ_k) exceeds 80/L for some k
-        quantiles = torch.tensor([NormalDist().inv_cdf(80 / (length * float(pi[k]))) for k in likely], dtype=torch.float64)
+        quantiles = sigma.new_tensor([NormalDist().inv_cdf(80 / (length * float(pi[k]))) for k in likely])
         above = min(above, 1 + float((sigma[:, likely] * quantiles - level[:, likely]).amin(-1).max()))
     return below, max(above, 20 - below)
 

@@ -58,9 +58,7 @@ class MarkovChain:
             allowed = "shape (m, ..., m, m), one axis more than the order, m >= 2"
             raise InvalidArgumentError("transition", f"shape {validation.shape_text(shape)}", allowed)
         _check_contexts("transition", shape[-1], len(shape) - 1)
-        if transition.device.type != "cpu":
-            raise InvalidArgumentError("transition", f"device {transition.device}", "a tensor on the CPU", "Use transition.cpu().")
-        validation.store(self, transition=validation.weights("transition", transition))
+        validation.store(self, transition=validation.weights("transition", transition).cpu())  # where paths are summed
         validation.store(self, _recurrent=recurrent_contexts(self.rows, self._successors))
 
     @classmethod

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.display import notation
+from largeprompt.measures.base import MOST_DERIVED
 from largeprompt.measures.placed import TensorMeasure
 from largeprompt.validation import Randomness
 
@@ -103,7 +104,10 @@ class Gaussian(TensorMeasure):
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         shift = w @ self.covariance.to(w.dtype)
         value = ((self.mean + shift / 2) * w).sum(-1)
-        return (value, self.mean + shift, self.covariance.to(w.dtype).expand(len(w), -1, -1))[: order + 1]
+        found = value, self.mean + shift, self.covariance.to(w.dtype).expand(len(w), -1, -1)
+        if order <= 2 or self.dim > MOST_DERIVED:
+            return found[: order + 1]
+        return *found, *(w.new_zeros(()).expand(len(w), *(self.dim,) * n) for n in (3, 4))
 
     def tilt(self, u: Tensor) -> Gaussian:
         mean = self.tilted_mean(u)

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # tokens that a program holds at a time
+HELD = 4096  # numbers that a program holds at a time
 PROGRAMS = 4096  # enough to keep every multiprocessor busy
 
 
@@ -45,16 +45,42 @@ def part_sums(
     tl.store(there + 2 + column, total, mask=inside)
 
 
+@triton.jit
+def joined_sums(logs, means, parts, count, dim: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, DOUBLE: tl.constexpr):
+    number = tl.float64 if DOUBLE else tl.float32
+    tilt = tl.program_id(0)
+    column = tl.arange(0, PADDED)
+    here = parts + tilt.to(tl.int64) * count * (dim + 2)
+    peak = tl.full((1,), -1e30, number)
+    mass = tl.zeros((1,), number)
+    total = tl.zeros((PADDED,), number)
+    for first in range(0, count, ROWS):
+        row = first + tl.arange(0, ROWS)
+        own = tl.load(here + row * (dim + 2), mask=row < count, other=-1e30)
+        new = tl.maximum(peak, tl.max(own, 0))
+        share, shrink = tl.where(row < count, tl.exp(own - new), 0.0), tl.exp(peak - new)
+        mass = mass * shrink + tl.sum(share * tl.load(here + row * (dim + 2) + 1, mask=row < count, other=0.0), 0)
+        inside = (row < count)[:, None] & (column < dim)[None, :]
+        x = tl.load(here + row[:, None] * (dim + 2) + 2 + column[None, :], mask=inside, other=0.0)
+        total = total * shrink + tl.sum(share[:, None] * x, 0)
+        peak = new
+    one = tl.arange(0, 1)
+    tl.store(logs + tilt + one, peak + tl.log(mass))
+    tl.store(means + tilt * dim + column, total / mass, mask=column < dim)
+
+
 def tilted_sums(u: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Log Σ e^{u·x} (b, n) and the softmax average (b, n, d) of tokens (b, c, d) for tilts u (b, n, d)."""
     (b, n, dim), count = u.shape, tokens.shape[1]
-    part = ROWS * -(-count // (ROWS * max(1, PROGRAMS // (b * n))))
+    padded = triton.next_power_of_2(dim)
+    rows = max(16, HELD // padded)
+    part = rows * -(-count // (rows * max(1, PROGRAMS // (b * n))))
     number = torch.float64 if tokens.dtype == torch.float64 else torch.float32
     out = torch.empty((b, n, -(-count // part), dim + 2), dtype=number, device=u.device)
-    sizes = {"dim": dim, "PADDED": triton.next_power_of_2(dim), "ROWS": ROWS, "DOUBLE": number == torch.float64}
+    sizes = {"dim": dim, "PADDED": padded, "ROWS": rows, "DOUBLE": number == torch.float64}
     part_sums[(out.shape[2], b * n)](
         out, tokens, u.contiguous(), count, part, tokens.stride(0), tokens.stride(1), n, **sizes
     )  # fmt: skip
-    peak = out[..., 0].amax(-1, keepdim=True)
-    total = (torch.exp(out[..., :1] - peak.unsqueeze(-1)) * out[..., 1:]).sum(-2)
-    return (peak.squeeze(-1) + torch.log(total[..., 0])).to(u.dtype), (total[..., 1:] / total[..., :1]).to(u.dtype)
+    logs, means = u.new_empty((b, n)), u.new_empty((b, n, dim))
+    joined_sums[(b * n,)](logs, means, out, out.shape[2], **sizes)
+    return logs, means

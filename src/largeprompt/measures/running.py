@@ -23,7 +23,7 @@ def log_masses(masses: Tensor) -> Tensor:
     return torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), -1e30)
 
 
-def _read_once(u: Tensor, tokens: Tensor) -> bool:
+def read_once(u: Tensor, tokens: Tensor) -> bool:
     """Whether the kernel that reads tokens once is used: on a GPU with Triton, for few tilts of many tokens, without gradients."""
     recorded = torch.is_grad_enabled() and (u.requires_grad or tokens.requires_grad)
     many = tokens.is_cuda and 0 < u.shape[-2] <= FEW_TILTS and tokens.shape[-2] >= MANY_TOKENS
@@ -75,7 +75,7 @@ class RunningTilt:
     @classmethod
     def of(cls, u: Tensor, tokens: Tensor, masses: Tensor | None = None, *, covariance: bool = False) -> RunningTilt:
         """State of one part: u (..., n, d), tokens (..., c, d), masses (..., c); every tilt reads every token of its batch."""
-        if masses is None and not covariance and _read_once(u, tokens):
+        if masses is None and not covariance and read_once(u, tokens):
             batch = np.broadcast_shapes(u.shape[:-2], tokens.shape[:-2])
             tilts, read = (part.expand(*batch, -1, -1).reshape(-1, *part.shape[-2:]) for part in (u, tokens))
             log_mass, mean = _kernels().tilted_sums(tilts, read)

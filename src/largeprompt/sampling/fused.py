@@ -76,12 +76,11 @@ class FusedStream(ScalarStream):
 
     def _leaves(self, start: int, ends: Sequence[int], block: int, rows: int) -> Segment:
         """Sums over each leaf, with shapes (rows, leaves) and (rows, leaves, k)."""
-        starts, stops = item_bounds(start, ends)
         like, k = self.reduction.scale, self.reduction.labels
+        starts, stops, leaf = _items(start, tuple(ends), like.device)
         sums = item_sums if like.is_cuda else plain_item_sums
         parts = sums(self.reduction, starts, stops, self.seed, self.query, block * self.grid.replicas, rows)
         peaks, rest = parts[..., 0], parts[..., 1:]
-        leaf = torch.from_numpy(np.searchsorted(ends, stops)).to(like.device)
         peak = peaks.new_full((rows, len(ends)), -math.inf).scatter_reduce(1, leaf.expand(rows, -1), peaks, "amax")
         relative = torch.exp(peaks - peak[:, leaf]).unsqueeze(-1)
         weights = torch.cat((relative.expand(-1, -1, 2 * k), relative.square().expand(-1, -1, k)), -1)
@@ -136,9 +135,14 @@ def item_bounds(start: int, ends: Sequence[int]) -> tuple[NDArray[np.int64], NDA
     return bounds[:-1], bounds[1:]
 
 
-def plain_item_sums(
-    reduction: Reduction, starts: NDArray[np.int64], stops: NDArray[np.int64], seed: int, query: int, replica: int, rows: int
-) -> Tensor:
+@functools.lru_cache(maxsize=64)
+def _items(start: int, ends: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Where items start and stop, and the leaf of each, on a device."""
+    starts, stops = item_bounds(start, ends)
+    return tuple(torch.from_numpy(part).to(device) for part in (starts, stops, np.searchsorted(ends, stops)))  # type: ignore[return-value]
+
+
+def plain_item_sums(reduction: Reduction, starts: Tensor, stops: Tensor, seed: int, query: int, replica: int, rows: int) -> Tensor:
     """Peak, Σ e^{s}, Σ e^{s}ξ and Σ e^{2s}, relative to the peak, of each item and replica: shape (rows, items, 1 + 3k)."""
     like = reduction.scale
     per = counter.per_counter(like.dtype)
@@ -164,9 +168,7 @@ def plain_item_sums(
     return torch.stack(found, 1)
 
 
-def item_sums(
-    reduction: Reduction, starts: NDArray[np.int64], stops: NDArray[np.int64], seed: int, query: int, replica: int, rows: int
-) -> Tensor:
+def item_sums(reduction: Reduction, starts: Tensor, stops: Tensor, seed: int, query: int, replica: int, rows: int) -> Tensor:
     """What ``plain_item_sums`` gives, by the kernel."""
     like, labels = reduction.scale, reduction.labels
     found = like.new_empty((rows, len(starts), 1 + 3 * labels))
@@ -174,8 +176,8 @@ def item_sums(
     two = math.log2(math.e)
     kernel()[(len(starts), rows)](
         found,
-        torch.from_numpy(starts).to(like.device),
-        torch.from_numpy(stops).to(like.device),
+        starts,
+        stops,
         reduction.location * two,
         reduction.scale * two,
         reduction.cumulative / reduction.cumulative[-1],

@@ -24,7 +24,7 @@ from torch import Tensor
 from largeprompt.measures import Gaussian, Measure, RunningTilt
 from largeprompt.measures.gaussian import square_root
 
-CELL_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
+CELL_SCALARS = {"cpu": 2**20, "cuda": 2**28}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
 CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
 READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # scores (and centred tokens, for the Jacobian) held while a cell is read
 
@@ -47,8 +47,8 @@ def keyed_generator(seed: int, device: torch.device, *key: int) -> torch.Generat
 class Grid:
     """How prompts of ``length`` tokens, each of ``width`` random numbers, are cut into cells.
 
-    ``extra`` counts further random numbers that a replica needs at a time, beside those of its tokens; ``device`` is the type of the
-    device that they are on.
+    ``extra`` counts further random numbers that a replica needs at a time, beside those of its tokens; ``device`` is the type of
+    the device that they are on.
     """
 
     length: int

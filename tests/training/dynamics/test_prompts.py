@@ -8,6 +8,7 @@ from torch.testing import assert_close
 from training_examples import toeplitz
 
 import largeprompt as lp
+from largeprompt.sampling import counter
 from largeprompt.training.dynamics import prompts
 from largeprompt.training.dynamics.prompts import prompt_factors, prompt_gradients, weighted_sums
 
@@ -33,7 +34,7 @@ def test_stochastic_gradients_are_unbiased(kind):
 @pytest.mark.parametrize("case", ["general", "parallel", "no scores", "no read-out"])
 @pytest.mark.parametrize("length", [1, 2, 9])
 def test_two_scalars_have_the_law_of_whole_tokens(kind, case, length, monkeypatch):
-    """First and second moments of both sums, against drawn tokens: 6.5 standard errors of the difference (1e-10 each, 44 numbers)."""
+    """First and second moments of both sums, against drawn tokens: 6.5 standard errors (1e-10 each, 44 numbers)."""
     monkeypatch.setitem(prompts.CHUNK_SCALARS, "cpu", 4 * 40_000)  # nine tokens in three chunks
     generator, n = torch.Generator().manual_seed(3), 40_000
     a, b = torch.tensor([0.9, -0.4, 0.0, 0.3], dtype=F), torch.tensor([0.2, 0.5, 0.7, 0.0], dtype=F)
@@ -97,3 +98,39 @@ def test_gradients_of_single_prompts_are_those_of_autograd(kind):
             in_u, in_v = torch.autograd.grad(loss, arguments)
             assert_close(pull[run, i, :, None] * query[run, i], in_u)
             assert_close(error[run, i, :, None] * mean[run, i], in_v)
+
+
+def test_the_kernel_has_the_sums_of_its_own_normals():
+    """Compiled on a GPU: the sums over the normals of its counters, made in plain PyTorch."""
+    if not torch.cuda.is_available() or prompts._kernel() is None:
+        pytest.skip("no GPU with Triton here")
+    n, length = 3, 10_000
+    generator = torch.Generator().manual_seed(0)
+    size, across, rest = (torch.rand(n, 1, generator=generator, dtype=F) + 0.2 for _ in range(3))
+    sums, gram = prompts._kernel()(*(part.cuda() for part in (size, across, rest)), length, torch.tensor([77], device="cuda"))
+    place, zero = torch.arange(length).expand(n, -1), torch.zeros(n, length, dtype=torch.int64)
+    xi = counter.normals(counter.philox(77, place, zero, torch.arange(n)[:, None].expand(n, length), zero), F)
+    weights = torch.softmax(size * xi[..., 0], -1)
+    pair = torch.stack([weights, weights * (across * xi[..., 0] + rest * xi[..., 1])], 1)
+    assert_close(sums.cpu(), pair @ xi, rtol=1e-11, atol=1e-13)
+    assert_close(gram.cpu(), pair @ pair.mT, rtol=1e-11, atol=1e-15)
+
+
+def test_steps_that_are_played_again_draw_anew():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU here")
+    task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F), 0.2)
+    U, V = torch.eye(3, dtype=F, device="cuda") / 2, torch.eye(3, dtype=F, device="cuda")[2:]
+    layer = lp.SoftmaxAttention(U, V)
+    exact = [part.cuda() for part in _exact_gradient(task, layer, 50)]
+    drawn = prompts.repeated_gradients(task, layer, 50, 500, torch.Generator(device="cuda").manual_seed(0))
+    found = [[part.clone() for part in drawn(U, V)[1:]] for _ in range(200)]
+    for i, truth in enumerate(exact):
+        samples = torch.stack([one[i] for one in found])
+        assert bool((samples.std(0) > 0).any())
+        assert bool(((samples.mean(0) - truth).abs() < 6.5 * samples.std(0) / math.sqrt(200) + 1e-12).all())
+
+
+def _exact_gradient(task, layer, length):
+    arguments = [layer.U.clone().requires_grad_(), layer.V.clone().requires_grad_()]
+    return torch.autograd.grad(task.risk(type(layer)(*arguments), length), arguments)

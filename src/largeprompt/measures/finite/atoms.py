@@ -17,7 +17,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.measures.running import FEW_TILTS, RunningTilt, log_masses
+from largeprompt.measures.running import FEW_TILTS, RunningTilt, log_masses, read_once
 from largeprompt.validation import Randomness
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
@@ -68,7 +68,10 @@ class AtomicMeasure(TensorMeasure):
     def _running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
         queries, restore = self._layout(u)
         read = functools.partial(RunningTilt.of, covariance=covariance)
-        blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
+        if self.weights is None and not covariance and read_once(queries, self.points):  # whose memory does not grow
+            blocks = [read(queries, self._squeezed(self.points, 2))]
+        else:
+            blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
         spread = [block.covariance for block in blocks if block.covariance is not None]
         return RunningTilt(
             restore(torch.cat([block.log_mass for block in blocks], -1), 0),
@@ -85,6 +88,10 @@ class AtomicMeasure(TensorMeasure):
 
     def _tilted_mean(self, u: Tensor) -> Tensor:
         """The same for tilts that were checked."""
+        if not self.batch_shape and self.weights is None and u.is_cuda:
+            tilts = u.reshape(-1, self.dim)
+            if read_once(tilts, self.points):
+                return RunningTilt.of(tilts, self.points).mean.reshape(u.shape)
         if self._fused(u):
             if not self.batch_shape:  # one prompt, the common case, without the cost of arranging batches
                 x = self.points[None, None]
@@ -164,9 +171,9 @@ class AtomicMeasure(TensorMeasure):
         return self.weights is None and not (torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad))
 
     def _fused(self, u: Tensor) -> bool:
-        """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is the best.
+        """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is best.
 
-        The kernel has no second derivative. On a GPU it has no float64, in float32 it takes longer than plain products, and for a few
+        The kernel has no second derivative. On a GPU it has no float64, takes longer than plain products in float32, and for a few
         tilts longer than the kernel of ``RunningTilt``.
         """
         if u.is_cuda and u.numel() <= FEW_TILTS * self.dim:

@@ -115,6 +115,10 @@ class GeneralisedNormal(IidProduct):
     kind = GeneralisedNormalLaw
     shape: float
 
+    def __post_init__(self) -> None:
+        validation.store(self, shape=validation.positive("shape", self.shape))
+        super().__post_init__()
+
     @functools.cached_property
     def law(self) -> ScalarLaw:
-        return LaplaceLaw() if validation.positive("shape", self.shape) == 1 else super().law
+        return LaplaceLaw() if self.shape == 1 else super().law

@@ -1,14 +1,16 @@
 """Gradients of the loss over drawn prompts, which stream by in chunks.
 
 Where tokens are Gaussian given the context, as in linear regression, two scalars for each token are drawn instead of D: with
-x = Rξ, the scores u·x and the read-outs v·x depend on ξ through its components along a = R^T u and b = R^T v alone. Given those, the
-two sums Σ α_l ξ_l and Σ β_l ξ_l that a gradient needs are Gaussian in the other directions, with covariances Σ α², Σ αβ, Σ β²; that
-pair of vectors is drawn once for each prompt. Nothing is approximated: formula (dyn.18) of docs/mathematics/dynamics.md.
+x = Rξ, the scores u·x and the read-outs v·x depend on ξ through its components along a = R^T u and b = R^T v alone. Given those,
+the two sums Σ α_l ξ_l and Σ β_l ξ_l that a gradient needs are Gaussian in the other directions, with covariances Σ α², Σ αβ, Σ β²;
+that pair of vectors is drawn once for each prompt. Nothing is approximated: formula (dyn.18) of docs/mathematics/dynamics.md.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +55,40 @@ def prompt_gradients(
         error = mean @ V.mT - answer  # (batch, o)
         in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
     return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
+
+
+def repeated_gradients(
+    task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
+) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
+    """What ``prompt_gradients`` gives at U and V, drawn anew at each call, for layers of the kind and the device of ``attention``.
+
+    On a GPU the work is recorded once and played again, since the host takes longer to ask for it than the device to do it.
+    """
+    kind, U, V = type(attention), attention.U.detach().clone(), attention.V.detach().clone()
+
+    def plain(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return prompt_gradients(task, kind(U.to(generator.device), V.to(generator.device)), length, batch, generator)
+
+    if generator.device.type != "cuda" or not isinstance(task, LinearRegression):
+        return plain
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    layer = kind(U, V)
+    with torch.cuda.stream(side):  # once before: what is made on first use cannot be recorded
+        prompt_gradients(task, layer, length, batch, generator)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        found = prompt_gradients(task, layer, length, batch, generator)
+
+    def played(new_U: Tensor, new_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        U.copy_(new_U)
+        V.copy_(new_V)
+        graph.replay()
+        return found
+
+    return played
 
 
 def prompt_factors(
@@ -106,11 +142,30 @@ def weighted_sums(a: Tensor, b: Tensor, length: int, generator: torch.Generator,
     first, size = _unit(a)
     across = (b * first).sum(-1, keepdim=True)
     second, rest = _unit(b - across * first)
-    chunk = max(1, CHUNK_SCALARS.get(a.device.type, CHUNK_SCALARS["cuda"]) // len(a))
+    kernel = _kernel() if softmax and a.is_cuda else None
+    if kernel is None:
+        sums, gram = _drawn_sums(size, across, rest, length, generator, softmax=softmax)
+    else:
+        sums, gram = kernel(size, across, rest, length, torch.randint(2**62, (1,), generator=generator, device=a.device))
+    factor = gram[:, 0, 0].sqrt()
+    slope = gram[:, 0, 1] / torch.where(factor > 0, factor, 1.0)
+    left = (gram[:, 1, 1] - slope**2).clamp_min(0.0).sqrt()
+    other = normal(generator, 2, *a.shape)  # in the other directions
+    for axis in (first, second):
+        other = other - (other * axis).sum(-1, keepdim=True) * axis
+    rest_of = torch.stack([factor[:, None] * other[0], slope[:, None] * other[0] + left[:, None] * other[1]], 1)
+    return sums[..., :1] * first.unsqueeze(1) + sums[..., 1:] * second.unsqueeze(1) + rest_of
+
+
+def _drawn_sums(
+    size: Tensor, across: Tensor, rest: Tensor, length: int, generator: torch.Generator, *, softmax: bool
+) -> tuple[Tensor, Tensor]:
+    """Σ over (α, β) by (ξ_1, ξ_2), and by (α, β), each (n, 2, 2): with s = size ξ_1 and p = across ξ_1 + rest ξ_2, (n, 1) all."""
+    chunk = max(1, CHUNK_SCALARS.get(size.device.type, CHUNK_SCALARS["cuda"]) // len(size))
     total: Tensor | None = None  # Σ over (α, β) by (ξ_1, ξ_2, α, β, 1), relative to e^{peak}
-    peak = a.new_full((len(a), 1), -torch.inf)
+    peak = size.new_full((len(size), 1), -torch.inf)
     for done in range(0, length, chunk):
-        xi = normal(generator, 2, len(a), min(chunk, length - done))
+        xi = normal(generator, 2, len(size), min(chunk, length - done))
         scores, read = size * xi[0], across * xi[0] + rest * xi[1]
         if softmax:
             new = torch.maximum(peak, scores.amax(-1, keepdim=True))
@@ -123,15 +178,17 @@ def weighted_sums(a: Tensor, b: Tensor, length: int, generator: torch.Generator,
         total = here if total is None else scale * total + here
     assert total is not None  # at least one token
     mass = total[:, :1, 4:] if softmax else total.new_ones(())
-    sums, gram = total[..., :2] / mass, total[..., 2:4] / mass**2
-    factor = gram[:, 0, 0].sqrt()
-    slope = gram[:, 0, 1] / torch.where(factor > 0, factor, 1.0)
-    left = (gram[:, 1, 1] - slope**2).clamp_min(0.0).sqrt()
-    other = normal(generator, 2, *a.shape)  # in the other directions
-    for axis in (first, second):
-        other = other - (other * axis).sum(-1, keepdim=True) * axis
-    rest_of = torch.stack([factor[:, None] * other[0], slope[:, None] * other[0] + left[:, None] * other[1]], 1)
-    return sums[..., :1] * first.unsqueeze(1) + sums[..., 1:] * second.unsqueeze(1) + rest_of
+    return total[..., :2] / mass, total[..., 2:4] / mass**2
+
+
+@functools.cache
+def _kernel() -> Any:
+    """The same for softmax, on a GPU; None where there is no Triton."""
+    try:
+        from largeprompt.training.dynamics.kernels import softmax_sums
+    except ImportError:
+        return None
+    return softmax_sums
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -135,6 +135,8 @@ def stochastic_gap(
     prompts, groups = validation.integer("prompts", prompts, minimum=4), validation.integer("groups", groups, minimum=2)
     noise_times, shift = validation.integer("noise_times", noise_times, minimum=2), validation.flag("shift", shift)
     options.setdefault("tolerance", 1e-7)
+    validation.instance("task", task, Task, "a Task, such as LinearRegression")
+    validation.affordable("length", length, needed=8.0 * length * task.token_dim, remedy="Take a shorter prompt.")
     flow = gradient_flow(task, attention, length, until, **options).completed()
     line, objective = linearise(flow, resolution), flow.objective
     at = flow.times[torch.linspace(0, len(flow.times) - 1, noise_times).round().long().unique()]

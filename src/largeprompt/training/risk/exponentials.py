@@ -69,7 +69,7 @@ def _fitted(lengths: tuple[float, ...], reach: float, grid: Grid) -> dict[float,
 
 def exponential_sums(lengths: Sequence[float], largest: float, accuracy: float = 0.0) -> list[ExponentialSum]:
     """With common exponents for several lengths and E q up to ``largest``: as few as the accuracy of f and h allows."""
-    reach = min(REACH, math.log(max(accuracy, 1e-14)) ** 2) * 4.0 ** max(-1, math.ceil(math.log(max(largest, 1e-300), 4)))
+    reach = min(REACH, math.log(min(max(accuracy, 1e-14), 0.1)) ** 2) * 4.0 ** max(-1, math.ceil(math.log(max(largest, 1e-300), 4)))
     for grid in GRIDS:
         sums = _fitted(tuple(dict.fromkeys(lengths)), reach, grid)
         if max(each.error for each in sums.values()) <= accuracy:

@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from largeprompt.law.table import Orders, WeightTables
 from largeprompt.measures.numerics.quadratic_form import QuadraticFormRule, quadratic_form_rule
 from largeprompt.training.risk.exact import LayerDerivatives, check_scores
 from largeprompt.training.risk.exponentials import exponential_sums
-from largeprompt.law.table import Orders, WeightTables
 
 TAIL = (
     1e-12  # share of the queries with small scores that the rule leaves out; of those with large ones, where f is 1, L times less

@@ -100,6 +100,16 @@ class LinearRegression(GaussianTask):
         """Square roots of Σ, W and Σ_q."""
         return square_root(self.covariance), square_root(self.prior_covariance), square_root(self.query_covariance)
 
+    def _roots_on(self, device: torch.device) -> tuple[Tensor, ...]:
+        """The same on another device, brought there once."""
+        if device not in self._placed_roots:
+            self._placed_roots[device] = tuple(root.to(device) for root in self._roots)
+        return self._placed_roots[device]
+
+    @functools.cached_property
+    def _placed_roots(self) -> dict[torch.device, tuple[Tensor, ...]]:
+        return {}
+
     def token_law(self, w: Tensor) -> Gaussian:
         """Law of the tokens given the task vector w, shape (..., d): N(0, Γ_w)."""
         w = validation.last_dimensions("w", validation.tensor("w", w, like=self.covariance), (self.dim,))
@@ -114,7 +124,7 @@ class LinearRegression(GaussianTask):
 
     def token_roots(self, w: Tensor) -> Tensor:
         """R with RR^T = Γ_w for task vectors w (..., d), on their device: (x, y) = Rξ, ξ standard normal in R^{d+1}."""
-        root = self._roots[0].to(w.device)
+        root = self._roots_on(w.device)[0]
         top = torch.nn.functional.pad(root, (0, 1)).expand(*w.shape[:-1], self.dim, self.dim + 1)
         last = torch.cat([w @ root, w.new_full((*w.shape[:-1], 1), math.sqrt(self.noise_variance))], -1)
         return torch.cat([top, last.unsqueeze(-2)], -2)
@@ -131,13 +141,13 @@ class LinearRegression(GaussianTask):
         return standard[:, : self.dim] @ self._roots[1].mT, standard[:, self.dim :] @ self._roots[2].mT
 
     def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        prior, query = (root.to(generator.device) for root in self._roots[1:])
+        _, prior, query = self._roots_on(generator.device)
         w, x = normal(generator, batch, self.dim) @ prior.mT, normal(generator, batch, self.dim) @ query.mT
         answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * normal(generator, batch, 1)
         return w, torch.cat([x, x.new_zeros(batch, 1)], -1), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        x = normal(generator, len(contexts), length, self.dim) @ self._roots[0].to(generator.device).mT
+        x = normal(generator, len(contexts), length, self.dim) @ self._roots_on(generator.device)[0].mT
         y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * normal(generator, len(contexts), length, 1)
         return torch.cat([x, y], -1)
 
