@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import os
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import toy_studies
@@ -46,6 +48,28 @@ def test_anything_that_keeps_the_contract(tmp_path, expected, name):
     with executor(name, 2) as found:
         assert isinstance(found, ThreadPoolExecutor | ProcessPoolExecutor)
         assert numbers(computed(tmp_path / "small", found)) == expected
+
+
+def test_executorlib_on_one_machine(tmp_path, expected):
+    pytest.importorskip("executorlib")
+    with executor("executorlib:SingleNodeExecutor", 2) as found:
+        assert numbers(computed(tmp_path / "small", found)) == expected
+
+
+def test_the_script_of_dask_jobqueue(monkeypatch):
+    """As the page has it, and as far as one gets without a queue: one core, one thread, one process."""
+    jobqueue, asked = pytest.importorskip("dask_jobqueue"), []
+    monkeypatch.setattr(jobqueue.SLURMCluster, "scale", lambda cluster, count: asked.append((cluster, count)))
+    page = Path(__file__).parents[2] / "docs" / "howto" / "clusters.md"
+    names = {}
+    exec(re.search(r"```python\n(def jobqueue.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1], names)
+    assert callable(names["jobqueue"](3).submit)
+    ((cluster, count),) = asked
+    script = cluster.job_script()
+    cluster.close()
+    assert count == 3
+    for words in ("#SBATCH -n 1\n", "#SBATCH --cpus-per-task=1\n", "#SBATCH -t 01:00:00\n", "OMP_NUM_THREADS=1\n", "--nthreads 1 "):
+        assert words in script
 
 
 def test_what_is_no_executor(tmp_path, monkeypatch):
