@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 HELD = 4096  # numbers that a program holds at a time
-PROGRAMS = 4096  # enough to keep every multiprocessor busy
+PROGRAMS = 1024  # enough to keep every multiprocessor busy, few enough to be joined by one
 
 
 @triton.jit

@@ -74,7 +74,7 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
         raise InvalidArgumentError("rule", validation.text(rule), "one Discrete law", "Use gauss_rule(mu) for other laws.")
     if direction is None and rule.dim > 1:
         raise InvalidArgumentError("direction", "None", f"a direction in R^{rule.dim}")
-    along = torch.ones(1, dtype=rule.dtype) if direction is None else direction
+    along = torch.ones(1, dtype=rule.dtype, device=rule.device) if direction is None else direction
     x = (rule.atoms @ validation.shaped("direction", along, (rule.dim,), like=rule.atoms)).numpy()
     shares = np.log(np.maximum(rule.weights.numpy(), 1e-300)) + np.outer(np.linspace(-largest, largest, 17), x)
     kept = (shares > shares.max(1, keepdims=True) - NEGLIGIBLE).any(0)
