@@ -11,7 +11,7 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law.engine import _by_density
-from largeprompt.law.heavy_sums import score_of
+from largeprompt.law.heavy_sums import can_add, groups_of, score_of
 
 F = torch.float64
 EYE = torch.eye(2, dtype=F)
@@ -27,7 +27,7 @@ def test_sums_of_cauchy_variables_are_cauchy():
     np.testing.assert_allclose(score.density(-x), known.pdf(x), rtol=1e-11)
     np.testing.assert_allclose(score.upper(x), known.sf(x), rtol=1e-11)
     np.testing.assert_allclose(score.upper(-x[1:4]), known.cdf(x[1:4]), rtol=1e-11)
-    moments = score.at(x, range(1, 10))
+    moments = score.at(x, range(1, 10))  # three means, then products
     np.testing.assert_allclose(moments[:3], np.outer([1.0, 0.3, 0.05], x) / 1.35, rtol=1e-10, atol=1e-13)
     whole = sum((1 + (i != j)) * moments[3 + k] for k, (i, j) in enumerate(zip(*np.triu_indices(3), strict=True)))
     np.testing.assert_allclose(whole[1:], x[1:] ** 2, rtol=1e-10)
@@ -124,6 +124,92 @@ def test_one_token_and_no_limit():
     heavier = lp.finite_prompt(PLAIN, lp.StudentT(2, df=1.5), [1.0, 0.5], 10)
     with pytest.raises(lp.errors.NoMomentError, match="infinite at every length"):
         _ = heavier.covariance
+
+
+TRANSFORMS = {  # of coordinates, and their derivatives
+    lp.scalar.StudentTLaw(3.0, 1 / math.sqrt(3)): (lambda w: (1 + abs(w)) * math.exp(-abs(w)), lambda w: -w * math.exp(-abs(w))),
+    lp.scalar.RademacherLaw(): (math.cos, lambda w: -math.sin(w)),
+    lp.scalar.UniformLaw(): (
+        lambda w: np.sinc(math.sqrt(3) * w / math.pi),
+        lambda w: math.cos(math.sqrt(3) * w) / w - math.sin(math.sqrt(3) * w) / (math.sqrt(3) * w**2) if w else 0.0,
+    ),
+}
+HEAVY, SIGN, BOX = TRANSFORMS
+
+
+@pytest.mark.parametrize(
+    ("laws", "u"),
+    [
+        ((HEAVY, SIGN), (0.9, 0.4)),
+        ((SIGN, HEAVY, SIGN, SIGN), (0.3, 0.5, 0.3, -0.3)),
+        ((BOX, HEAVY), (-0.7, 0.6)),
+        ((HEAVY, BOX, SIGN, BOX), (0.5, 0.3, 1.0, 0.3)),
+        ((HEAVY,) * 8, (0.3,) * 8),
+        ((HEAVY,) * 40, (0.1,) * 40),
+    ],
+)
+def test_two_tokens_of_other_coordinates_are_fourier_integrals(laws, u):
+    """As above, for signs and uniform coordinates beside heavy ones, once refused, and many equal ones, once minutes."""
+    eye = torch.eye(len(u), dtype=F)
+    law = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), lp.Product(list(laws)), u, 2)
+
+    def kernel(omega):
+        return (
+            2 / math.sinh(math.pi * omega) * math.prod(TRANSFORMS[one][0](t * omega) ** 2 for one, t in zip(laws, u, strict=True))
+        )
+
+    rest = integrate.quad(lambda omega: omega * kernel(omega) if omega else 2 / math.pi, 0, 15, epsrel=1e-13, limit=200)[0]
+    assert 1 / float(law.effective_tokens) == pytest.approx(1 - rest, rel=1e-10)
+    for i in range(min(len(u), 4)):
+        value, slope = TRANSFORMS[laws[i]]
+
+        def mean(omega, value=value, slope=slope, t=u[i]):
+            return -slope(t * omega) / value(t * omega) * kernel(omega)
+
+        assert float(law.mean[i]) == pytest.approx(integrate.quad(mean, 1e-12, 15, epsrel=1e-12, limit=200)[0], rel=1e-9)
+
+
+def test_groups_of_equal_coordinates_are_the_limit_of_unequal_ones():
+    """Three equal tilts, one group; and three that differ in the eighth digit, which are added one by one."""
+    mu, eye = lp.Product([lp.scalar.StudentTLaw(6.0, 1.0)] * 3 + [SIGN] * 2), torch.eye(5, dtype=F)
+    layer, lengths = lp.SoftmaxAttention(eye, eye), [2, 50, 10**6]
+    equal = lp.finite_prompt(layer, mu, [0.5, -0.5, 0.5, 0.4, 0.4], lengths)
+    apart = lp.finite_prompt(layer, mu, [0.5, -0.5 * (1 + 1e-8), 0.5 * (1 - 1e-8), 0.4, 0.4 * (1 + 1e-8)], lengths)
+    assert_close(equal.mean, apart.mean, rtol=1e-6, atol=0)
+    assert_close(equal.covariance, apart.covariance, rtol=1e-6, atol=1e-8)
+    assert_close(equal.effective_tokens, apart.effective_tokens, rtol=1e-6, atol=0)
+    assert [len(group) for group in groups_of([HEAVY, SIGN, HEAVY, BOX, BOX, SIGN], [1.0, 0.5, 1.0, 0.3, 0.3, 0.5])] == [2, 1, 1, 2]
+
+
+def test_generalised_normal_coordinates_without_exponential_moments():
+    """Shape 0.7: the density of a sum by adaptive integration; the law by drawn prompts, six standard errors for six numbers."""
+    law = lp.scalar.GeneralisedNormalLaw(0.7)
+    known = stats.gennorm(0.7, scale=law.width)
+    score = score_of([law] * 2, [0.7, 0.3], 1e6, 1)
+    for s in (0.0, 0.4, 5.0):
+        places = sorted({s / 2, 0.0, s, *(sign * 10.0**k for k in range(-6, 3) for sign in (-1, 1))})
+        total = sum(
+            integrate.quad(lambda x, s=s: known.pdf(x / 0.7) / 0.7 * known.pdf((s - x) / 0.3) / 0.3, low, high, epsrel=1e-11)[0]
+            for low, high in itertools.pairwise(places)
+        )
+        assert float(score.density(np.array([s]))[0]) == pytest.approx(total, rel=1e-8)
+    mu = lp.scalar.GeneralisedNormal(2, 0.7)
+    found = lp.finite_prompt(PLAIN, mu, [0.7, 0.3], 30)
+    tokens = mu.sample(30 * 40_000, torch.Generator().manual_seed(3)).reshape(-1, 30, 2)
+    weights = torch.softmax(tokens @ torch.tensor([0.7, 0.3], dtype=F), -1)
+    moved = (weights.unsqueeze(-1) * tokens).sum(1) - found.mean
+    numbers = [(weights.square().sum(-1), 1 / found.effective_tokens), (moved[:, 0], 0.0), (moved[:, 1], 0.0)]
+    numbers += [(moved[:, i] * moved[:, j], found.covariance[i, j]) for i, j in ((0, 0), (0, 1), (1, 1))]
+    for drawn, exact in numbers:
+        assert abs(float(drawn.mean() - exact)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))
+    with pytest.raises(lp.TiltDomainError):
+        _ = found.limit
+
+
+def test_what_can_be_added():
+    assert can_add([HEAVY, SIGN, BOX])
+    assert not can_add([SIGN, SIGN])
+    assert not can_add([HEAVY, lp.scalar.LogNormalLaw(0.5)])
 
 
 def test_what_cannot_be_added_is_said():

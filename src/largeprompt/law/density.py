@@ -162,6 +162,7 @@ def _uniform(law: UniformLaw) -> ScalarDensity:
         lambda p: 2 * end * p - end,
         (-end, end),
         end,
+        breaks=(-end, end),
     )
 
 
@@ -183,7 +184,7 @@ def _generalised_normal(law: GeneralisedNormalLaw) -> ScalarDensity:
         return np.asarray(width * (half ** (1 / shape) - other ** (1 / shape)))
 
     # the exponent changes by 3 from one to the next, and abs(x)^β is not smooth at 0
-    far, near = width * (3.0 * np.arange(1, 50)) ** (1 / shape), width * 4.0 ** -np.arange(24)
-    side = np.unique(np.concatenate([near, far]))
+    far, near = width * (3.0 * np.arange(1, 50)) ** (1 / shape), width * 4.0 ** np.arange(-23, 40)
+    side = np.unique(np.concatenate([near[near < far[-1]], far]))
     known = ScalarDensity.symmetric(lambda x: np.exp(log_constant - np.abs(x / width) ** shape), beyond, quantile, width)
     return dataclasses.replace(known, breaks=(*-side[::-1], 0.0, *side))

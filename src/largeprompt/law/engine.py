@@ -22,7 +22,7 @@ from largeprompt.law.blocks import LEAST_DIGITS, MOST_ENTRIES, STEP, OutputMomen
 from largeprompt.law.contour import contour_moments
 from largeprompt.law.density import has_density, scalar_density
 from largeprompt.law.few_tokens import variance_error
-from largeprompt.law.heavy_sums import can_add, score_of
+from largeprompt.law.heavy_sums import can_add, groups_of, score_of
 from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
 from largeprompt.law.listed import can_list, listed_jacobian
 from largeprompt.law.nodes import has_nodes, node_moments
@@ -337,8 +337,8 @@ def _by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMome
     if len(used) > 1 and not can_add(scalars):
         given = f"a tilt of {len(used)} coordinates of {law!r} without an exponential moment"
         allowed = (
-            "tilts inside the domain of the cgf, along one coordinate, or of Student-t and Laplace coordinates, whose sums alone "
-            "have a density that is known"
+            "tilts inside the domain of the cgf, along one coordinate, or of signs and coordinates with a symmetric density "
+            "(Student-t, generalised normal, Laplace, uniform), whose sums alone are known"
         )
         raise TiltDomainError("z", given, allowed, "Average over drawn prompts: sample_prompts(...).")
     if len(used) and float(np.abs(tilts).min()) < SMALLEST_TILT:
@@ -390,14 +390,38 @@ def _density_blocks(scalars: Sequence[ScalarLaw], tilts: Array, lengths: Array, 
     if count == 1:
         density = scalar_density(scalars[0]) if tilts[0] > 0 else scalar_density(scalars[0]).mirrored()
         return density_blocks(density, float(sizes[0]), lengths, lambda token: [sides[0] * token, token**2], [1, 2])
-    score = score_of(scalars, [float(size) for size in sizes], float(lengths.max()), order)
-    i, j = np.triu_indices(count)
-    scale = np.concatenate([1 / tilts, 1 / (tilts[i] * tilts[j])])
-    numbers = range(1, 1 + count + (len(i) if order == 2 else 0))
-    return density_blocks(
-        score.as_density(),
-        1.0,
-        lengths,
-        lambda y: [f * r for f, r in zip(score.at(y, numbers), scale[: len(numbers)], strict=True)],
-        [1 if number <= count else 2 for number in numbers],
+    steps = [float(size) for size in sizes]
+    score, groups = score_of(scalars, steps, float(lengths.max()), order), groups_of(scalars, steps)
+    numbers = range(1, len(score.coefficients))
+    blocks = density_blocks(
+        score.as_density(), 1.0, lengths, lambda y: list(score.at(y, numbers)), [1 if n <= len(groups) else 2 for n in numbers]
     )
+    each = _from_groups(groups, count, order)
+    i, j = np.triu_indices(count)
+    each *= np.concatenate([1 / tilts, 1 / (tilts[i] * tilts[j])])[: each.shape[1]]
+    return dataclasses.replace(blocks, first=blocks.first @ each, twice=blocks.twice @ each)
+
+
+def _from_groups(groups: Sequence[Sequence[int]], count: int, order: int) -> Array:
+    """Matrix from moments of groups, S_g, then S_g S_h and Σ a_i² of each, to those of coordinates a_i, then a_i a_j, i <= j.
+
+    In a group of n equal coordinates E[a_i | s] = E[S | s]/n and E[a_i a_j | s] = E[S² - Σ a_k² | s]/(n(n-1)).
+    """
+    number, sizes = len(groups), [len(group) for group in groups]
+    owner = {index: g for g, group in enumerate(groups) for index in group}
+    rows = {pair: number + k for k, pair in enumerate(itertools.combinations_with_replacement(range(number), 2))}
+    i, j = np.triu_indices(count)
+    found = np.zeros((number + (len(rows) + number if order == 2 else 0), count + (len(i) if order == 2 else 0)))
+    for index, g in owner.items():
+        found[g, index] = 1 / sizes[g]
+    for column, (a, b) in enumerate(zip(i, j, strict=True), start=count) if order == 2 else ():
+        g, h = sorted((owner[int(a)], owner[int(b)]))
+        squares = number + len(rows) + g
+        if a == b:
+            found[squares, column] = 1 / sizes[g]
+        elif g == h:
+            found[rows[g, g], column] = 1 / (sizes[g] * (sizes[g] - 1))
+            found[squares, column] = -found[rows[g, g], column]
+        else:
+            found[rows[g, h], column] = 1 / (sizes[g] * sizes[h])
+    return found
