@@ -1,6 +1,6 @@
-"""``make bench``: run every benchmark, print the tables, write docs/benchmarks.md and the speeds of docs/comparison.md.
+"""``make bench``: run every suite, print its table, and write it into docs/benchmarks.md and the speeds of docs/comparison.md.
 
-With names of suites: run and print those, and write nothing.
+With names of suites those alone are run, and their sections written anew; a section whose machine is not here (no GPU) stays.
 """
 
 import importlib
@@ -42,40 +42,63 @@ def _processor() -> str:
     return f"{names[0]}, {len(names)} cores" if names else platform.machine()
 
 
-def main() -> None:
-    console = Console()
+def _machine(suite: str) -> str:
+    """What a suite ran on, in words."""
     threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
-    versions = f"torch {torch.__version__}, Python {platform.python_version()}, {threads}, {_processor()}"
-    ran = f"Last run: {date.today():%-d %B %Y}, {versions}."
-    page = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench`: ratios against a peer in the same run, so that the machine matters little, and absolute numbers",
-        "beside them. 'Asked' is a goal that was set beforehand. One suite alone, without writing this page:",
-        f"`OMP_NUM_THREADS=1 .venv/bin/python -m benchmarks NAME`, NAME among {', '.join(SUITES)}.",
-        "",
-        ran,
-    ]
+    device = torch.cuda.get_device_name() if suite == "gpu" else f"{threads} of {_processor()}"
+    return f"{date.today():%-d %B %Y}, {device}, torch {torch.__version__}, Python {platform.python_version()}"
+
+
+def _sections(page: Path) -> dict[str, list[str]]:
+    """Sections of a page as lines, by their titles."""
+    found: dict[str, list[str]] = {}
+    for line in page.read_text().splitlines() if page.exists() else []:
+        if line.startswith("## "):
+            found[line[3:]] = []
+        elif found:
+            next(reversed(found.values())).append(line)
+    return found
+
+
+def main() -> None:
+    console, page, comparison = Console(), Path("docs/benchmarks.md"), Path("docs/comparison.md")
     chosen = sys.argv[1:] or list(SUITES)
     if unknown := set(chosen) - set(SUITES):
         sys.exit(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    sections = _sections(page)
     for name in chosen:
-        title, rows = SUITES[name], importlib.import_module(f"benchmarks.{name}").rows()
-        table = Table(title=title)
+        rows = importlib.import_module(f"benchmarks.{name}").rows()
+        table = Table(title=SUITES[name])
         for column in ("what", "ratio", "absolute"):
             table.add_column(column)
-        page += ["", f"## {title}", "", *(TABLE if rows else ["Not measured in this run: there is none."])]
         for row in rows:
             table.add_row(*row)
-            page.append("| " + " | ".join(row) + " |")
-        console.print(table)
-    if len(sys.argv) == 1:
-        Path("docs/benchmarks.md").write_text("\n".join(page) + "\n")
-        comparison = Path("docs/comparison.md")
-        before, _, rest = comparison.read_text().partition(MARKS[0])
-        shown = [line for line in page if line.startswith(tuple(f"| {words}" for words in COMPARED))]
-        speeds = "\n".join([MARKS[0], "", ran, "", *TABLE, *shown, "", MARKS[1]])
-        comparison.write_text(before + speeds + rest.partition(MARKS[1])[2])
+        console.print(table if rows else f"{SUITES[name]}: not measured, there is none here")
+        if rows:
+            sections[SUITES[name]] = [
+                "",
+                f"Last run: {_machine(name)}.",
+                "",
+                *TABLE,
+                *("| " + " | ".join(row) + " |" for row in rows),
+                "",
+            ]
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`: ratios against a peer in the same run, so that the machine matters little, and absolute numbers",
+        "beside them. 'Asked' is a goal that was set beforehand. One suite alone:",
+        f"`OMP_NUM_THREADS=1 .venv/bin/python -m benchmarks NAME`, NAME among {', '.join(SUITES)}.",
+        "",
+    ]
+    for title in SUITES.values():
+        lines += [f"## {title}", *sections.get(title, ["", "Not measured yet.", ""])]
+    page.write_text("\n".join(lines).rstrip() + "\n")
+    before, _, rest = comparison.read_text().partition(MARKS[0])
+    shown = [line for line in lines if line.startswith(tuple(f"| {words}" for words in COMPARED))]
+    ran = next(line for line in sections[SUITES["finite_prompts"]] if line.startswith("Last run"))
+    speeds = "\n".join([MARKS[0], "", ran, "", *TABLE, *shown, "", MARKS[1]])
+    comparison.write_text(before + speeds + rest.partition(MARKS[1])[2])
 
 
 if __name__ == "__main__":

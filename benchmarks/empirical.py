@@ -41,7 +41,7 @@ def rows() -> list[tuple[str, str, str]]:
         matrix = tokens * queries * 8
         table.append(
             (
-                f"{name}, 10^7 tokens, {queries} queries",
+                f"{name}, 10⁷ tokens, {queries} queries",
                 f"{extra / matrix:.4f} x the memory of the score matrix",
                 f"{extra / 2**20:.0f} MiB above the tokens",
             )

@@ -56,7 +56,7 @@ def speed(mu: lp.Measure, size: float, asked: float, repeats: int) -> tuple[str,
     ours, theirs = alternate(exact, functools.partial(drawn, attention, mu, z, prompts, 1000), repeats=repeats)
     least = least_processor_time(exact, repeats)
     return (
-        f"exact mse and bias of {type(mu).__name__}, d = {mu.dim}, score variance {size**2:g}, seven lengths from 1 to 10^10, "
+        f"exact mse and bias of {type(mu).__name__}, d = {mu.dim}, score variance {size**2:g}, seven lengths from 1 to 10¹⁰, "
         "against drawn prompts at 1 % for L = 1000 alone",
         f"{theirs / prompts * needed / ours:,.0f} times faster",
         f"{ours * 1e3:.0f} ms, {least * 1e3:.0f} ms of processor time (asked: {asked * 1e3:g}); {needed:.0f} prompts needed",
@@ -67,14 +67,14 @@ def flatness(mu: lp.Measure, size: float) -> tuple[str, str, str]:
     attention, z = layer(mu.dim), query(mu.dim, size)
     short, long = alternate(*(functools.partial(errors, attention, mu, z, [length]) for length in (10, 10**12)), repeats=15)
     return (
-        f"exact law of {type(mu).__name__}, d = {mu.dim}, L = 10^12 against 10",
+        f"exact law of {type(mu).__name__}, d = {mu.dim}, L = 10¹² against 10",
         f"{long / short:.2f} x the time (asked: 1.5)",
         f"{long * 1e3:.1f} ms",
     )
 
 
 def certificates() -> tuple[str, str, str]:
-    """Exact error over certificate for every law, lengths from 1 to 10^12, 10^5 cases in all."""
+    """Exact error over certificate for every law, lengths from 1 to 10¹², 10^5 cases in all."""
     generator = torch.Generator().manual_seed(0)
 
     def normal(*shape: int) -> torch.Tensor:
@@ -91,7 +91,7 @@ def certificates() -> tuple[str, str, str]:
         lambda d: lp.Discrete(normal(5, d), [0.1, 0.2, 0.3, 0.3, 0.1]),
         lambda d: lp.Uniform(d).map(normal(d, d) / math.sqrt(d), normal(d)),
     ]
-    lengths = sorted({int(10 ** (k / 10)) for k in range(121)})  # up to 10^12
+    lengths = sorted({int(10 ** (k / 10)) for k in range(121)})  # up to 10¹²
     cases = violations = 0
     worst = 0.0
     start = time.perf_counter()

@@ -79,7 +79,7 @@ def rows() -> list[tuple[str, str, str]]:
     ratio = needed * each / exact
     table.append(
         (
-            f"exact mse against NumPy Monte Carlo at 1 %, L = 10^4, d = {dim}",
+            f"exact mse against NumPy Monte Carlo at 1 %, L = 10⁴, d = {dim}",
             f"{ratio:,.0f} times faster",
             f"{exact * 1e3:.2f} ms; {needed:.0f} prompts needed, {each * 1e3:.1f} ms each (measured on 400)",
         )
@@ -96,7 +96,7 @@ def rows() -> list[tuple[str, str, str]]:
         full, reduced = alternate(lambda: draw(False), lambda: draw(True), repeats=3)
         table.append(
             (
-                f"reduced against full sampling, L = 10^4, d = {size}",
+                f"reduced against full sampling, L = 10⁴, d = {size}",
                 f"{full / reduced:.1f} times faster (asked: {size / 3:.1f})",
                 f"{reduced / 256 * 1e3:.2f} ms against {full / 256 * 1e3:.2f} ms a prompt",
             )
@@ -108,7 +108,7 @@ def rows() -> list[tuple[str, str, str]]:
     )
     table.append(
         (
-            "table of E Y, E S, E S² at 200 scales up to 3, L = 10^12 against 10",
+            "table of E Y, E S, E S² at 200 scales up to 3, L = 10¹² against 10",
             f"{long / short:.2f} x the time",
             f"{long * 1e3:.0f} ms",
         )
@@ -124,7 +124,7 @@ def rows() -> list[tuple[str, str, str]]:
         memory = peak_memory(SAMPLING.format(length=10**8, reduced=reduced))
         table.append(
             (
-                f"peak memory of {'reduced' if reduced else 'full'} sampling, L = 10^8, d = 4",
+                f"peak memory of {'reduced' if reduced else 'full'} sampling, L = 10⁸, d = 4",
                 f"{memory / 2**30:.2f} of 1 GiB",
                 f"{memory / 2**20:.0f} MiB, torch itself included",
             )

@@ -106,5 +106,5 @@ def rows() -> list[tuple[str, str, str]]:
         )
 
     short, long = alternate(lambda: flow_to_ten(10), lambda: flow_to_ten(10**6), repeats=5)
-    table.append(("a flow to t = 10 at L = 10^6 against L = 10", f"{long / short:.2f} x the time (asked: 1.5)", f"{long:.2f} s"))
+    table.append(("a flow to t = 10 at L = 10⁶ against L = 10", f"{long / short:.2f} x the time (asked: 1.5)", f"{long:.2f} s"))
     return table

@@ -8,7 +8,6 @@ from torch.testing import assert_close
 from training_examples import toeplitz
 
 import largeprompt as lp
-from largeprompt.sampling import counter
 from largeprompt.training.dynamics import prompts
 from largeprompt.training.dynamics.prompts import prompt_factors, prompt_gradients, weighted_sums
 
@@ -98,22 +97,6 @@ def test_gradients_of_single_prompts_are_those_of_autograd(kind):
             in_u, in_v = torch.autograd.grad(loss, arguments)
             assert_close(pull[run, i, :, None] * query[run, i], in_u)
             assert_close(error[run, i, :, None] * mean[run, i], in_v)
-
-
-def test_the_kernel_has_the_sums_of_its_own_normals():
-    """Compiled on a GPU: the sums over the normals of its counters, made in plain PyTorch."""
-    if not torch.cuda.is_available() or prompts._kernel() is None:
-        pytest.skip("no GPU with Triton here")
-    n, length = 3, 10_000
-    generator = torch.Generator().manual_seed(0)
-    size, across, rest = (torch.rand(n, 1, generator=generator, dtype=F) + 0.2 for _ in range(3))
-    sums, gram = prompts._kernel()(*(part.cuda() for part in (size, across, rest)), length, torch.tensor([77], device="cuda"))
-    place, zero = torch.arange(length).expand(n, -1), torch.zeros(n, length, dtype=torch.int64)
-    xi = counter.normals(counter.philox(77, place, zero, torch.arange(n)[:, None].expand(n, length), zero), F)
-    weights = torch.softmax(size * xi[..., 0], -1)
-    pair = torch.stack([weights, weights * (across * xi[..., 0] + rest * xi[..., 1])], 1)
-    assert_close(sums.cpu(), pair @ xi, rtol=1e-11, atol=1e-13)
-    assert_close(gram.cpu(), pair @ pair.mT, rtol=1e-11, atol=1e-15)
 
 
 def test_steps_that_are_played_again_draw_anew():
