@@ -90,7 +90,7 @@ def expectation(
     place = item * tl.num_programs(1) + fit
     tl.store(levels + place * tl.num_programs(0) + block, tl.sum((highest + tl.log(norm)) * own, 0))
     climbs = tl.load(going + place) != 0
-    tl.store(member + at, share * (own / norm)[None], mask=real & climbs)
+    tl.store(member + at, share * (own / norm)[None], mask=real & (climbs != 0))
 
 
 @functools.lru_cache(maxsize=64)
