@@ -89,8 +89,8 @@ def expectation(
     own = tl.load(weight + item * tokens + token, mask=here, other=0.0)
     place = item * tl.num_programs(1) + fit
     tl.store(levels + place * tl.num_programs(0) + block, tl.sum((highest + tl.log(norm)) * own, 0))
-    climbs = tl.load(going + place) != 0
-    tl.store(member + at, share * (own / norm)[None], mask=real & (climbs != 0))
+    climbs = (0 * row + tl.load(going + place).to(tl.int32)) != 0  # as an array: the interpreter takes no other mask
+    tl.store(member + at, share * (own / norm)[None], mask=real & climbs[:, None])
 
 
 @functools.lru_cache(maxsize=64)
