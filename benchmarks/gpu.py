@@ -7,6 +7,7 @@ import time
 import torch
 
 import largeprompt as lp
+from benchmarks.training import stochastic_steps
 
 
 def seconds(work, repeats: int = 7) -> float:
@@ -95,26 +96,10 @@ def full_sampler(law: str, dtype: torch.dtype, length: int = 10**6, replicas: in
     return what, f"{rate * peer:.2f}", f"{rate / 1e9:.1f} G tokens/s; peer {1 / peer / 1e9:.0f}"
 
 
-def stochastic_step(length: int = 10**4, batch: int = 256, dim: int = 16) -> tuple[str, str, str]:
-    """A gradient over drawn prompts, and the same by drawn tokens and autograd, as a training loop has it."""
-    from largeprompt.training.dynamics.prompts import repeated_gradients
-
-    eye = torch.eye(dim, dtype=torch.float64)
-    task = lp.LinearRegression(eye, eye / dim, 0.1)
-    generator = torch.Generator(device="cuda").manual_seed(0)
-    U, V = (torch.randn(n, dim + 1, dtype=torch.float64, device="cuda", generator=generator) / 8 for n in (dim + 1, 1))
-    layer = lp.SoftmaxAttention(U, V)
-
-    def eager() -> None:
-        tokens, query, answer = task.sample(batch, length, generator)
-        u, v = U.clone().requires_grad_(), V.clone().requires_grad_()
-        weights = torch.softmax((tokens @ (query @ u.mT).unsqueeze(-1)).squeeze(-1), -1)
-        error = (weights.unsqueeze(-2) @ tokens).squeeze(-2) @ v.mT - answer
-        (error.square().sum(-1).mean() / 2).backward()
-
-    drawn = repeated_gradients(task, layer, length, batch, generator)
-    ours, peer = seconds(lambda: drawn(U, V)), seconds(eager)
-    what = f"one step of SGD, L = {length:.0e}, d = {dim}, batch {batch}; peer: drawn tokens and autograd"
+def stochastic_step(length: int = 10**4) -> tuple[str, str, str]:
+    """A gradient over drawn prompts, and the same by drawn tokens and autograd."""
+    ours, peer = (seconds(step) for step in stochastic_steps(length, torch.device("cuda")))
+    what = f"one step of SGD, L = {length:.0e}, d = 16, batch 256; peer: drawn tokens and autograd"
     return what, f"{ours / peer:.2f}", f"{1000 * ours:.2f} ms; peer {1000 * peer:.2f}"
 
 
