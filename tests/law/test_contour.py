@@ -258,3 +258,13 @@ def test_signs_that_all_but_agree_keep_their_digits(dim, u):
     assert float(law.bias[0, 0]) == pytest.approx(2 * math.fsum(c * m for c, m in zip(chances, moves, strict=True)), rel=1e-8)
     first = 16 * (rest * (1 - rest)) ** 2 / 10**10  # with p - p* = p*(1 - p*) times the log odds of the counts, of variance 4/L
     assert float(law.mse[1]) == pytest.approx(first * (1 + 9e-10), rel=1e-10)
+
+
+def test_few_evaluations_at_complex_tilts(monkeypatch):
+    """Seven lengths need the cumulants at complex tilts for six contours, two poles and three looks at the law: 35 calls before."""
+    calls, plain = [], lp.Rademacher.complex_cumulants
+    monkeypatch.setattr(lp.Rademacher, "complex_cumulants", lambda self, w, order=2: calls.append(len(w)) or plain(self, w, order))
+    generator = torch.Generator().manual_seed(0)
+    u = torch.randn(40, generator=generator, dtype=torch.float64) / 40**0.5
+    contour_moments(lp.Rademacher(40), u, [10.0, 100.0, 1e10]).error(torch.eye(40, dtype=torch.float64).numpy())
+    assert len(calls) <= 12

@@ -11,6 +11,7 @@ singularities.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -87,6 +88,7 @@ class Line:
     cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
     narrow: bool  # whether the tilt is so small that means are found as differences
     known: dict[Any, Nodes] = dataclasses.field(default_factory=dict)  # by order, contour and the τ that it serves
+    poles: dict[int, tuple[Numbers, TokenMoments]] = dataclasses.field(default_factory=dict)  # by their ζ
 
     @classmethod
     def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
@@ -98,7 +100,8 @@ class Line:
     def _require_analytic(self) -> None:
         """Refuse a law of one's own whose cgf is not analytic, such as one with abs(u): its slope depends on the direction."""
         step = 1e-4 / (1 + math.sqrt(self.variance(0.5))) * np.array([1.0, 1j])
-        slopes = (self.exponents(0.5 + 0.1j + step) - self.exponents(0.5 + 0.1j - step)) / (2 * step)
+        above, below = self.exponents(0.5 + 0.1j + np.concatenate([step, -step])).reshape(2, 2)
+        slopes = (above - below) / (2 * step)
         if not abs(slopes[0] - slopes[1]) < 1e-4 * (1 + abs(slopes[0])):
             given, remedy = f"{self.mu!r}, whose cgf is not analytic at complex tilts", "Write it without abs, max or comparisons."
             raise InvalidArgumentError("mu", given, "laws whose cgf is an analytic function of u", remedy)
@@ -133,7 +136,27 @@ class Line:
 
     def real(self, zeta: Any) -> Array:
         """log E e^{ζs} at real ζ."""
-        return np.asarray(self.exponents(np.asarray(zeta)).real)
+        if not isinstance(self.mu, ProductMeasure):
+            return np.asarray(self.exponents(np.asarray(zeta)).real)
+        places = torch.as_tensor(zeta, dtype=torch.float64)  # real functions cost a tenth of complex ones
+        return (self.mu.cgf(places.unsqueeze(-1) * self.u) - places * self.cgf).numpy()
+
+    @functools.cached_property
+    def own_variance(self) -> float:
+        """Variance of the score of the law itself."""
+        return self.variance(0.0)
+
+    @functools.cached_property
+    def bend(self) -> float:
+        """The excess halfway between the law and its tilt."""
+        return float(self.excess(0.5, np.array([0.5]))[0])
+
+    def taken(self, order: int) -> tuple[Numbers, TokenMoments]:
+        """What is taken out at a pole: log E e^{ζs} and the moments at ζ = 2 or the order."""
+        place = max(order, 2)
+        if place not in self.poles:
+            self.poles[place] = self.at(np.array([float(place)]), self.cumulants)
+        return self.poles[place]
 
     def variance(self, zeta: float) -> float:
         """Variance of the score under the tilt by ζu."""
@@ -159,7 +182,8 @@ class Line:
             here, *sides = self.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
             above, below = np.reshape(sides, (2, -1)) - here
             # for small t what is meant is the term that was taken out
-            other = self.excess(zeta, widths) if contour.residue else below - widths * low
+            slope = (above[-1] - below[-1]) / (2 * widths[-1])
+            other = np.maximum(above - widths * slope, below + widths * slope) if contour.residue else below - widths * low
             excess = np.maximum(above + widths * high, other)
             step = float((2 * math.pi * widths / (digits + np.maximum(excess, 0.0))).max())
             z = contour.place + 1j * step * (np.arange(math.ceil((REACH + 2 * abs(contour.place)) / step)) + 0.5)
@@ -197,10 +221,10 @@ class _Engine:
 
     def _places(self, start: float, order: int, right: float) -> Iterator[float]:
         """Contours near enough to each other that no sum is larger than its value by much: e^1.1, 1.5/σ apart for a Gaussian."""
-        narrow = math.sqrt(self.line.variance(0.0))
+        narrow = math.sqrt(self.line.own_variance)
         middles = [0.5] if order < 3 else np.arange(order) + 0.5  # orders three and four reach where cgfs may bend far more
         middles = [middle for middle in middles if middle + 0.5 < max(self.line.high, 1.0 + MARGIN)]
-        if all(float(self.line.excess(middle, np.array([0.5]))[0]) < 0.2 for middle in middles):
+        if self.line.bend < 0.2 and all(float(self.line.excess(middle, np.array([0.5]))[0]) < 0.2 for middle in middles[1:]):
             return
         place, end = start, min(order + 1 + 11 / narrow, right - NARROWEST)
         for _ in range(MOST_CONTOURS):
@@ -223,9 +247,7 @@ class _Engine:
         size = loggamma(places + 0.3j).real + self.line.real(order - places)
         noise = size[:, None] + (order - places)[:, None] * self.tau
         if contours[0].residue:
-            taken = (
-                np.minimum(self.tau, 0.0) if order == 0 else float(self.line.real([max(order, 2)])[0]) + max(order, 2) * self.tau
-            )
+            taken = np.minimum(self.tau, 0.0) if order == 0 else float(self.line.taken(order)[0].real[0]) + max(order, 2) * self.tau
             noise[0] = np.logaddexp(noise[0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
         return np.asarray(noise.argmin(0))
 
@@ -241,7 +263,7 @@ class _Engine:
             log_gamma: Numbers = loggamma(nodes.z) + math.log(nodes.step / math.pi)
             size = (log_gamma + nodes.exponents).real
             if contour.residue:  # of what is taken out too
-                size = np.maximum(size, log_gamma.real + (float(self.line.real([max(order, 2)])[0]) if order else 0.0))
+                size = np.maximum(size, log_gamma.real + (float(self.line.taken(order)[0].real[0]) if order else 0.0))
             used = slice(int(np.flatnonzero(size > size.max() - self.digits - 4)[-1]) + 1)
             growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, nodes.z[used].imag)
             moments = _first(nodes.moments, used) if nodes.moments is not None else None
@@ -293,7 +315,7 @@ class _Engine:
                 t = np.exp(np.minimum(self.tau[part.rows], 300.0))
                 taken, weight = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
                 rest = taken * t**order * np.exp(-t) - part.total(np.exp(part.log_gamma) * weight)
-                exponent, moment = self.line.at(np.array([float(max(order, 2))]), self.line.cumulants)
+                exponent, moment = self.line.taken(order)
                 yield Piece(part.rows, (np.exp(exponent.real) * rest)[:, None], moment)
 
 
@@ -319,6 +341,7 @@ def _range(line: Line, longest: float) -> tuple[float, float]:
     """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a (Chernoff)."""
     up = np.linspace(0.0, min(2.0, line.high), 12)[1:-1] if line.high < 2 else np.linspace(0.0, 2.0, 11)[1:]
     down = np.linspace(0.0, max(-16.0, line.low), 24)[1:-1]
-    below = float(((2 * math.log(longest) + 42 + line.real(up)) / up).min())
-    above = float(((26 + line.real(down)) / -down).min()) + 2 if line.low < -0.1 else 60.0
+    rising, falling = np.split(line.real(np.concatenate([up, down])), [len(up)])
+    below = float(((2 * math.log(longest) + 42 + rising) / up).min())
+    above = float(((26 + falling) / -down).min()) + 2 if line.low < -0.1 else 60.0
     return below, max(above, 5.0)

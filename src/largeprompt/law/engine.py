@@ -27,7 +27,7 @@ from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
 from largeprompt.law.listed import can_list, listed_jacobian
 from largeprompt.law.nodes import has_nodes, node_moments
 from largeprompt.law.rare import own_covariance, plain_moments
-from largeprompt.law.tokens import Array
+from largeprompt.law.tokens import Array, is_identity
 from largeprompt.measures import Discrete, Measure, Rademacher
 from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
 from largeprompt.measures.wrapped import AffineImage
@@ -103,7 +103,7 @@ class _Cell:
     lengths: list[float]
 
     def __post_init__(self) -> None:
-        self.read = self.values @ self.matrix
+        self.read = self.values if _is_plain(self.matrix) else self.values @ self.matrix
         self.has_limit = _has_limit(self.law, self.tilt)
         self.moments = (
             _moments(self.law, self.tilt, self.lengths) if self.has_limit else _by_density(self.law, self.tilt, self.lengths)
@@ -151,7 +151,7 @@ class _Cell:
     def error(self, read: Array) -> Array:
         """Mean square of what a matrix reads of the error before it."""
         self._require_limit()
-        return self.moments.error(read.T @ read)
+        return self.moments.error(read if _is_plain(read) else read.T @ read)
 
     @property
     def covariance(self) -> Array:
@@ -201,6 +201,11 @@ class _Cell:
     def _require_limit(self) -> None:
         if not self.has_limit:
             self.law.cgf(self.tilt)  # raises, and says why
+
+
+def _is_plain(matrix: Array) -> bool:
+    """Whether a product with the matrix changes nothing."""
+    return matrix.shape[0] == matrix.shape[1] and is_identity(matrix)
 
 
 def _has_limit(law: Measure, u: Tensor) -> bool:
