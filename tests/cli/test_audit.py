@@ -179,7 +179,6 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         (("gpt2", "--text", "empty.txt"), "is empty"),
         (("gpt2", "--text", "one.txt"), "at least two tokens"),
         (("gpt2", "--text", "none.txt"), "there is no file 'none.txt'"),
-        (("gpt2", "--text", "long.txt", "--lengths", "500"), "at most 128"),
         (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
         (("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"), "the shortest text has 90 tokens"),
         (("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"), "a device that PyTorch finds here"),
@@ -278,12 +277,29 @@ def test_chosen_layers_without_mixtures_or_replacement(place):
     assert not [name for name in rows[0] if "mixture" in name]
 
 
+@pytest.mark.usefixtures("no_figures")
+def test_a_text_that_is_too_short_has_no_order(place):
+    (place / "few.txt").write_text(" ".join(WORDS[:3]), encoding="utf-8")
+    words = ("--positions", "3", "--components", "none", "--out", place / "few")
+    result = run(place / "gpt2", "--text", place / "few.txt", *words)
+    assert result.exit_code == 0, result.output
+    assert "No head is judged" in result.output
+    assert "too short to be judged" in " ".join(result.output.split())
+    assert "in this order" not in " ".join(result.output.split())
+    assert "Warning" not in result.output
+
+
 FAST = ("--positions", "4", "--components", "none", "--no-replace")
 
 
 @pytest.mark.usefixtures("no_figures")
 def test_what_is_left_out_is_said(place):
     """A text that is too long is cut, an encoder is taken from its encoder-decoder, and layers that do not attend are named."""
+    cut = run(place / "gpt2", "--text", place / "long.txt", "--lengths", "64,100,500", *FAST, "--json", "--out", place / "runs")
+    assert [row["length"] for row in json.loads(cut.stdout)["heads"]] == [128] * 6 + [100] * 6 + [64] * 6
+    assert "text 1 of 1: 128 tokens" in cut.stderr  # line by line, where there is no terminal
+    said = run(place / "gpt2", "--text", place / "long.txt", "--lengths", "64,100,500", *FAST, "--out", place / "runs")
+    assert "length 500 is taken for 128, which is all that the model reads" in " ".join(said.output.split())
     cut = run(place / "gpt2", "--text", place / "long.txt", *FAST, "--out", place / "runs")
     assert "the text has 200 tokens, and the model reads at most 128: the rest is left out" in " ".join(cut.output.split())
     sizes = {

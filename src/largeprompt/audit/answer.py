@@ -96,7 +96,7 @@ def chosen_plan(data: xr.Dataset) -> Plan | None:
     from largeprompt.audit.plan import Plan  # checks its numbers, and so needs torch
 
     errors = ("confirmed", "kept_error", "confirmed_error")
-    known = {name: float(data[name]) if name in data and bool(data[name].notnull()) else None for name in errors}
+    known: dict[str, Any] = {name: float(data[name]) if name in data and bool(data[name].notnull()) else None for name in errors}
     layers, count = tuple(_attending(data)), data.sizes["head"]
     return Plan(tuple(_chosen(data)), layers, count, _measure(data), float(data.attrs["budget"]), float(data.kept), **known)
 

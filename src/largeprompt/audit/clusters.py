@@ -10,9 +10,9 @@ from largeprompt import validation
 from largeprompt.audit.heads import Heads, Rows, summed
 
 MOST_COMPONENTS = 4096
-ROUNDS = 25  # of expectation-maximisation at most
+ROUNDS = 16  # of expectation-maximisation at most
 SETTLED = 1e-4  # change of the log-likelihood per token and coordinate that ends it
-STARTS = 2  # of which the likelier fit is kept
+STARTS, TRIAL = 2, 4  # of which the likelier fit is kept, after so many rounds
 CHECKED = 3  # rounds after which those that have settled are taken out
 FLOOR = 1e-3  # least variance of a component, in units of the whole's
 
@@ -65,26 +65,25 @@ def _fits(powers: Tensor, weight: Tensor, counts: tuple[int, ...], seed: int) ->
     """Responsibilities (n, K, S) of diagonal Gaussian mixtures fitted to x (n, S, D) with weights (n, S), for each size K.
 
     ``powers`` are x² and x side by side, (n, S, 2D). All sizes and starts climb together, so that tokens are read once a round for
-    all of them; the likelier start is kept.
+    all of them; after a few rounds the likelier start goes on alone.
     """
     sizes = [(count, STARTS if count > 1 else 1) for count in counts]
     nearest = _nearest(powers.chunk(2, -1)[1], weight, max(counts), seed)
     places = torch.arange(max(counts), device=weight.device)[:, None]
     each = [(nearest[count][:, :starts, None] == places[:count]).flatten(1, 2) for count, starts in sizes]
-    member, likelihood = _climb(powers, weight, torch.cat(each, 1).to(weight.dtype) * weight[:, None], sizes)
-    found, column, fit = {}, 0, 0
+    member, likelihood = _climb(powers, weight, torch.cat(each, 1).to(weight.dtype) * weight[:, None], sizes, TRIAL)
+    kept, column, fit = list[Tensor](), 0, 0
     for count, starts in sizes:
         tried = member[:, column : column + starts * count].unflatten(1, (starts, count))
-        found[count] = tried[:, 0]
-        for start in range(1, starts):
-            better = likelihood[:, fit + start] > likelihood[:, fit]
-            found[count] = torch.where(better[:, None, None], tried[:, start], found[count])
+        best = likelihood[:, fit : fit + starts].argmax(1)
+        kept.append(tried.gather(1, best[:, None, None, None].expand(-1, 1, *tried.shape[2:])).squeeze(1))
         column, fit = column + starts * count, fit + starts
-    return found
+    member, _ = _climb(powers, weight, torch.cat(kept, 1), [(count, 1) for count in counts], ROUNDS - TRIAL)
+    return dict(zip(counts, member.split(list(counts), 1), strict=True))
 
 
-def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Expectation-maximisation of several mixtures at once, ``sizes`` of pairs (components, starts).
+def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int, int]], rounds: int) -> tuple[Tensor, Tensor]:
+    """At most so many rounds of expectation-maximisation of several mixtures at once, ``sizes`` of pairs (components, starts).
 
     ``powers`` are x² and x side by side, (n, S, 2D), and ``member`` has the shape (n, components of all, S). Gives the last
     responsibilities, and the log-likelihood per token and coordinate of each mixture, shape (n, mixtures).
@@ -95,7 +94,7 @@ def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int
     final, reached = member, powers.new_full((n, sum(starts for _, starts in sizes)), -torch.inf)
     likelihood, going = reached, torch.ones_like(reached, dtype=torch.bool)
     at = torch.arange(n, device=powers.device)
-    for turn in range(1, ROUNDS + 1):
+    for turn in range(1, rounds + 1):
         mass = member.sum(-1, keepdim=True).clamp_min(1e-9)  # (n, components, 1)
         square, mean = (summed(member, powers) / mass).split(dim, -1)
         variance = (square - mean.square()).clamp_min(FLOOR)
@@ -105,12 +104,12 @@ def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int
         member, level = expected(log_joint, member, weight, sizes, going)
         level = level / (total * dim)
         likelihood, going = torch.where(going, level, likelihood), going & ((level - likelihood).abs() >= SETTLED)
-        if turn % CHECKED == 0 or turn == ROUNDS:
+        if turn % CHECKED == 0 or turn == rounds:
             left = going.any(-1).nonzero().squeeze(-1)
-            if len(left) == len(at) and turn < ROUNDS:
+            if len(left) == len(at) and turn < rounds:
                 continue
             final, reached = final.index_copy(0, at, member), reached.index_copy(0, at, likelihood)
-            if not len(left):
+            if not len(left) or turn == rounds:
                 break
             at, powers, weight, total, member, likelihood, going = (
                 each[left] for each in (at, powers, weight, total, member, likelihood, going)

@@ -62,7 +62,8 @@ def length(data: xr.Dataset) -> tuple[Outcome, str]:
     )
     law = float(heads.head_law_share.where(wrong).median())
     made, kept, close = _tested(data)
-    proof = f"{close:.0%} of the predicted errors that could be tested are close, and {kept} of {made} promises came true"
+    came = f"{kept} of {made} promises came true" if made else "no such promise was among them"
+    proof = f"{close:.0%} of the predicted errors that could be tested are close, and {came}"
     return (
         judged(within > 0.9 * count, in_part=within > 0.1 * count, rests_on=[law])
         if trusted(made, kept) or within <= 0.1 * count

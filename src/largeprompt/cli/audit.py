@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 import os
 import shlex
 import warnings
@@ -21,6 +23,8 @@ from largeprompt.cli.perform import MANY, CellLimit, Fresh, Out, Places, Where, 
 from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from largeprompt.audit.parts import AuditConfig
     from largeprompt.runs.study import Study
 
@@ -117,7 +121,9 @@ def audit(
         run = Run.create(default_folder(out, study, config, False), study, config, quick=False, rerun=_again(config, out))
         if fresh:
             run.clear()
-        for error in perform([(study, config, run)], Places(workers, executor, None, cell_limit), quiet=as_json):
+        with _spoken(console):
+            errors = perform([(study, config, run)], Places(workers, executor, None, cell_limit), quiet=as_json)
+        for error in errors:
             raise error
         data = run.dataset
         told, rows = answer(data), head_rows(data)
@@ -135,6 +141,21 @@ def audit(
             say(console, f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} {verdict.measured}")
         plan = page.with_name("heads.json")
         say(console, f"wrote {page}" + (f" and {plan}, which linearize takes" if "heads.json" in run.checksums else ""))
+
+
+@contextlib.contextmanager
+def _spoken(console: Console) -> Iterator[None]:
+    """What is being done, line by line on the standard error, where there is no terminal for a bar: an audit can take an hour."""
+    from largeprompt.runs.pool import LOGGER
+
+    handler = logging.StreamHandler()
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)  # warnings are said in any case
+    if not console.is_terminal:
+        LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
 
 
 def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
@@ -175,7 +196,7 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
 
     from largeprompt.audit.adapters.load import check_device_map, fingerprint, skeleton
     from largeprompt.audit.adapters.source import Source, load_config
-    from largeprompt.audit.adapters.texts import texts_in, tokens_of
+    from largeprompt.audit.adapters.texts import ShortenedWarning, texts_in, tokens_of
     from largeprompt.audit.adapters.transformers import AuditWarning, attending_layers, silent_layers
     from largeprompt.runs.find import find_study
     from largeprompt.runs.settings import config_of
@@ -197,6 +218,9 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", AuditWarning)
         tokens = tokens_of(source, described, [text for path in config.texts for text in texts_in(path)], longest)
+    for most in [note.message.most for note in notes if isinstance(note.message, ShortenedWarning)]:
+        config = dataclasses.replace(config, lengths=tuple(sorted({min(length, most) for length in config.lengths})))
+        longest = most
     counts = tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1)
     if longest is not None and int(counts.min()) < longest:
         given = f"{longest}, and {'the shortest' if len(counts) > 1 else 'the'} text has {int(counts.min())} tokens"

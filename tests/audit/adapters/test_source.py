@@ -78,3 +78,24 @@ def test_gguf_files_are_told_from_folders_and_names(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(AuditError, match="needs gguf and accelerate: pip install gguf accelerate"):
         load_config(Source(str(file)))
+
+
+def test_that_the_hub_cannot_be_reached_is_said_at_once(monkeypatch):
+    """Its library would try again and again, for a minute; with a proxy, which may know the hub, it is left to try."""
+    asked = []
+
+    def nobody(host, *given):
+        asked.append(host)
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("largeprompt.audit.adapters.source.socket.getaddrinfo", nobody)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
+    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", pytest.fail)
+    with pytest.raises(AuditError, match=r"no folder or file 'minilm' here, and huggingface\.co cannot be reached"):
+        load_model("minilm")
+    assert asked == ["huggingface.co"]
+    monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy"})
+    with pytest.raises(BaseException, match="minilm"):
+        load_model("minilm")
+    assert len(asked) == 1

@@ -1,6 +1,9 @@
 """Texts of every kind of file, and their tokens."""
 
+import os
+
 import pytest
+import torch
 
 from largeprompt.audit import AuditError, AuditWarning, read_texts
 from largeprompt.audit.adapters import texts
@@ -51,8 +54,21 @@ def test_long_texts_are_cut_to_what_the_model_reads(tmp_path, encoder):
     assert int(both["attention_mask"].sum()) == 512 + 6
     chosen = read_texts(encoder, [tmp_path], 128)
     assert chosen["input_ids"].shape == (2, 128)
-    with pytest.raises(AuditError, match="at most 512"):
-        read_texts(encoder, [tmp_path], 600)
+    with pytest.warns(AuditWarning, match="length 600 is taken for 512, which is all that the model reads"):
+        assert read_texts(encoder, [tmp_path / "long.txt"], 600)["input_ids"].shape == (1, 512)
+
+
+def test_a_text_that_fits_is_tokenised_once(tmp_path, encoder, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    calls, original = [], transformers.PreTrainedTokenizerBase.__call__
+    watched = lambda self, *given, **more: calls.append(given) or original(self, *given, **more)  # noqa: E731
+    monkeypatch.setattr(transformers.PreTrainedTokenizerBase, "__call__", watched)
+    for name, words in (("a", 30), ("b", 50)):
+        (tmp_path / f"{name}.txt").write_text("word " * words, encoding="utf-8")
+    found = read_texts(encoder, [tmp_path])
+    assert found["input_ids"].shape == (2, 52)
+    assert found["attention_mask"].sum(1).tolist() == [32, 52]
+    assert len(calls) == 1
 
 
 class Words:
@@ -61,14 +77,11 @@ class Words:
     model_max_length, bos_token, bos_token_id = 10**30, "<bos>", 2
 
     def __call__(self, texts, **options):
-        import torch
+        return {"input_ids": [[5] * len(text.split()) for text in texts]}
 
-        ids = [[5] * len(text.split()) for text in texts]
-        return (
-            {"input_ids": torch.tensor(ids), "attention_mask": torch.ones(1, len(ids[0]))}
-            if "return_tensors" in options
-            else {"input_ids": ids}
-        )
+    def pad(self, found, **options):
+        ids = torch.tensor(found["input_ids"])
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def test_a_missing_start_is_said_where_the_model_needs_it(monkeypatch):
@@ -117,3 +130,11 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path, built):
     built("bert").to(torch.float32).save_pretrained(tmp_path / "bert")
     with pytest.raises(AuditError, match="no tokenizer"):
         read_texts(str(tmp_path / "bert"), [tmp_path / "bert" / "config.json"])
+
+
+def test_pipes_devices_and_deep_lines(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    for path in (tmp_path / "pipe.txt", "/dev/zero", tmp_path / "deep.jsonl"):
+        with pytest.raises(AuditError, match=r"text: .*(not a plain file|is not JSON)"):
+            texts_in(path)

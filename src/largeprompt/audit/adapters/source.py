@@ -4,11 +4,16 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import socket
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from largeprompt import validation
 from largeprompt.audit.adapters.transformers import AuditError, transformers_module
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.files import from_json, read_plain
 
 
@@ -19,6 +24,11 @@ class Source:
     model: str
     revision: str | None = None
     token: str | None = dataclasses.field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, str) or not self.model or "\0" in self.model:
+            allowed = "a text: a folder, a GGUF file, or a name on the hub"
+            raise InvalidArgumentError("model", validation.text(self.model), allowed, "Use str(path) for a path.")
 
     @property
     def file(self) -> str | None:
@@ -68,10 +78,28 @@ def load_config(source: Source) -> Any:
     elif model.startswith(("/", ".", "~")) or model.count("/") > 1:
         raise AuditError(f"model: there is no folder {model!r}.")
     transformers = transformers_module()
+    with one_sentence(model):  # a name that the hub's library does not take
+        options = source.options()
+    if not options["local_files_only"]:
+        _check_hub(model)
     with one_sentence(model):
-        config = transformers.AutoConfig.from_pretrained(source.place, **source.options())
+        config = transformers.AutoConfig.from_pretrained(source.place, **options)
         _refuse_code(config.to_dict() | {"attn_implementation": config._attn_implementation}, model)
     return config
+
+
+def _check_hub(model: str) -> None:
+    """Say at once that the hub cannot be reached, which its library tries for a minute; a proxy may know it all the same."""
+    known = transformers_module("huggingface_hub.constants")
+    host = urllib.parse.urlsplit(known.ENDPOINT).hostname
+    if known.HF_HUB_OFFLINE or urllib.request.getproxies():
+        return
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        raise AuditError(
+            f"model: there is no folder or file {model!r} here, and {host} cannot be reached to look for a model of that name."
+        ) from None
 
 
 def _check_gguf(source: Source) -> None:

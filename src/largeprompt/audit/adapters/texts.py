@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from largeprompt import validation
 from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.transformers import AuditError, AuditWarning, transformers_module
 from largeprompt.runs.files import from_json, read_plain
@@ -16,6 +17,14 @@ from largeprompt.runs.files import from_json, read_plain
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
 OFFSET = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text")  # positions start late
 KINDS = (".txt", ".md", ".jsonl")  # what is read of a folder
+
+
+class ShortenedWarning(AuditWarning):
+    """A length beyond what the model reads is taken for that."""
+
+    def __init__(self, asked: int, most: int) -> None:
+        super().__init__(f"length {asked:,} is taken for {most:,}, which is all that the model reads.")
+        self.most = most
 
 
 def texts_in(path: Path | str) -> list[str]:
@@ -91,7 +100,11 @@ def read_texts(
     dict of str to Tensor
         ``input_ids`` (texts, T), and ``attention_mask`` where there is padding.
     """
-    source = Source(model, revision, token)
+    source, allowed = Source(model, revision, token), "a list of names of files"
+    files = validation.listed("files", files, allowed)
+    for file in files:
+        validation.instance("files", file, (str, Path), allowed)
+    longest = None if longest is None else validation.integer("longest", longest, minimum=2)
     return tokens_of(source, load_config(source), [text for file in files for text in texts_in(file)], longest)
 
 
@@ -101,11 +114,13 @@ def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None
     most = (most_tokens(config), tokenizer.model_max_length)  # the latter 10^30 where it is not known
     allowed = min((each for each in most if each is not None and each < 10**9), default=None)
     if longest is not None and allowed is not None and longest > allowed:
-        raise AuditError(f"lengths: got {longest}; the model reads at most {allowed} tokens.")
+        warnings.warn(ShortenedWarning(longest, allowed), stacklevel=3)
+        longest = allowed
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # long texts have our own message below
     if longest is not None:
         texts = [_beginning(tokenizer, text, longest) for text in texts]
-    counts = [len(ids) for ids in tokenizer(texts, truncation=longest is not None, max_length=longest)["input_ids"]]
+    read = tokenizer(texts, truncation=longest is not None, max_length=longest)
+    counts = [len(ids) for ids in read["input_ids"]]
     if allowed is not None and max(counts) > allowed:
         where = (
             "the text has" if len(texts) == 1 else f"{sum(count > allowed for count in counts)} of {len(texts)} texts have up to"
@@ -113,10 +128,10 @@ def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None
         warnings.warn(
             f"{where} {max(counts):,} tokens, and the model reads at most {allowed:,}: the rest is left out.", AuditWarning, 3
         )
-        longest = allowed
+        read = tokenizer(texts, truncation=True, max_length=allowed)
     if min(counts) < 2:
         raise AuditError("text: one token only; give a text of at least two tokens.")
-    tokens = tokenizer(texts, return_tensors="pt", padding=len(texts) > 1, truncation=longest is not None, max_length=longest)
+    tokens = tokenizer.pad(read, return_tensors="pt", padding=len(texts) > 1)
     found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
     start = tokenizer.bos_token_id
     if config.model_type.startswith("gemma") and start is not None and not bool((found["input_ids"][:, 0] == start).all()):
