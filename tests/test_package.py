@@ -21,6 +21,7 @@ BESIDE_THE_MIRROR = {
     "theory/test_first_order.py",
     "faults/test_faults.py",
     "faults/test_readers.py",
+    "faults/test_surface.py",
 }
 PUBLIC = """
 Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace

@@ -321,11 +321,16 @@ def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """Return ``value`` as a positive float."""
     allowed = "a positive number" + (" (inf allowed)" if allow_infinity else "")
     try:
+        if isinstance(value, str | bytes):
+            raise TypeError
         result = float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise InvalidArgumentError(name, text(value), allowed) from None
     if not result > 0 or (math.isinf(result) and not allow_infinity):
         raise InvalidArgumentError(name, str(result), allowed)
+    largest = LARGEST[torch.float64]
+    if not 1 / largest <= result <= largest and not math.isinf(result):
+        raise InvalidArgumentError(name, str(result), f"{allowed} from {1 / largest:g} to {largest:g}", "Choose other units.")
     return result
 
 

@@ -289,7 +289,7 @@ def one_head(attention: Attention) -> None:
 
 def one_law(mu: Measure) -> None:
     """Check that a measure has no batch dimensions."""
-    if mu.batch_shape:
+    if not isinstance(mu, Measure) or mu.batch_shape:
         raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws.")
 
 

@@ -92,7 +92,7 @@ class Rows:
         return weights, normaliser - own
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Heads:
     """Inputs of softmax attention for all heads of a layer, as the model made them (after rotary embedding).
 
@@ -150,6 +150,11 @@ class Heads:
         full = (*q[:3], k[2])
         if self.mask.dim() != 4 or any(a not in (1, b) for a, b in zip(self.mask.shape, full, strict=True)):
             raise InvalidArgumentError("mask", f"shape {tuple(self.mask.shape)}", f"a shape that broadcasts to {full}, or None")
+
+    def __repr__(self) -> str:
+        kind = ", causal" * self.causal + ", masked" * (self.mask is not None)
+        t, s = self.query.shape[2], self.key.shape[2]
+        return f"Heads(batch={self.batch}, heads={self.count}, queries={t}, keys={s}, width={self.query.shape[3]}{kind})"
 
     @property
     def batch(self) -> int:

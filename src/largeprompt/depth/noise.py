@@ -100,7 +100,7 @@ class DeepNoise:
         validation.last_dimensions("tokens", tokens, ("L", self.limit.stack.dim), ": prompts of L tokens")
         law = self.limit.law(0)
         points = (tokens - law.mean) @ torch.linalg.pinv(square_root(law.covariance)).mT
-        return HermiteBasis(law.dim, self.degree + 1).evaluate(points)
+        return validation.in_range("tokens", HermiteBasis(law.dim, self.degree + 1).evaluate(points))
 
     def __repr__(self) -> str:
         return f"DeepNoise(layers={self.layers} of {self.limit.stack.layers}, degree={self.degree})"

@@ -129,6 +129,7 @@ def query_average(
     0.01792020 <= 0.02100096
     """
     one_head(attention)
+    one_law(mu)
     if not isinstance(queries, Measure):
         raise InvalidArgumentError("queries", type(queries).__name__, "a law of queries, such as Gaussian(mean, covariance)")
     lengths, several = validation.lengths("length", length)

@@ -204,6 +204,7 @@ def _question(
         weights, places = query_atoms(z)
     else:
         errors = average_errors(attention, mu, z, method)
+        attention._values(mu, z.mean)  # dimension, dtype and device
         center = z.mean @ matrix.mT + offset
         size = float(center.square().sum() + ((matrix @ z.covariance) * matrix).sum())  # E‖VΓUz + Vm‖²
         bounds = average_errors(attention, mu, z, "certified") if method == "exact" else None
