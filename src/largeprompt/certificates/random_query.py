@@ -150,7 +150,7 @@ def _line(transform: QueryTransform, length: float, c: float, right: float, leve
     size = np.exp(logs - level) * weight / (2 * math.pi)  # ∫|f|/2π on either side, in units of e^level, as all below
     distance = np.abs(sides - c)
     step = float((2 * math.pi * distance / np.log1p(size / AIM)).min())
-    count = math.ceil(REACH / step)
+    count = math.ceil(REACH / step) if step > 0 else 0
     if not 0 < count * len(transform.eigenvalues) <= MOST:
         return math.inf, 0.0
     t = c + 1j * step * np.arange(count + 1)
