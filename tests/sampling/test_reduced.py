@@ -178,7 +178,7 @@ def test_float32_and_no_graph():
 
 def test_blocks_of_replicas_make_room_for_many_dimensions():
     assert streams.Grid(10, 1).replicas == streams.CELL_REPLICAS
-    assert streams.Grid(10, 1, 3 * 500).replicas == streams.CELL_SCALARS["cpu"] // 1500
+    assert streams.Grid(10, 1, 3 * 500).replicas == 512 <= streams.CELL_SCALARS["cpu"] // 1500
     assert streams.Grid(10, 1, 10**7).replicas == 1
 
 

@@ -73,8 +73,9 @@ class Grid:
 
     @property
     def replicas(self) -> int:
-        """Replicas in a block. A block is always drawn whole, since the first rows of a smaller draw would be other numbers."""
-        return max(1, min(CELL_REPLICAS, self.scalars // max(self.tokens * self.width, self.extra)))
+        """Replicas in a block, a power of two: a block is always drawn whole, and round numbers of replicas fill their last one."""
+        most = max(1, min(CELL_REPLICAS, self.scalars // max(self.tokens * self.width, self.extra)))
+        return 1 << (most.bit_length() - 1)
 
     def span(self, cell: int) -> tuple[int, int]:
         """First token of a block, and the first one after it."""
