@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.law.engine import _by_density
+from largeprompt.law.engine import _by_density, _digits_left
 from largeprompt.law.heavy_sums import can_add, groups_of, score_of
 
 F = torch.float64
@@ -204,6 +204,22 @@ def test_generalised_normal_coordinates_without_exponential_moments():
         assert abs(float(drawn.mean() - exact)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))
     with pytest.raises(lp.TiltDomainError):
         _ = found.limit
+
+
+def test_shapes_near_one_whose_tilts_bend_too_far_for_contours():
+    """Once refused: two coordinates of shape 1.1; six standard errors for three numbers; and where contours serve too."""
+    mu, u = lp.scalar.GeneralisedNormal(2, 1.1), torch.tensor([1.2, 0.5], dtype=F)
+    law = lp.finite_prompt(PLAIN, mu, u, [2, 60])
+    tokens = mu.sample(60 * 30_000, torch.Generator().manual_seed(5)).reshape(-1, 60, 2)
+    moved = (torch.softmax(tokens @ u, -1).unsqueeze(-1) * tokens).sum(1) - law.limit
+    for drawn, exact in ((moved[:, 0], law.bias[1, 0]), (moved[:, 1], law.bias[1, 1]), (moved.square().sum(-1), law.mse[1])):
+        assert abs(float(drawn.mean() - exact)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))
+    known = lp.finite_prompt(PLAIN, mu, [0.4, 0.3], [2, 100, 10**4])  # by contours
+    found = _by_density(mu, torch.tensor([0.4, 0.3], dtype=F), [2, 100, 10**4])
+    assert_close(torch.from_numpy(found.bias), known.bias, rtol=1e-10, atol=0)
+    assert_close(torch.from_numpy(found.error(EYE.numpy())), known.mse, rtol=1e-12, atol=0)
+    with pytest.raises(lp.InvalidArgumentError, match="a bias of which rounding leaves"):
+        _digits_left(found, 1e6 * np.ones(2))
 
 
 def test_what_can_be_added():

@@ -28,7 +28,7 @@ from largeprompt.law.listed import can_list, listed_jacobian
 from largeprompt.law.nodes import has_nodes, node_moments
 from largeprompt.law.rare import own_covariance, plain_moments
 from largeprompt.law.tokens import Array, is_identity
-from largeprompt.measures import Discrete, Measure, Rademacher
+from largeprompt.measures import Discrete, GeneralisedNormalLaw, Measure, Rademacher
 from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
 from largeprompt.measures.wrapped import AffineImage
 from largeprompt.validation import Lengths
@@ -285,9 +285,31 @@ def error_moments(mu: Measure, u: Tensor, lengths: Lengths) -> Tensor:
 def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int) -> OutputMoments:
     law = _listed_signs(law)
     if not has_nodes(law, u):
-        return contour_moments(law, u, lengths, cumulants)
+        try:
+            return contour_moments(law, u, lengths, cumulants)
+        except InvalidArgumentError:
+            if cumulants > 2 or not _has_score_density(law, u):
+                raise
+            return _digits_left(_by_density(law, u, lengths), law.tilted_mean(u).numpy())
     moments = node_moments(law, u, lengths)
     return moments if cumulants == 2 else dataclasses.replace(moments, jacobian=functools.partial(_atoms_jacobian, law, u, lengths))
+
+
+def _has_score_density(law: Measure, u: Tensor) -> bool:
+    """Whether coordinates without a closed cgf, whose tilts may bend too far for contours, have a score with a known density."""
+    if not isinstance(law, ProductMeasure):
+        return False
+    laws = [_tilted_law(law, int(index)) for index in torch.nonzero(u)]
+    return any(isinstance(one, GeneralisedNormalLaw) for one in laws) and can_add(laws)
+
+
+def _digits_left(moments: OutputMoments, limit: Array) -> OutputMoments:
+    """Refuse a bias that is too small a difference of mean and limit."""
+    lost = UNIT * np.abs(limit) / np.where(limit == 0, 1.0, np.abs(moments.bias) + 1e-300)
+    if not lost.max() <= LEAST_DIGITS:
+        given, remedy = f"a bias of which rounding leaves {lost.max():.1g}", "Ask about shorter prompts, or use certificate(...)."
+        raise InvalidArgumentError("length", given, "a bias exact to eight digits", remedy)
+    return moments
 
 
 def _listed_signs(law: Measure) -> Measure:
