@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import traceback
+from typing import NoReturn
 
 TRACE = "LARGEPROMPT_TRACEBACK"  # set to anything in the environment: errors that nobody foresaw are shown whole
 
@@ -18,14 +19,22 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C finds nothing to interrupt
-        sys.stderr.write("interrupted\n")
-        sys.exit(130)
+        _stop()
     except Exception as error:
+        from largeprompt.errors import interrupted
+
+        if interrupted(error):
+            _stop()
         if os.environ.get(TRACE):
             raise
         sys.stderr.write(_unforeseen(error))
         sys.exit(1)
+
+
+def _stop() -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C finds nothing to interrupt
+    sys.stderr.write("interrupted\n")
+    sys.exit(130)
 
 
 def _unforeseen(error: Exception) -> str:

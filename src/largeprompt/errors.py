@@ -19,3 +19,8 @@ class TiltDomainError(InvalidArgumentError):
 
 class NoMomentError(InvalidArgumentError):
     """The law has no such moment (the mean of a Student-t with one degree of freedom, say)."""
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: modules in C that it meets while they load raise ImportError of it."""
+    return isinstance(error, KeyboardInterrupt) or (error is not None and interrupted(error.__cause__ or error.__context__))

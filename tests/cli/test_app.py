@@ -65,6 +65,18 @@ def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys, error):
         ended(monkeypatch, error, LARGEPROMPT_TRACEBACK="1")
 
 
+def test_an_import_that_ctrl_c_met_is_an_interrupt(monkeypatch, capsys, tmp_path):
+    """A module in C that loads then raises ImportError."""
+    late = ImportError("initialization failed")
+    late.__cause__ = KeyboardInterrupt()
+    with pytest.raises(SystemExit) as left:
+        ended(monkeypatch, late)
+    assert (left.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+    (tmp_path / "met_by_it.py").write_text("raise ImportError('initialization failed') from KeyboardInterrupt()")
+    result = command("run", tmp_path / "met_by_it.py:STUDY")
+    assert (result.exit_code, result.stderr.partition(":")[0]) == (130, "interrupted")
+
+
 @pytest.mark.parametrize("words", [["plan", "--score-variance", "2", "--dim", "2", "--tolerance", "1"], ["studies"], ["doctor"]])
 def test_interrupted_anywhere_it_says_so(monkeypatch, words):
     for name in ("plan._setting", "studies.Console", "doctor.Console"):

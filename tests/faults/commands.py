@@ -70,7 +70,7 @@ def until(true, seconds):
         time.sleep(0.02)
 
 
-def ended(process, seconds=100.0):
+def ended(process, seconds=200.0):
     """What a process printed, and its exit code; fails where it hangs, or leaves others of its session behind."""
     try:
         out, err = process.communicate(timeout=seconds)
@@ -78,6 +78,7 @@ def ended(process, seconds=100.0):
     finally:
         if process.poll() is None or living(process.pid):
             os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
     return process.returncode, out, err
 
 

@@ -164,7 +164,7 @@ def test_slow_disks_and_clocks_that_jump(command, expected, tmp_path, monkeypatc
 def test_a_cell_that_hangs_is_ended(command, expected):
     """Inside a call of a library, with its process; the others are stored, and it is computed when it does not hang."""
     (command.scratch / "sleep 3").touch()
-    code, out, err = ended(command.start("--workers", 2, "--cell-limit", 12), 200)
+    code, out, err = ended(command.start("--workers", 2, "--cell-limit", 12))
     assert code == 1
     assert "cell 'size: 3' failed (TookTooLongError: its process was ended after" in err
     assert "Traceback" not in out + err

@@ -8,7 +8,7 @@ import threading
 import traceback
 from pathlib import Path
 
-from largeprompt.errors import InvalidArgumentError
+from largeprompt.errors import InvalidArgumentError, interrupted
 from largeprompt.runs.study import Study
 
 _LOADING = threading.RLock()
@@ -25,6 +25,8 @@ def find_study(source: str, *, listed: bool = False) -> Study:
     except InvalidArgumentError:
         raise
     except Exception as error:  # whatever stands in the module
+        if interrupted(error):
+            raise KeyboardInterrupt from error
         absent = isinstance(error, ModuleNotFoundError) and (error.name is None or place.startswith(error.name))
         given = repr(source) if absent else f"{source!r}, which cannot be imported ({_trouble(error)})"
         allowed = "a study that is there, as file.py:STUDY or package.module:STUDY"
