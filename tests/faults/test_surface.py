@@ -273,7 +273,7 @@ NAMED = {  # what was found in 0.4.0, and what is said now
     "lp.sample_prompts(layer, signs, z, [10], 10**12, 0)": "replicas: got 1000000000000, which takes 1.49e+04 GiB of memory",
     "lp.sample_prompts(layer, normal, z, [10], 10**12, 0, reduced=True)": "replicas: got 1000000000000, which takes",
     "lp.sample_prompts(layer, normal, z, [10**15], 2, 0)": "replicas and lengths: got (2, 1000000000000000), which takes some",
-    "lp.query_average(layer, normal, normal, 10, method='estimate', points=2**40, generator=0)": "points: got 1099511627776, which takes",
+    "lp.query_average(layer, normal, normal, 10, method='estimate', points=2**40, generator=0)": "points: got 1099511627776",
     "lp.training.SobolAverage(points=2**40)": "points: got 1099511627776; allowed",
     "lp.Rademacher(10**6).covariance": "dim: got 1000000, which takes 7.45e+03 GiB of memory",
     "lp.Rademacher(10**12)": "dim: got 1000000000000, which takes",
@@ -361,6 +361,7 @@ def outcome(source, limit=LIMIT):
     except SlowError:
         return "slow"
     except Exception as error:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         where = [frame for frame in traceback.extract_tb(error.__traceback__) if "largeprompt" in frame.filename]
         place = f"{where[-1].filename.split('largeprompt/')[-1]}:{where[-1].lineno}" if where else "outside"
         return f"{type(error).__name__} at {place}: {str(error)[:80]}"

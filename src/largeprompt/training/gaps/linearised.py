@@ -66,6 +66,9 @@ def linearise(flow: Trajectory, resolution: float) -> LinearisedFlow:
     resolution = validation.positive("resolution", resolution)
     sharp = hessians_along(flow.objective, flow.parameters.unsqueeze(1)).squeeze(1)
     largest = torch.linalg.eigvalsh(sharp).abs().amax(-1)
+    wanted = len(GAUSS) * float((flow.times.diff() * torch.maximum(largest[:-1], largest[1:])).sum()) / resolution  # nodes
+    needed, remedy = wanted * (1000 + 16.0 * sharp[0].numel()), "Take a coarser resolution, or a shorter time."
+    validation.affordable("resolution", resolution, needed=needed, seconds=1e-4 * wanted, remedy=remedy)
     pieces, reported = [flow.times[:1]], [0]
     for k, step in enumerate(flow.times.diff()):
         count = max(1, math.ceil(float(step * torch.maximum(largest[k], largest[k + 1])) / resolution))
