@@ -117,7 +117,7 @@ def stochastic_ensemble(
     chosen = chosen_parametrisation(task, parametrisation)
     theta = chosen.start(attention).detach().expand(replicas, -1).clone()
     side = max(1, CHUNK_NUMBERS // (batch_size * length * task.token_dim))  # runs whose prompts are drawn together
-    wanted = recorded_steps(steps, record)
+    wanted = recorded_steps(steps, min(record, steps + 1))
     path = [theta]
     for step in range(1, steps + 1):
         with torch.enable_grad():

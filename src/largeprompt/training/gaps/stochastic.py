@@ -9,6 +9,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
 from largeprompt.training.dynamics.trajectory import between, slopes_along
 from largeprompt.training.gaps.descent import DescentGap, gap_of
@@ -134,12 +135,15 @@ def stochastic_gap(
     length = int(validation.length("length", length))
     prompts, groups = validation.integer("prompts", prompts, minimum=4), validation.integer("groups", groups, minimum=2)
     noise_times, shift = validation.integer("noise_times", noise_times, minimum=2), validation.flag("shift", shift)
+    if 2 * groups > prompts:
+        raise InvalidArgumentError("groups", str(groups), f"at most {prompts // 2}, half as many as prompts")
     options.setdefault("tolerance", 1e-7)
     validation.instance("task", task, Task, "a Task, such as LinearRegression")
     validation.affordable("length", length, needed=8.0 * length * task.token_dim, remedy="Take a shorter prompt.")
     flow = gradient_flow(task, attention, length, until, **options).completed()
     line, objective = linearise(flow, resolution), flow.objective
-    at = flow.times[torch.linspace(0, len(flow.times) - 1, noise_times).round().long().unique()]
+    count = min(noise_times, len(flow.times))
+    at = flow.times[torch.linspace(0, len(flow.times) - 1, count).round().long().unique()]
     drawn = torch.stack(
         [gradient_noise(task, objective, flow.theta(float(t)), length, prompts, generator, groups=groups) for t in at], 1
     )  # (group, noise time, p, p)
