@@ -14,6 +14,14 @@ def main() -> None:
 
     An error that nobody foresaw is one line too, with exit code 1.
     """
+    heard: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        heard.append(number)
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+        signal.signal(signal.SIGINT, interrupt)
     try:
         from largeprompt.cli.app import app
 
@@ -21,9 +29,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _stop()
     except Exception as error:
-        from largeprompt.errors import interrupted
-
-        if interrupted(error):
+        if heard:  # libraries that it meets while they load raise whatever they like
             _stop()
         if os.environ.get(TRACE):
             raise

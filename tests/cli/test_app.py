@@ -1,5 +1,9 @@
 """The command's root: version, help and completion."""
 
+import contextlib
+import os
+import signal
+
 import pytest
 from typer.testing import CliRunner
 
@@ -67,10 +71,19 @@ def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys, error):
 
 def test_an_import_that_ctrl_c_met_is_an_interrupt(monkeypatch, capsys, tmp_path):
     """A module in C that loads then raises ImportError."""
-    late = ImportError("initialization failed")
-    late.__cause__ = KeyboardInterrupt()
-    with pytest.raises(SystemExit) as left:
-        ended(monkeypatch, late)
+
+    def met():
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise ImportError("initialization failed")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        monkeypatch.setattr("largeprompt.cli.app.app", met)
+        with pytest.raises(SystemExit) as left:
+            main()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (left.value.code, capsys.readouterr().err) == (130, "interrupted\n")
     (tmp_path / "met_by_it.py").write_text("raise ImportError('initialization failed') from KeyboardInterrupt()")
     result = command("run", tmp_path / "met_by_it.py:STUDY")

@@ -1,5 +1,7 @@
 """The command's root; plotting and the studies are imported when a subcommand needs them."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -18,15 +20,25 @@ from largeprompt.cli.studies import studies
 from largeprompt.studies.registry import names
 
 
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+
+
 class _Commands(TyperGroup):
     """Commands that Ctrl-C ends with a word; those that have more to say about it say it themselves."""
 
+    def make_context(self, *given: Any, **options: Any) -> Any:
+        with _interruptible():
+            return super().make_context(*given, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _interruptible():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("interrupted", err=True)
-            raise typer.Exit(130) from None
 
 
 app = typer.Typer(
