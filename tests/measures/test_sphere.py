@@ -72,3 +72,11 @@ def test_cumulants_along_directions_are_derivatives_of_the_cgf(dim):
     for found, expected in zip(mu.directional_cumulants(a, u), lp.Measure.directional_cumulants(mu, a, u), strict=True):
         assert found.shape == (3, 4)
         assert_close(found, expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1e2, 1e17, 1e100])
+def test_draws_at_any_tilt_end(size):
+    """k (1 - t) tends to a Gamma variable of mean (d - 1)/2: at k = 1e17 the height t is 1 to the last digit."""
+    drawn = lp.Sphere(3, 1.0).sample_tilted([size, 0.0, 0.0], 4000, 0)
+    across = size * drawn[:, 1:].square().sum(-1) / 2  # 1 - t to first order
+    assert float(across.mean()) == pytest.approx(1.0, abs=0.08)

@@ -60,6 +60,7 @@ def effective_length(
     q = (u * shift).sum(-1)
     total = torch.trace(attention.V @ mu.covariance @ attention.V.mT)
     size = (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
+    validation.in_range("z", q + total + size)
     c = _autocorrelations(correlation, int(max(lengths))).to(u)
     lag = torch.arange(1, len(c) + 1, dtype=u.dtype, device=u.device)
     found = []

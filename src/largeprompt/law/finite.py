@@ -288,6 +288,10 @@ def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: S
     bias, covariance = (torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1))
     mse, without_values, collision = (torch.stack([part[i].expand(limit.shape[:-1]) for part in parts]) for i in (2, 3, 4))
 
+    if bool(torch.isnan(covariance).any() | torch.isnan(bias).any() | torch.isnan(mse).any()):
+        given, remedy = "scores so large that their first order is no number", "Shrink the query, or leave out expansion=True."
+        raise InvalidArgumentError("z", given, "scores of ordinary size", remedy)
+
     def jacobian() -> Tensor:
         remedy = "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a bound."
         raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy)

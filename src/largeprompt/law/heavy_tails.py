@@ -247,7 +247,7 @@ def scalar_prompt(
         raise InvalidArgumentError("lengths", f"{min(found):g}", "2 to 10^15", "One token has the weight 1.")
     tilt, extremes = validation.number("tilt", tilt), validation.flag("extremes", extremes)
     size = abs(tilt)
-    if not 0 < size <= LARGEST_TILT:
+    if not 1e-152 <= size <= LARGEST_TILT:
         raise InvalidArgumentError(
             "tilt", validation.text(tilt), "a number other than 0, of size at most 10^6", "At 0 every weight is 1/L."
         )

@@ -220,7 +220,7 @@ class Measure(abc.ABC):
         shape = (steps.shape[0], *np.broadcast_shapes(u.shape[:-1], self.batch_shape))
         keep_graph = self._finite_cgf(u).requires_grad
         t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
-        return four_derivatives(lambda t: self.cgf(u + t.unsqueeze(-1) * steps), t, keep_graph)
+        return self._cumulants_in_range(four_derivatives(lambda t: self.cgf(u + t.unsqueeze(-1) * steps), t, keep_graph))
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         """Λ, ∇Λ and ∇²Λ at complex tilts: all that :func:`~largeprompt.finite_prompt` needs of a law to be exact for it.
@@ -355,6 +355,12 @@ class Measure(abc.ABC):
             given = f"shape {validation.shape_text(directions.shape)}"
             raise InvalidArgumentError("directions", given, f"shape (n, {self.dim}): one direction for each row")
         return directions
+
+    @staticmethod
+    def _cumulants_in_range(found: Cumulants) -> Cumulants:
+        """Cumulants, unless fourth powers of the directions overflow."""
+        k1, k2, k3, k4 = (validation.in_range("directions", cumulant) for cumulant in found)
+        return k1, k2, k3, k4
 
     def _affine(self, matrix: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
         """Check an affine map, and give the missing offset as zero."""

@@ -51,6 +51,7 @@ class Sphere(PlacedMeasure):
         radius = validation.tensor("radius", math.sqrt(dim) if self.radius is None else self.radius, like=self._like)
         if radius.dim() != 0 or not bool(radius > 0):
             raise InvalidArgumentError("radius", validation.text(self.radius), "one positive number")
+        validation.in_range("radius", radius**4)
         validation.store(self, dim=dim, radius=radius)
 
     @property
@@ -140,12 +141,10 @@ class Sphere(PlacedMeasure):
         twice0, twice1 = once0 * (b1 - b0) + b0 * (once1 - once0), once1 * (b2 - b1) + b1 * (once2 - once1)
         thrice0 = twice0 * (b1 - b0) + 2 * once0 * (once1 - once0) + b0 * (twice1 - twice0)
         along, size = (a * u).sum(-1), a.square().sum(-1)
-        return (
-            b0 * along,
-            b0 * size + once0 * along**2,
-            3 * once0 * along * size + twice0 * along**3,
-            3 * once0 * size**2 + 6 * twice0 * along**2 * size + thrice0 * along**4,
-        )
+        k1, k2 = b0 * along, b0 * size + once0 * along**2
+        k3 = 3 * once0 * along * size + twice0 * along**3
+        k4 = 3 * once0 * size**2 + 6 * twice0 * along**2 * size + thrice0 * along**4
+        return self._cumulants_in_range((k1, k2, k3, k4))
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         if V is not None:
@@ -190,7 +189,8 @@ class Sphere(PlacedMeasure):
             normal = torch.randn((bw.numel(), self.dim), generator=generator, dtype=self.dtype, device=self.device)
             beta = (1 + normal[:, 0] / normal.norm(dim=-1)) / 2  # Beta(m/2, m/2): a coordinate of a uniform direction
             proposal = 2 * bw * beta / (1 - (1 - bw) * beta)
-            log_ratio = kw * (1 - proposal - xw) + m * (torch.log1p(-xw * (1 - proposal)) - torch.log(4 * bw / (1 + bw) ** 2))
+            short = 2 * bw / (1 + bw)  # 1 - x0, and 1 - x0 t below, both without cancellation at large k
+            log_ratio = kw * (short - proposal) + m * torch.log((short + xw * proposal) * (1 + bw) ** 2 / (4 * bw))
             uniform = torch.rand(bw.shape, generator=generator, dtype=self.dtype, device=self.device)
             accepted = log_ratio >= torch.log1p(-uniform)
             chosen = tuple(index[accepted] for index in waiting.nonzero(as_tuple=True))

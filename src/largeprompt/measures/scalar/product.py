@@ -230,7 +230,7 @@ class ProductMeasure(PlacedMeasure):
         u = self._tilts(self._origin() if u is None else u)
         a = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
         k1, k2, k3, k4 = ((a**order * cumulant).sum(-1) for order, cumulant in enumerate(self._cumulants(u), 1))
-        return k1, k2, k3, k4
+        return self._cumulants_in_range((k1, k2, k3, k4))
 
     def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
         return self.sample_tilted(self._origin(), n, generator)
