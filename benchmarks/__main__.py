@@ -96,7 +96,7 @@ def main() -> None:
     page.write_text("\n".join(lines).rstrip() + "\n")
     before, _, rest = comparison.read_text().partition(MARKS[0])
     shown = [line for line in lines if line.startswith(tuple(f"| {words}" for words in COMPARED))]
-    ran = next(line for line in sections[SUITES["finite_prompts"]] if line.startswith("Last run"))
+    ran = next((line for line in sections[SUITES["finite_prompts"]] if line.startswith("Last run")), "")
     speeds = "\n".join([MARKS[0], "", ran, "", *TABLE, *shown, "", MARKS[1]])
     comparison.write_text(before + speeds + rest.partition(MARKS[1])[2])
 

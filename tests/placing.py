@@ -23,7 +23,8 @@ ASKING = (str(HERE), str(Path(largeprompt.__file__).parent / "testing"))
 LIBRARY = str(Path(largeprompt.__file__).parent)
 READING = {torch.Tensor.numpy, torch.Tensor.__array__}
 ON_CPU = (  # parts behind the doors, which are on the CPU by design
-    *(f"law/test_{name}.py" for name in ("blocks", "chain", "contour", "density", "engine", "listed", "nodes", "rare", "tokens")),
+    *(f"law/test_{name}.py" for name in ("blocks", "contour", "density", "engine", "listed", "nodes", "rare", "tokens")),
+    "law/test_chain",
     "law/test_heavy",
     "law/test_dependent.py::test_drawn_chains",
     "measures/numerics/test_recurrence.py",
@@ -43,6 +44,7 @@ MADE_THERE = (  # tests that compare with the CPU by themselves, or whose number
     "attention/test_operators.py::test_a_users_law",
     "certificates/test_output.py::test_a_users_cgf",
     "depth/test_limit.py::test_gaussian_stays_gaussian",
+    "depth/test_hermite.py",
     "depth/test_noise.py",
     "law/test_two_heads.py::test_gradients_of_every_moment",
     "measures/finite/test_atoms.py::test_peak_memory",
@@ -53,6 +55,8 @@ MADE_THERE = (  # tests that compare with the CPU by themselves, or whose number
     "sampling/test_reduced.py::test_singular_tokens",
     "sampling/test_streams.py::test_samples_draw",
     "sampling/test_streams.py::test_cells_have",
+    "training/dynamics/test_descent.py::test_an_interrupted",
+    "training/dynamics/test_descent.py::test_steps_that",
     "training/dynamics/test_descent.py::test_stochastic",
     "training/dynamics/test_prompts.py::test_steps_that_are_played",
 )

@@ -39,17 +39,17 @@ def portrait(length: float, starts: int, until: float, steps: int, device: str) 
 
 def draw(paths: dict[float, torch.Tensor], file: str) -> None:
     """One panel for each length: a few paths, and where all of them are at the end."""
-    figure, panels = plt.subplots(1, len(paths), figsize=(3.2 * len(paths), 3.4), sharex=True, sharey=True, layout="constrained")
-    for axes, (length, states) in zip(panels, paths.items(), strict=True):
+    figure, panels = plt.subplots(
+        1, len(paths), figsize=(3.2 * len(paths), 3.4), sharex=True, sharey=True, squeeze=False, layout="constrained"
+    )
+    for axes, (length, states) in zip(panels[0], paths.items(), strict=True):
         side = math.isqrt(states.shape[1])
         every = torch.arange(0, side, max(1, side // SHOWN))
         chosen = (every[:, None] * side + every).flatten()
         axes.plot(states[:, chosen, 0], states[:, chosen, 1], color="tab:blue", lw=0.4, alpha=0.6)
         axes.plot(states[-1, :, 0], states[-1, :, 1], ".", color="tab:red", ms=2)
-        axes.set(
-            title="infinite prompt" if math.isinf(length) else f"L = {length:g}", xlabel="a", xlim=(-2.6, 2.6), ylim=(-2.6, 2.6)
-        )
-    panels[0].set_ylabel("b")
+        axes.set(title="infinite prompt" if math.isinf(length) else f"L = {length:g}", xlabel="α", xlim=(-3, 3), ylim=(-3, 3))
+    panels[0, 0].set_ylabel("b")
     figure.savefig(file, dpi=150)
 
 

@@ -75,10 +75,10 @@ def ladder_radius(rule: Discrete, direction: Tensor | None = None, *, largest: f
     if direction is None and rule.dim > 1:
         raise InvalidArgumentError("direction", "None", f"a direction in R^{rule.dim}")
     along = torch.ones(1, dtype=rule.dtype, device=rule.device) if direction is None else direction
-    x = (rule.atoms @ validation.shaped("direction", along, (rule.dim,), like=rule.atoms)).numpy()
-    shares = np.log(np.maximum(rule.weights.numpy(), 1e-300)) + np.outer(np.linspace(-largest, largest, 17), x)
+    x = (rule.atoms @ validation.shaped("direction", along, (rule.dim,), like=rule.atoms)).cpu().numpy()
+    shares = np.log(np.maximum(rule.weights.cpu().numpy(), 1e-300)) + np.outer(np.linspace(-largest, largest, 17), x)
     kept = (shares > shares.max(1, keepdims=True) - NEGLIGIBLE).any(0)
-    x, weights = x[kept], rule.weights.numpy()[kept]
+    x, weights = x[kept], rule.weights.cpu().numpy()[kept]
     # the law is real: the lower half mirrors the upper one; a finer one where a zero is near
     circle, fine = (np.exp(1j * np.linspace(0.0, math.pi, count)) for count in (ANGLES, 16 * ANGLES))
 

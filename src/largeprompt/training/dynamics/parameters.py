@@ -124,10 +124,12 @@ class Factorised(Parametrisation):
         dim = validation.integer("dim", dim)
         validation.affordable("dim", dim, needed=24.0 * dim**2)
         bound = 1 / math.sqrt(dim)
-        generator = validation.generator(generator, torch.device("cpu"))
+        if not isinstance(generator, torch.Generator):
+            generator = validation.generator(generator, torch.device("cpu"))
 
         def draw(rows: int) -> Tensor:
-            return bound * (2 * torch.rand(rows, dim, generator=generator, dtype=torch.float64) - 1)
+            uniform = torch.rand(rows, dim, generator=generator, dtype=torch.float64, device=generator.device)
+            return bound * (2 * uniform.cpu() - 1)
 
         return cls(draw(dim), draw(dim), draw(dim), draw(1))
 
