@@ -242,6 +242,8 @@ AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMoment
 NAMED = {  # what was found in 0.4.0, and what is said now
     "lp.finite_prompt(one, line, [30.0], math.inf, expansion=True).mse": "",
     "lp.finite_prompt(layer, discrete, torch.zeros(0, 2, dtype=F), 10).mse": "",
+    "lp.law.effective_length(layer, lp.Gaussian(0 * z, 0 * eye), z, 10, 0.5)": "",
+    "lp.Laplace(2).map(0 * eye)": "",
     "lp.scalar.StudentTLaw(5.0, math.nan)": "scale: got nan; allowed: a positive number",
     "lp.audit.Heads(drawn, drawn, drawn, None, math.nan)": "scale: got nan",
     "lp.audit.Heads(drawn, drawn, drawn, None, 0.5, cap=math.nan)": "cap: got nan",

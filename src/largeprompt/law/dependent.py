@@ -74,7 +74,7 @@ def effective_length(
             given = f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the variance of independent ones"
             allowed = "autocorrelations of a stationary process, which are positive definite"
             raise InvalidArgumentError("correlation", given, allowed, "A single c_1, say, is at most 1/2 in size.")
-        found.append(long * (total + size) / variance)
+        found.append(long * torch.where(total + size > 0, (total + size) / variance, 1.0))  # a point mass has no error
     return torch.stack(found) if several else found[0]
 
 

@@ -110,7 +110,8 @@ class AffineImage(Wrapped):
 
     @property
     def support_radius(self) -> float:
-        return float(torch.linalg.matrix_norm(self.matrix, 2)) * self.base.support_radius + float(self.offset.norm())
+        size = float(torch.linalg.matrix_norm(self.matrix, 2))
+        return (size * self.base.support_radius if size else 0.0) + float(self.offset.norm())
 
     def cgf(self, u: Tensor) -> Tensor:
         u = self._tilts(u)
