@@ -35,7 +35,7 @@ class FinitePromptLaw(ByLength):
     Attributes
     ----------
     mean
-        E T_L, shape (..., o).
+        E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1), as then it does not exist.
     effective_tokens
         1/E Y, the effective number of tokens read.
     length
