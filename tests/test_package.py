@@ -19,6 +19,7 @@ BESIDE_THE_MIRROR = {
     "test_docs.py",
     "theory/test_rates.py",
     "theory/test_first_order.py",
+    "cli/test_wild.py",
     "faults/test_faults.py",
     "faults/test_readers.py",
     "faults/test_surface.py",

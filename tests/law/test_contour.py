@@ -268,3 +268,15 @@ def test_few_evaluations_at_complex_tilts(monkeypatch):
     u = torch.randn(40, generator=generator, dtype=torch.float64) / 40**0.5
     contour_moments(lp.Rademacher(40), u, [10.0, 100.0, 1e10]).error(torch.eye(40, dtype=torch.float64).numpy())
     assert len(calls) <= 12
+
+
+@pytest.mark.parametrize("scale", [1 - 1e-15, 1.0, 1 + 1e-15, 1 + 1e-12])
+def test_a_tilt_whose_double_is_the_edge_of_the_domain(scale):
+    """Laplace tokens at u = 1/√2, where E e^{2s} ends: between its neighbours, as the law is continuous there."""
+    eye = torch.eye(3, dtype=torch.float64)
+    attention, lengths = lp.SoftmaxAttention(eye, eye), [2, 100, 10**9]
+    here, below, above = (
+        lp.finite_prompt(attention, lp.Laplace(3), [tilt, 0.0, 0.0], lengths).mse
+        for tilt in (scale * math.sqrt(0.5), 0.70710, 0.70711)
+    )
+    assert bool(((here - below) * (here - above) < 0).all())

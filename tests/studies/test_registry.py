@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import largeprompt as lp
 from largeprompt.cli.app import app
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import configured
@@ -76,7 +77,7 @@ def test_studies_that_are_not_there(name, words):
 
 def test_a_file_that_needs_something_missing_says_what(tmp_path):
     (tmp_path / "needy_study.py").write_text("import something_absent")
-    with pytest.raises(ModuleNotFoundError, match="something_absent"):
+    with pytest.raises(lp.InvalidArgumentError, match=r"needy_study.*No module named .something_absent"):
         registry.study(f"{tmp_path / 'needy_study.py'}:STUDY")
 
 

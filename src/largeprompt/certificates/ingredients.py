@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from largeprompt.errors import NoMomentError, TiltDomainError
+from largeprompt.errors import InvalidArgumentError, NoMomentError
 from largeprompt.measures import Measure
 
 COVERED = 128.0  # sums of cgfs up to this size are exact to within half of what outward rounding adds
@@ -74,7 +74,7 @@ class TiltedMoments:
         self.cgf = mu.cgf(self.u)
 
     def each(self, function: Callable[[Tensor, Tensor], Tensor], chosen: slice = slice(None)) -> Tensor:
-        """Evaluate at all (u, T), and one by one where some lie outside the domain; infinite for those and for missing moments."""
+        """Evaluate at all (u, T), one by one where some lie outside the domain or overflow; infinite there and without moments."""
         u = self.u[chosen]
         if not len(u):
             return u.new_zeros(0)
@@ -82,7 +82,7 @@ class TiltedMoments:
             return nan_to_inf(function(u, self.limit[chosen]))
         except NoMomentError:
             return u.new_full((len(u),), torch.inf)
-        except TiltDomainError:
+        except InvalidArgumentError:
             if len(u) == 1:
                 return u.new_full((1,), torch.inf)
             return torch.cat([self.each(function, slice(i, i + 1)) for i in range(len(u))])

@@ -32,6 +32,7 @@ from largeprompt.measures.scalar.product import ProductMeasure
 DIGITS = 40.0  # -log of what a sum over ω may leave out
 REACH = 30.0  # of ω: Γ falls like e^{-πω/2}
 NARROW = 1e-3  # deviation of scores below which tilts by all ζ in use stay close to the law itself
+EDGE = 1e-13  # of the domain, which rounding may reach
 MARGIN = 0.05  # between a residue and the edge of the domain
 NARROWEST = 0.04  # half-width of a strip worth summing in
 WIDEST = 3.0
@@ -135,11 +136,14 @@ class Line:
         return [part.resolve_conj().numpy() for part in self.mu.complex_cumulants(tilts, order)]
 
     def real(self, zeta: Any) -> Array:
-        """log E e^{ζs} at real ζ."""
+        """log E e^{ζs} at real ζ; infinite at the ends of the domain, to rounding, and beyond."""
         if not isinstance(self.mu, ProductMeasure):
             return np.asarray(self.exponents(np.asarray(zeta)).real)
         places = torch.as_tensor(zeta, dtype=torch.float64)  # real functions cost a tenth of complex ones
-        return (self.mu.cgf(places.unsqueeze(-1) * self.u) - places * self.cgf).numpy()
+        inside = (places > self.low * (1 - EDGE)) & (places < self.high * (1 - EDGE))
+        known = torch.where(inside, places, 0.0)
+        found = self.mu.cgf(known.unsqueeze(-1) * self.u) - known * self.cgf
+        return torch.where(inside, found, torch.inf).numpy()
 
     @functools.cached_property
     def own_variance(self) -> float:

@@ -89,7 +89,7 @@ def test_long_prompts_keep_their_digits():
         ((5, (1.5,)), {}, "ratios"),
         ((5, (1.0, -0.5)), {"odd": True}, "ratios"),
         ((5, (1.0, -0.5)), {"largest": 20.0}, "largest"),
-        ((5, (1.0,)), {"largest": "x"}, "largest: got str"),
+        ((5, (1.0,)), {"largest": "x"}, "largest: got 'x'"),
         ((5, (1.0,)), {"largest": math.nan}, "largest"),
     ],
 )

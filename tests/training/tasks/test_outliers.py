@@ -99,7 +99,7 @@ def test_numbers_of_good_tokens():
         (lambda: isotropic_outliers(variance=math.inf), "variance"),
         (lambda: isotropic_outliers().layer("mean", 1.0, 0.0, 1.0), "kind: got 'mean'"),
         (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, [1.0, 2.0, 3.0, 4.0], 0.0, 1.0), r"A: got shape \(4,\)"),
-        (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, 1.0, "x", 1.0), "mark: got str"),
+        (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, 1.0, "x", 1.0), "mark: got 'x'"),
         (lambda: isotropic_outliers().layer(lp.SoftmaxAttention, 1.0, 1.0, [1.0, 2.0]), r"read_out: got shape \(2,\)"),
         (lambda: isotropic_outliers(p=[0.1, 0.2]), r"probability: got shape \(2,\)"),
         (lambda: isotropic_outliers().bayes_risk(0), "length: got 0"),

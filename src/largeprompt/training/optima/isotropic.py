@@ -6,6 +6,7 @@ import math
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
@@ -14,6 +15,7 @@ from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 
+CLOSE = 1e-4  # of log a and log b: the last step of a search that has ended
 SHARP = 100.0  # score variance of a query of unit length at which the search gives way to a scan
 
 
@@ -71,12 +73,15 @@ def isotropic_optimum(
     if len(first) != 2:
         raise InvalidArgumentError("start", validation.text(start), "a and b, two positive numbers")
 
+    def value_at(logs: Tensor) -> Tensor:
+        a, b = logs.exp()
+        return task.isotropic_risk(a.reshape(1), b.reshape(1), length, kind)[0]
+
     def risk(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         point = torch.tensor(logs, dtype=torch.float64, requires_grad=True)
-        a, b = point.exp()
         if softmax and math.isfinite(length) and not math.exp(2 * logs[0]) * sigma * query <= SHARP:
             raise RiskError("isotropic_optimum: a step that leads too far")
-        value = task.isotropic_risk(a.reshape(1), b.reshape(1), length, kind)[0]
+        value = value_at(point)
         (slope,) = torch.autograd.grad(value, point)
         return float(value.detach()), slope.numpy()
 
@@ -84,8 +89,14 @@ def isotropic_optimum(
         found = minimize(risk, np.log(first), jac=True, method="BFGS", options={"gtol": 1e-12})
     except RiskError:
         return _scan(task, length, sigma * query)
-    a, b = np.exp(found.x)
-    return IsotropicOptimum(float(found.fun), float(a), float(b))
+    logs = torch.from_numpy(found.x)
+    slope = torch.from_numpy(risk(found.x)[1])
+    bend = torch.autograd.functional.hessian(value_at, logs)
+    step = torch.linalg.lstsq(bend, slope).solution  # values of a risk know its place to half their digits only
+    if bool((torch.linalg.eigvalsh(bend) > 0).all()) and float(step.abs().max()) < CLOSE:
+        logs = logs - step
+    a, b = logs.exp().tolist()
+    return IsotropicOptimum(float(found.fun), a, b)
 
 
 def _scan(task: LinearRegression, length: float, scale: float) -> IsotropicOptimum:
