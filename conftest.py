@@ -2,6 +2,9 @@
 
 import importlib.util
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,22 @@ def pytest_collection_modifyitems(config, items):
         from tests.placing import there
 
         items[:] = there(items)
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def compare_kernels(request):
+    """Run a comparison of kernels with plain sums, code that prints "same": interpreted without a GPU, compiled with one."""
+    pytest.importorskip("triton", reason="Triton is not installed: it comes with PyTorch's builds for GPUs")
+    if (request.param == "cuda") != torch.cuda.is_available():
+        pytest.skip("interpreted without a GPU, compiled with one")
+    environment = os.environ | ({"TRITON_INTERPRET": "1"} if request.param == "cpu" else {})
+
+    def compare(code):
+        asked = [sys.executable, "-c", code, request.param]
+        ran = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
+        assert ran.stdout == "same\n", ran.stderr
+
+    return compare
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,5 @@
 """The kernels against their plain twins: in Triton's interpreter on the CPU, compiled on a GPU."""
 
-import os
-import subprocess
-import sys
-
-import pytest
-import torch
-
 COMPARED = """
 import sys, torch
 from largeprompt.audit import Heads, clusters, subsets
@@ -34,11 +27,5 @@ print("same")
 """
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_kernels_give_the_numbers_of_their_twins(device):
-    pytest.importorskip("triton", reason="Triton is not installed: it comes with PyTorch's builds for GPUs")
-    if (device == "cuda") != torch.cuda.is_available():
-        pytest.skip("interpreted without a GPU, compiled with one")
-    environment = os.environ | ({"TRITON_INTERPRET": "1"} if device == "cpu" else {})
-    ran = subprocess.run([sys.executable, "-c", COMPARED, device], env=environment, capture_output=True, text=True, check=False)
-    assert ran.stdout == "same\n", ran.stderr
+def test_kernels_give_the_numbers_of_their_twins(compare_kernels):
+    compare_kernels(COMPARED)

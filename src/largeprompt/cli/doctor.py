@@ -33,7 +33,7 @@ MODULES = {"scikit-learn": "sklearn"}  # where the module has another name than 
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
-    """Show versions, devices, fast paths and extras, and check a few numbers against independent ones; exit code 1 if one is off."""
+    """Show versions, devices, fast paths and extras, and check some numbers against independent ones; exit code 1 if one is off."""
     with Console(stderr=True).status("checking a few numbers"):
         found: dict[str, Any] = {
             "versions": _versions(),

@@ -1,12 +1,5 @@
 """The kernel of two normals a token against plain sums over the same: in Triton's interpreter on the CPU, compiled on a GPU."""
 
-import os
-import subprocess
-import sys
-
-import pytest
-import torch
-
 COMPARED = """
 import sys, torch
 from largeprompt.sampling import counter
@@ -28,11 +21,5 @@ print("same")
 """
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_sums_are_the_plain_ones(device):
-    pytest.importorskip("triton", reason="Triton is not installed: it comes with PyTorch's builds for GPUs")
-    if (device == "cuda") != torch.cuda.is_available():
-        pytest.skip("interpreted without a GPU, compiled with one")
-    environment = os.environ | ({"TRITON_INTERPRET": "1"} if device == "cpu" else {})
-    ran = subprocess.run([sys.executable, "-c", COMPARED, device], env=environment, capture_output=True, text=True, check=False)
-    assert ran.stdout == "same\n", ran.stderr
+def test_sums_are_the_plain_ones(compare_kernels):
+    compare_kernels(COMPARED)
