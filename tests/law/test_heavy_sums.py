@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.law.engine import _by_density, _digits_left
+from largeprompt.law.by_density import by_density, digits_left
 from largeprompt.law.heavy_sums import can_add, groups_of, score_of
 
 F = torch.float64
@@ -78,7 +78,7 @@ def test_many_degrees_of_freedom_are_gaussian():
     u, lengths = torch.tensor([0.8, -0.5, 0.3], dtype=F), [2, 10, 1000, 10**9]
     eye = torch.eye(3, dtype=F)
     expected = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), lp.Gaussian([0.0] * 3, eye), u, lengths)
-    found = _by_density(lp.StudentT(3, df=math.inf), u, lengths)
+    found = by_density(lp.StudentT(3, df=math.inf), u, lengths)
     assert_close(torch.from_numpy(1 / found.collision), expected.effective_tokens, rtol=1e-9, atol=0)
     assert_close(torch.from_numpy(found.bias), expected.bias, rtol=1e-8, atol=1e-12)
     centred = found.second() - found.bias[:, :, None] * found.bias[:, None, :]
@@ -215,11 +215,11 @@ def test_shapes_near_one_whose_tilts_bend_too_far_for_contours():
     for drawn, exact in ((moved[:, 0], law.bias[1, 0]), (moved[:, 1], law.bias[1, 1]), (moved.square().sum(-1), law.mse[1])):
         assert abs(float(drawn.mean() - exact)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))
     known = lp.finite_prompt(PLAIN, mu, [0.4, 0.3], [2, 100, 10**4])  # by contours
-    found = _by_density(mu, torch.tensor([0.4, 0.3], dtype=F), [2, 100, 10**4])
+    found = by_density(mu, torch.tensor([0.4, 0.3], dtype=F), [2, 100, 10**4])
     assert_close(torch.from_numpy(found.bias), known.bias, rtol=1e-10, atol=0)
     assert_close(torch.from_numpy(found.error(EYE.numpy())), known.mse, rtol=1e-12, atol=0)
     with pytest.raises(lp.InvalidArgumentError, match="a bias of which rounding leaves"):
-        _digits_left(found, 1e6 * np.ones(2))
+        digits_left(found, 1e6 * np.ones(2))
 
 
 def test_what_can_be_added():

@@ -12,8 +12,9 @@ from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import LEAST_DIGITS
+from largeprompt.law.by_density import UNIT
 from largeprompt.law.chain_powers import path_moments, require_digits
-from largeprompt.law.engine import UNIT, Solved
+from largeprompt.law.engine import Solved
 from largeprompt.measures import Discrete, MarkovChain
 from largeprompt.validation import Lengths
 

@@ -2,8 +2,7 @@
 
 - Atoms, mixtures of Gaussians, the sphere: sums over real nodes of the score (:mod:`largeprompt.law.nodes`).
 - Any other law, by its cumulant generating function at complex tilts (:mod:`largeprompt.law.contour`).
-- Coordinates without exponential moments, by the density of the score (:mod:`largeprompt.law.heavy_tails` and
-  :mod:`largeprompt.law.heavy_sums`): these have no limit.
+- Coordinates without exponential moments, by the density of the score (:mod:`largeprompt.law.by_density`): these have no limit.
 """
 
 import dataclasses
@@ -17,26 +16,33 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainError
+from largeprompt.errors import InvalidArgumentError, NoMomentError
 from largeprompt.law.blocks import LEAST_DIGITS, MOST_ENTRIES, STEP, OutputMoments
+from largeprompt.law.by_density import (
+    UNIT,
+    by_density,
+    digits_left,
+    has_limit,
+    has_scalar_density,
+    has_score_density,
+    heavy_below,
+    tilted_law,
+)
 from largeprompt.law.contour import contour_moments
-from largeprompt.law.density import has_density, scalar_density
+from largeprompt.law.density import scalar_density
 from largeprompt.law.few_tokens import variance_error
-from largeprompt.law.heavy_sums import can_add, groups_of, score_of
-from largeprompt.law.heavy_tails import DensityBlocks, density_blocks
 from largeprompt.law.listed import can_list, listed_jacobian
 from largeprompt.law.nodes import has_nodes, node_moments
 from largeprompt.law.rare import own_covariance, plain_moments
 from largeprompt.law.tokens import Array, is_identity
-from largeprompt.measures import Discrete, GeneralisedNormalLaw, Measure, Rademacher
-from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
+from largeprompt.measures import Discrete, Measure, Rademacher
+from largeprompt.measures.scalar.product import ProductMeasure
 from largeprompt.measures.wrapped import AffineImage
 from largeprompt.validation import Lengths
 
 MOST_SIGNS = 10  # coordinates of signs that are listed one by one
 NARROW = 0.01  # scores of so small a deviation have cumulants that fall like its powers
-SMALLEST_TILT = 1e-7  # of a coordinate without exponential moments
-UNIT, MENDED = 1e-15, 1e-12  # rounding of a difference, and what it may be of the answer before another way is taken
+MENDED = 1e-12  # what rounding of a difference may be of the answer before another way is taken
 SHORT = 200  # tokens: prompts that feel the lowest scores
 
 
@@ -104,9 +110,9 @@ class _Cell:
 
     def __post_init__(self) -> None:
         self.read = self.values if _is_plain(self.matrix) else self.values @ self.matrix
-        self.has_limit = _has_limit(self.law, self.tilt)
+        self.has_limit = has_limit(self.law, self.tilt)
         self.moments = (
-            _moments(self.law, self.tilt, self.lengths) if self.has_limit else _by_density(self.law, self.tilt, self.lengths)
+            _moments(self.law, self.tilt, self.lengths) if self.has_limit else by_density(self.law, self.tilt, self.lengths)
         )
 
     @property
@@ -180,9 +186,9 @@ class _Cell:
         def by_blocks(lengths: Sequence[float]) -> Array:
             return _moments(self.law, self.tilt, lengths, cumulants=4).jacobian(A, B, limit) if lengths else np.zeros(0)
 
-        few = [length for length in self.lengths if 1 < length < SHORT] if _has_scalar_density(self.law, self.tilt) else []
+        few = [length for length in self.lengths if 1 < length < SHORT] if has_scalar_density(self.law, self.tilt) else []
         rest = [length for length in self.lengths if length not in few]
-        if few and not _heavy_below(self.law, self.tilt):  # contours are as good, but for the shortest prompts
+        if few and not heavy_below(self.law, self.tilt):  # contours are as good, but for the shortest prompts
             try:
                 return by_blocks(self.lengths)
             except InvalidArgumentError:
@@ -191,7 +197,7 @@ class _Cell:
         if few:
             assert isinstance(self.law, ProductMeasure)
             u = float(self.tilt[0])
-            density = scalar_density(_tilted_law(self.law, 0))
+            density = scalar_density(tilted_law(self.law, 0))
             error, lost = variance_error(density if u > 0 else density.mirrored(), abs(u), np.array(few), float(limit[0, 0]))
             if not lost.max() <= LEAST_DIGITS:
                 return by_blocks(self.lengths)
@@ -208,20 +214,13 @@ def _is_plain(matrix: Array) -> bool:
     return matrix.shape[0] == matrix.shape[1] and is_identity(matrix)
 
 
-def _has_limit(law: Measure, u: Tensor) -> bool:
-    try:
-        return math.isfinite(float(law.cgf(u)))
-    except TiltDomainError:
-        return False
-
-
 def _moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> OutputMoments:
     """Law of the output before V for each length, 1 and ∞ included."""
     finite = [length for length in lengths if 1 < length < math.inf]
     mean, spread = -_moved_mean(law, u), law.covariance.numpy()
-    short = [length for length in finite if length < SHORT] if _heavy_below(law, u) and cumulants == 2 else []
+    short = [length for length in finite if length < SHORT] if heavy_below(law, u) and cumulants == 2 else []
     long = [length for length in finite if length not in short]
-    parts = [_by_density(law, u, short)] if short else []
+    parts = [by_density(law, u, short)] if short else []
     parts += [_finite_moments(law, u, long, cumulants)] if long else []
     order = [*short, *long]
     single = spread + np.outer(mean, mean)
@@ -288,28 +287,11 @@ def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants
         try:
             return contour_moments(law, u, lengths, cumulants)
         except InvalidArgumentError:
-            if cumulants > 2 or not _has_score_density(law, u):
+            if cumulants > 2 or not has_score_density(law, u):
                 raise
-            return _digits_left(_by_density(law, u, lengths), law.tilted_mean(u).numpy())
+            return digits_left(by_density(law, u, lengths), law.tilted_mean(u).numpy())
     moments = node_moments(law, u, lengths)
     return moments if cumulants == 2 else dataclasses.replace(moments, jacobian=functools.partial(_atoms_jacobian, law, u, lengths))
-
-
-def _has_score_density(law: Measure, u: Tensor) -> bool:
-    """Whether coordinates without a closed cgf, whose tilts may bend too far for contours, have a score with a known density."""
-    if not isinstance(law, ProductMeasure):
-        return False
-    laws = [_tilted_law(law, int(index)) for index in torch.nonzero(u)]
-    return any(isinstance(one, GeneralisedNormalLaw) for one in laws) and can_add(laws)
-
-
-def _digits_left(moments: OutputMoments, limit: Array) -> OutputMoments:
-    """Refuse a bias that is too small a difference of mean and limit."""
-    lost = UNIT * np.abs(limit) / np.where(limit == 0, 1.0, np.abs(moments.bias) + 1e-300)
-    if not lost.max() <= LEAST_DIGITS:
-        given, remedy = f"a bias of which rounding leaves {lost.max():.1g}", "Ask about shorter prompts, or use certificate(...)."
-        raise InvalidArgumentError("length", given, "a bias exact to eight digits", remedy)
-    return moments
 
 
 def _listed_signs(law: Measure) -> Measure:
@@ -325,130 +307,3 @@ def _atoms_jacobian(law: Measure, u: Tensor, lengths: Sequence[float], A: Array,
     summed = [length for length in lengths if not can_list(law, u, length)]
     found = dict(zip(summed, node_moments(law, u, summed).jacobian(A, B, limit) if summed else (), strict=True))
     return np.array([found[n] if n in found else listed_jacobian(law, u, n, A, B) for n in lengths])  # type: ignore[arg-type]
-
-
-def _heavy_below(law: Measure, u: Tensor) -> bool:
-    """Whether low scores have no exponential moment, which short prompts feel, and a density is there to use instead."""
-    if not isinstance(law, ProductMeasure) or int((u != 0).sum()) != 1 or float(u.abs().max()) < 1e-3:
-        return False
-    return law.tilt_range(u)[0] > -0.1 and has_density(_tilted_law(law, int(torch.nonzero(u)[0])))
-
-
-def _has_scalar_density(law: Measure, u: Tensor) -> bool:
-    """Whether tokens are scalars of a law whose density is known, and the weights vary."""
-    return isinstance(law, ProductMeasure) and law.dim == 1 and float(u.abs().max()) > 1e-3 and has_density(_tilted_law(law, 0))
-
-
-def _tilted_law(law: ProductMeasure, index: int) -> ScalarLaw:
-    return next(scalar for scalar, indices in law.groups if index in indices)
-
-
-def _moment(value: Callable[[], Tensor], dim: int, missing: float) -> Array:
-    """A moment of each coordinate, or what stands for one that does not exist."""
-    try:
-        return value().numpy()
-    except NoMomentError:
-        return np.full(dim, missing)
-
-
-def _by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMoments:
-    """A product law by the density of its score; coordinates that are not tilted do not move the weights.
-
-    With a limit T the numbers are those of T_L - T, without one those of T_L itself.
-    """
-    if not isinstance(law, ProductMeasure) or any(math.isinf(length) for length in lengths):
-        law.cgf(u)  # raises, and says that there is no limit
-    assert isinstance(law, ProductMeasure)
-    used = [int(index) for index in torch.nonzero(u).flatten()]
-    scalars, tilts = [_tilted_law(law, index) for index in used], u[used].numpy()
-    if len(used) > 1 and not can_add(scalars):
-        given = f"a tilt of {len(used)} coordinates of {law!r} without an exponential moment"
-        allowed = (
-            "tilts inside the domain of the cgf, along one coordinate, or of signs and coordinates with a symmetric density "
-            "(Student-t, generalised normal, Laplace, uniform), whose sums alone are known"
-        )
-        raise TiltDomainError("z", given, allowed, "Average over drawn prompts: sample_prompts(...).")
-    if len(used) and float(np.abs(tilts).min()) < SMALLEST_TILT:
-        allowed = f"0 or at least {SMALLEST_TILT:g}: the mean, of the size of u, is what is left of tokens of both signs"
-        raise InvalidArgumentError(
-            "z", f"a tilt of {np.abs(tilts).min():.3g} on {law!r}", allowed, "Set it to 0, at which the weights are 1/L."
-        )
-    long = np.array([length for length in lengths if length > 1])
-    own_mean = _moment(lambda: law.mean, law.dim, math.nan)
-    own_spread = _moment(lambda: law.covariance.diagonal(), law.dim, math.inf)
-    centre = law.tilted_mean(u).numpy() if _has_limit(law, u) else np.zeros(law.dim)
-    blocks = _density_blocks(scalars, tilts, long, 1) if len(long) else None
-    once = blocks.drawn(long, 1) if blocks else np.zeros((0, 0))
-    bias, collision = np.tile(own_mean, (len(lengths), 1)), np.ones(len(lengths))
-    rows = [row for row, length in enumerate(lengths) if length > 1]
-    if blocks:
-        found = once.T @ blocks.first[:, : len(used)]
-        bias[np.ix_(rows, used)] = np.where(np.isnan(own_mean[used]), np.nan, found)
-        collision[rows] = blocks.two @ once
-    means = np.nan_to_num(bias)
-    bias = bias - centre
-
-    @functools.cache
-    def second() -> Array:
-        found = np.zeros((len(lengths), law.dim, law.dim))
-        found[:, range(law.dim), range(law.dim)] = collision[:, None] * own_spread  # which may be infinite
-        if len(long) and np.isfinite(own_spread[used]).all():
-            blocks = _density_blocks(scalars, tilts, long, 2)
-            once, twice = (blocks.drawn(long, k) for k in (1, 2))
-            i, j = np.triu_indices(len(used))
-            for column, row in enumerate(rows):
-                m = means[row, used]
-                crossed = blocks.twice[:, i] * m[j] + blocks.twice[:, j] * m[i]
-                pair = blocks.twice[:, len(used) :] - crossed + blocks.two[:, None] * m[i] * m[j]
-                moved = blocks.first[:, : len(used)] - blocks.one[:, None] * m
-                spread = once[:, column] @ pair + twice[:, column] @ (moved[:, i] * moved[:, j])
-                found[row, np.array(used)[i], np.array(used)[j]] = found[row, np.array(used)[j], np.array(used)[i]] = spread
-        return found + bias[:, :, None] * bias[:, None, :]
-
-    def unknown(*_: Array) -> Array:
-        raise AssertionError("moments beyond the second are not asked of a density")
-
-    return OutputMoments(bias, collision, lambda B: np.einsum("lij,ij->l", second(), B), second, unknown, unknown)
-
-
-def _density_blocks(scalars: Sequence[ScalarLaw], tilts: Array, lengths: Array, order: int) -> DensityBlocks:
-    """Blocks of the tilted coordinates, and where order = 2 of their products i <= j after them."""
-    sizes, sides, count = np.abs(tilts), np.sign(tilts), len(tilts)
-    if count == 1:
-        density = scalar_density(scalars[0]) if tilts[0] > 0 else scalar_density(scalars[0]).mirrored()
-        return density_blocks(density, float(sizes[0]), lengths, lambda token: [sides[0] * token, token**2], [1, 2])
-    steps = [float(size) for size in sizes]
-    score, groups = score_of(scalars, steps, float(lengths.max()), order), groups_of(scalars, steps)
-    numbers = range(1, len(score.coefficients))
-    blocks = density_blocks(
-        score.as_density(), 1.0, lengths, lambda y: list(score.at(y, numbers)), [1 if n <= len(groups) else 2 for n in numbers]
-    )
-    each = _from_groups(groups, count, order)
-    i, j = np.triu_indices(count)
-    each *= np.concatenate([1 / tilts, 1 / (tilts[i] * tilts[j])])[: each.shape[1]]
-    return dataclasses.replace(blocks, first=blocks.first @ each, twice=blocks.twice @ each)
-
-
-def _from_groups(groups: Sequence[Sequence[int]], count: int, order: int) -> Array:
-    """Matrix from moments of groups, S_g, then S_g S_h and Σ a_i² of each, to those of coordinates a_i, then a_i a_j, i <= j.
-
-    In a group of n equal coordinates E[a_i | s] = E[S | s]/n and E[a_i a_j | s] = E[S² - Σ a_k² | s]/(n(n-1)).
-    """
-    number, sizes = len(groups), [len(group) for group in groups]
-    owner = {index: g for g, group in enumerate(groups) for index in group}
-    rows = {pair: number + k for k, pair in enumerate(itertools.combinations_with_replacement(range(number), 2))}
-    i, j = np.triu_indices(count)
-    found = np.zeros((number + (len(rows) + number if order == 2 else 0), count + (len(i) if order == 2 else 0)))
-    for index, g in owner.items():
-        found[g, index] = 1 / sizes[g]
-    for column, (a, b) in enumerate(zip(i, j, strict=True), start=count) if order == 2 else ():
-        g, h = sorted((owner[int(a)], owner[int(b)]))
-        squares = number + len(rows) + g
-        if a == b:
-            found[squares, column] = 1 / sizes[g]
-        elif g == h:
-            found[rows[g, g], column] = 1 / (sizes[g] * (sizes[g] - 1))
-            found[squares, column] = -found[rows[g, g], column]
-        else:
-            found[rows[g, h], column] = 1 / (sizes[g] * sizes[h])
-    return found
