@@ -166,10 +166,6 @@ class AtomicMeasure(TensorMeasure):
         points = self.points.expand(*self.batch_shape, -1, -1)
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
 
-    def _plain(self, u: Tensor) -> bool:
-        """Whether atoms count alike and no gradient is asked."""
-        return self.weights is None and not (torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad))
-
     def _fused(self, u: Tensor) -> bool:
         """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is best.
 
@@ -178,7 +174,9 @@ class AtomicMeasure(TensorMeasure):
         """
         if u.is_cuda and u.numel() <= FEW_TILTS * self.dim:
             return False
-        return self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0 and self._plain(u)
+        recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
+        fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
+        return self.weights is None and fits and not recorded
 
     def _squeezed(self, value: Tensor, kept: int) -> Tensor:
         """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept`` dimensions stay."""
