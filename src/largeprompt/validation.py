@@ -19,6 +19,7 @@ from torch import Tensor
 from largeprompt.errors import InvalidArgumentError
 
 LONGEST = 10**15
+FEW = 4096  # numbers that are brought to the CPU sooner than they are asked about on a GPU
 LARGEST_COUNT = 2**63 - 1  # what an integer of PyTorch holds
 PATIENCE = 30 * 86400.0  # seconds: nobody waits longer for one call
 Lengths = float | Sequence[float]  # one prompt length, or several
@@ -142,19 +143,18 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
         raise InvalidArgumentError(name, f"dtype {result.dtype}", "a real dtype", "Take the real part first.")
     if not result.is_floating_point():
         result = result.to(torch.float64 if like is None else like.dtype)
-    if like is not None:
-        for kind, found, wanted, argument in (
-            ("dtype", result.dtype, like.dtype, f"{like.dtype}"),
-            ("device", result.device, like.device, f"'{like.device}'"),
-        ):
-            if found != wanted:
-                allowed = f"{kind} {wanted}, as the other arguments"
-                raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
+    if like is not None and (result.dtype != like.dtype or result.device != like.device):
+        kind = "dtype" if result.dtype != like.dtype else "device"
+        found, wanted = getattr(result, kind), getattr(like, kind)
+        argument = f"{wanted}" if kind == "dtype" else f"'{wanted}'"
+        allowed = f"{kind} {wanted}, as the other arguments"
+        raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
     if result.layout != torch.strided or result.is_nested or result.is_quantized or result.is_meta:
         kind = "without entries, on the device meta" if result.is_meta else f"of layout {result.layout}"
         raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", f"Use {name}.to_dense() if it is sparse.")
     if finite and result.numel():
-        low, high = map(float, torch.aminmax(result.detach()))  # one pass, and no second array of the size of the first
+        near = result.detach().cpu() if result.is_cuda and result.numel() <= FEW else result.detach()  # a GPU is waited for once
+        low, high = map(float, torch.aminmax(near))  # one pass, and no second array of the size of the first
         largest = LARGEST.get(result.dtype, math.inf)
         if not (-largest <= low and high <= largest):
             count = int((~torch.isfinite(result)).sum())
@@ -196,6 +196,7 @@ def shaped(
     """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor` and :func:`last_dimensions`."""
     if isinstance(value, Tensor):  # a wrong shape tells more than a wrong dtype
         last_dimensions(name, value, expected, meaning, batch=batch)
+        return tensor(name, value, like=like, finite=finite)
     return last_dimensions(name, tensor(name, value, like=like, finite=finite), expected, meaning, batch=batch)
 
 

@@ -1,9 +1,11 @@
 """The fused sampler: its plain twin against the exact law everywhere, its kernel against the twin where Triton is."""
 
+import dataclasses
 import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,8 +22,8 @@ MIXTURE = lp.GaussianMixture([0.3, 0.7], [[1.0, 0.0], [-0.5, 0.4]], [[[0.6, 0.1]
 
 
 def outputs(mu, lengths, replicas, seed=0, u=(0.8, -0.5)):
-    tilt = torch.tensor(u, dtype=torch.float64)
-    return reduced.sample_reduced(tilt, EYE, mu, lengths, replicas, seed, fused.FusedStream)
+    tilt = torch.tensor([u], dtype=torch.float64)
+    return fused.sample_fused(tilt, EYE, mu, lengths, replicas, seed)[:, :, 0]
 
 
 @pytest.mark.parametrize("mu", [GAUSSIAN, MIXTURE])
@@ -58,69 +60,109 @@ def test_numbers_do_not_depend_on_what_else_is_asked_for(mu):
     assert bool((outputs(mu, [40_000], 3, seed=1) != few).all())
 
 
-def test_items_end_where_counters_and_prompts_do():
-    starts, stops = fused.item_bounds(5, [9, 2 * fused.ITEM + 1])
-    assert starts.tolist() == [5, 9, fused.ITEM, 2 * fused.ITEM]
-    assert stops.tolist() == [9, fused.ITEM, 2 * fused.ITEM, 2 * fused.ITEM + 1]
+def test_segments_are_items_and_the_parts_of_those_that_a_length_cuts():
+    cuts = fused.Cuts.of(0, (9, fused.ITEM, 2 * fused.ITEM + 1), torch.device("cpu"))
+    parts = fused.ITEM // fused.PART
+    assert cuts.whole.tolist() == [0, 1, 3]
+    assert cuts.parts.tolist() == [3, -1, -1]
+    assert cuts.starts.tolist() == [0, fused.ITEM, 2 * fused.ITEM, *range(0, fused.ITEM, fused.PART)]
+    assert (cuts.stops - cuts.starts).tolist() == [fused.ITEM, fused.ITEM, 1] + parts * [fused.PART]
+    short = fused.Cuts.of(0, (5, 1500), torch.device("cpu"))  # nothing is read beyond the longest
+    assert (short.stops - short.starts).tolist() == [1500, 1024, 476] + (parts - 2) * [0]
+
+
+@pytest.mark.parametrize("mu", [GAUSSIAN, MIXTURE])
+def test_cells_queries_and_replicas_are_put_together(mu, monkeypatch):
+    lengths, u = [1, 700, 66_000], torch.tensor([[0.8, -0.5], [0.0, 0.2]], dtype=torch.float64)
+    whole = fused.sample_fused(u, EYE, mu, lengths, 2, 0)
+    assert bool((whole[:, :, 1:] != whole[:, :, :-1]).all())
+    monkeypatch.setattr(fused, "CELL", fused.ITEM)  # three, of which the second records nothing
+    assert_close(fused.sample_fused(u, EYE, mu, lengths, 2, 0), whole, rtol=1e-12, atol=1e-12)
+    monkeypatch.setattr(fused, "HELD", 1)  # one replica for one query at a time
+    assert_close(fused.sample_fused(u, EYE, mu, lengths, 2, 0), whole, rtol=1e-12, atol=1e-12)
 
 
 def test_places_beyond_32_bits_are_places_of_their_own():
-    reduction = reduced.Reduction.of(torch.ones(1), torch.zeros(1, 2), torch.eye(2)[None], torch.ones(2), torch.eye(2))
-    ends = [torch.tensor([0, 2**34, 2**40]), torch.tensor([9, 2**34 + 9, 2**40 + 9])]
-    found = fused.plain_item_sums(reduction, *ends, 1, 0, 0, 1)[0]
-    assert len(set(found[:, 1].tolist())) == 3
+    reduction = dataclasses.replace(reduction_of(1, torch.float32), u=torch.ones(5))
+    for level in range(3):
+        places = fused.Places(1, 0, 0, 1)
+        found = places.normals(reduction, level, torch.tensor([0, 2**32, 2**40]))[0, :, 0, 0]
+        assert len(set(found.tolist())) == 3
+    starts = [places.scalars(reduction, start, start + 9)[1][0, 0] for start in (0, 2**34, 2**40)]
+    assert len(set(map(float, starts))) == 3
+
+
+def test_residuals_of_parts_and_tokens_add_up():
+    """What the item has is what its parts have together, and a part what its tokens have."""
+    sums = torch.rand(4, 8, 7, dtype=torch.float64)  # two labels
+    y = torch.randn(4, 8, 2, 3, dtype=torch.float64)
+    x = fused._split(sums, y)
+    power = sums[..., 5:] * torch.exp(2 * sums[..., :1])
+    together = (power.sqrt().unsqueeze(-1) * x).sum(1) / power.sum(1).sqrt().unsqueeze(-1)
+    assert_close(together, y[:, 0], rtol=1e-12, atol=1e-12)
 
 
 def test_the_kernel_is_taken_on_a_gpu_only():
-    assert fused.stream_for(GAUSSIAN) is reduced.ScalarStream
-    assert fused.stream_for(MIXTURE) is reduced.ScalarStream
+    assert not fused.fused_here(GAUSSIAN)
+    assert not fused.fused_here(MIXTURE)
 
 
-INTERPRETED = """
-import numpy as np
-import torch
-from largeprompt.sampling import fused
-from largeprompt.sampling.reduced import Reduction
-for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-13)):
-    for labels in (1, 3):
-        generator = torch.Generator().manual_seed(0)
-        weights = torch.tensor([0.2, 0.5, 0.3], dtype=dtype)[:labels]
-        means, roots = (torch.randn(labels, 2, *more, generator=generator, dtype=dtype) for more in ((), (2,)))
-        reduction = Reduction.of(weights, means, roots, torch.tensor([0.7, -0.4], dtype=dtype), torch.eye(2, dtype=dtype))
-        ends = torch.tensor([0, 5, 2**33 + 3]), torch.tensor([1100, 1030, 2**33 + 700])
-        ours, twin = (sums(reduction, *ends, 12345678901234567, 3, 7, 2) for sums in (fused.item_sums, fused.plain_item_sums))
-        assert float((ours - twin).abs().max() / twin.abs().max()) < tolerance, (dtype, labels)
-print("same")
-"""
+def reduction_of(labels, dtype, device="cpu", dim=5):
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.tensor([0.2, 0.5, 0.3], dtype=dtype)[:labels]
+    means, roots = (torch.randn(labels, dim, *more, generator=generator, dtype=dtype) for more in ((), (dim,)))
+    u, V = torch.linspace(0.7, -0.4, 2 * dim, dtype=dtype).reshape(2, dim), torch.eye(dim, dtype=dtype)
+    return reduced.Reduction(*(part.to(device) for part in (means, roots, weights, u, V)))
 
 
-def test_the_kernel_gives_the_numbers_of_its_twin():
-    """In Triton's interpreter, on the CPU; a GPU runs the same comparison compiled."""
+def each_query(plain, reduction, cuts, places, *sums):
+    """What a plain twin gives for each query."""
+    found = []
+    for i, u in enumerate(reduction.u):
+        one, where = dataclasses.replace(reduction, u=u), dataclasses.replace(places, query=places.query + i)
+        found.append(plain(one, cuts, where, *(part[i] for part in sums)))
+    return found
+
+
+def same_numbers(device):
+    """Compare both kernels with their twins on the CPU: lengths that end in an item, a part and a counter, and far out."""
+    places = fused.Places(12345678901234567, 3, 7, 2)
+    for dtype, tolerance, labels in ((torch.float32, 3e-5, 3), (torch.float64, 1e-12, 1)):  # sums of 2¹⁵ terms
+        here, there = reduction_of(labels, dtype), reduction_of(labels, dtype, device)
+        for start, lengths in ((0, (1029, 2048, 2500)), (2**33, (2**33 + 32_768, 2**33 + 33_999, 2**33 + 35_001))):
+            cuts, moved = (fused.Cuts.of(start, lengths, torch.device(each)) for each in ("cpu", device))
+            sums = fused.segment_sums(there, moved, places).cpu()
+            twin = torch.stack(each_query(fused.plain_segment_sums, here, cuts, places))
+            assert float((sums[..., 1:] - twin[..., 1:]).abs().max() / twin[..., 1:].abs().max()) < tolerance, dtype
+            found = fused.prefix_sums(there, moved, places, twin.nan_to_num(neginf=-1e30).to(device))
+            others = each_query(fused.plain_prefix_sums, here, cuts, places, twin)
+            for name in ("peak", "mass", "first", "residual"):
+                ours, theirs = getattr(found, name).cpu(), torch.stack([getattr(other, name) for other in others])
+                assert float((ours - theirs).abs().max() / theirs.abs().max()) < tolerance, (dtype, name)
+
+
+def test_the_kernels_give_the_numbers_of_their_twins():
+    """In Triton's interpreter, on the CPU, which has to be asked for before Triton is imported; compiled where there is a GPU."""
     pytest.importorskip("triton", reason="Triton is not installed: it comes with PyTorch's builds for GPUs")
     if torch.cuda.is_available():
-        pytest.skip("the compiled kernel is compared below")
+        same_numbers("cuda")
+        return
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    ran = subprocess.run([sys.executable, "-c", INTERPRETED], env=environment, capture_output=True, text=True, check=False)
-    assert ran.stdout == "same\n", ran.stderr
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_fused; test_fused.same_numbers('cpu')"
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert not ran.returncode, ran.stderr
 
 
-@pytest.mark.parametrize("labels", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_kernel_on_a_gpu_gives_the_numbers_of_its_twin(dtype, labels):
+def test_a_gpu_draws_the_prompts_of_the_plain_twins(dtype):
     if not torch.cuda.is_available():
         pytest.skip("no GPU here")
-    ran = lp.GaussianMixture(torch.ones(labels) / labels, torch.randn(labels, 2), torch.eye(2).expand(labels, 2, 2))
-    mu = ran.to(dtype, "cuda") if labels > 1 else GAUSSIAN.to(dtype, "cuda")
-    assert fused.stream_for(mu) is fused.FusedStream
-    tilt, eye = torch.tensor([0.8, -0.5], dtype=dtype), torch.eye(2, dtype=dtype)
-    parts = (
-        (torch.ones(1, dtype=dtype), mu.mean[None].cpu(), mu.covariance[None].cpu())
-        if labels == 1
-        else (mu.weights.cpu(), mu.means.cpu(), mu.covariances.cpu())
-    )
-    reduction = reduced.Reduction.of(*parts, tilt, eye)
-    there = reduced.Reduction.of(*(part.cuda() for part in parts), tilt.cuda(), eye.cuda())
-    ends = torch.tensor([0, 5, 2**33 + 3]), torch.tensor([40_000, 1030, 2**33 + 700])
-    ours = fused.item_sums(there, *(end.cuda() for end in ends), 77, 3, 7, 2).cpu()
-    twin = fused.plain_item_sums(reduction, *ends, 77, 3, 7, 2)
-    assert float((ours - twin).abs().max() / twin.abs().max()) < (1e-5 if dtype == torch.float32 else 1e-13)
+    for mu in (GAUSSIAN, MIXTURE):
+        there = mu.to(dtype, "cuda")
+        assert fused.fused_here(there)
+        u, V = torch.tensor([[0.8, -0.5], [0.1, 0.3]], dtype=dtype), EYE.to(dtype)
+        lengths = [3, 1500, 40_000]
+        ours = fused.sample_fused(u.cuda(), V.cuda(), there, lengths, 5, 9).cpu()
+        twin = fused.sample_fused(u, V, mu.to(dtype), lengths, 5, 9)
+        tolerance = 1e-5 if dtype == torch.float32 else 1e-11
+        assert_close(ours, twin, rtol=10 * tolerance, atol=tolerance)

@@ -7,7 +7,6 @@ import torch
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.measures.gaussian import square_root
 from largeprompt.sampling import reduced, sample_prompts, streams
 from largeprompt.testing import assert_sample_mean
 
@@ -182,14 +181,13 @@ def test_blocks_of_replicas_make_room_for_many_dimensions():
     assert streams.Grid(10, 1, 10**7).replicas == 1
 
 
-@pytest.mark.parametrize("fan_out", [2, 5])
-def test_residuals_of_the_leaves_add_up_to_that_of_the_cell(fan_out):
+def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
     """The tree only splits what the cell drew: Σ √V x over the leaves is √V x of the root, and x stays standard normal."""
-    tree = reduced.Node.tree(0, 37, (1, 5, 6, 30), fan_out)
+    tree = reduced.Node.tree(0, 37, (1, 5, 6, 30))
     leaves = tree.leaves
     assert [leaf.start for leaf in leaves] == [0, *(leaf.stop for leaf in leaves[:-1])]
     assert {1, 5, 6, 30, 37} <= {leaf.stop for leaf in leaves}
-    reduction = reduced.Reduction.of(*_components(MIXTURE), DIRECTION, EYE)
+    reduction = reduced.Reduction.of(MIXTURE, DIRECTION, EYE)
     stream = reduced.ScalarStream(reduction, 37, 0, 0)
     label, xi = reduction.draw((stream.grid.replicas, 37), seeded())
     segments = {leaf: reduction.segment(label[:, leaf.start : leaf.stop], xi[:, leaf.start : leaf.stop]) for leaf in leaves}
@@ -200,7 +198,3 @@ def test_residuals_of_the_leaves_add_up_to_that_of_the_cell(fan_out):
     x = torch.cat(noise, 1).flatten(1)
     product = x.unsqueeze(-1) * x.unsqueeze(-2)
     assert_sample_mean(product, torch.eye(x.shape[1], dtype=torch.float64), false_alarm=FALSE_ALARM)
-
-
-def _components(mu):
-    return mu.weights, mu.means, square_root(mu.covariances)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import torch
@@ -84,6 +85,12 @@ class Gaussian(TensorMeasure):
         if self.covariance.numel() and not any(self.covariance.stride()[:-2]):
             return self.covariance[(0,) * len(self.batch_shape)]
         return self.covariance
+
+    @functools.cached_property
+    @torch.no_grad()
+    def _root(self) -> Tensor:
+        """R with RR^T = Γ, without a gradient: for the samplers, which have none and ask often."""
+        return square_root(self.covariance)
 
     def shift(self, u: Tensor) -> Tensor:
         """Γu, by which the tilt moves the mean, shape (..., d)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import torch
@@ -72,6 +73,12 @@ class GaussianMixture(TensorMeasure):
     @property
     def _like(self) -> Tensor:
         return self.means
+
+    @functools.cached_property
+    @torch.no_grad()
+    def _roots(self) -> Tensor:
+        """R_k with R_k R_k^T = Γ_k, without a gradient, for the samplers."""
+        return square_root(self.covariances)
 
     def _tilted_components(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Λ_k(u), shape (..., k), and the tilted component means m_k + Γ_k u, shape (..., k, d)."""

@@ -1,7 +1,7 @@
 """Finite prompts, drawn: what attention does to prompts of i.i.d. tokens, nested over lengths.
 
 ``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures;
-``fused`` does so in one kernel on a GPU, with the random numbers of ``counter``.
+``fused`` does so in two kernels on a GPU, with the random numbers of ``counter``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from largeprompt.display.labels import named
 from largeprompt.display.look import Axes, draw_errors
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, GaussianMixture, Measure
-from largeprompt.sampling.fused import stream_for
+from largeprompt.sampling.fused import fused_here, sample_fused
 from largeprompt.sampling.reduced import sample_reduced
 from largeprompt.sampling.streams import draw_seed, sample_full
 
@@ -205,8 +205,9 @@ def sample_prompts(
             raise InvalidArgumentError(
                 "mu", validation.text(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False."
             )
-        seed, streams = draw_seed(generator), stream_for(mu)
-        return PromptSamples(lengths, sample_reduced(u, attention.V, mu, lengths, replicas, seed, streams))
+        sample = sample_fused if fused_here(mu) else sample_reduced
+        outputs = sample(u.reshape(-1, mu.dim), attention.V, mu, lengths, replicas, draw_seed(generator))
+        return PromptSamples(lengths, outputs.reshape(len(lengths), replicas, *u.shape[:-1], outputs.shape[-1]))
 
 
 def _affordable(u: Tensor, V: Tensor, lengths: tuple[int, ...], replicas: int, *, reduced: bool, jacobian: bool) -> None:

@@ -1,209 +1,301 @@
-"""The reduced sampler as one kernel: random numbers, scores and running sums made in registers, nothing written but the sums.
+"""The reduced sampler as two kernels: random numbers, scores and running sums made in registers, nothing written but the sums.
 
-A program reads one item, a range of tokens of one replica: it makes the normals of each counter (``counter``), and keeps in each
-lane the largest score and Σ e^{s}, Σ e^{s}ξ, Σ e^{2s} relative to it, for every label. Items end at multiples of ITEM and where a
-prompt ends, so that a token has the same number and nearly every sum the same rounding whatever is recorded and wherever it
-runs. ``item_sums`` is the kernel, ``plain_item_sums`` the same in PyTorch, number for number to rounding.
+``segment_sums`` reads one segment of one replica in each program: it makes the normals of each counter (``counter``), and keeps in
+each lane the largest score and Σ e^{s}, Σ e^{s}ξ, Σ e^{2s} relative to it, for every label. Segments are the items, ITEM tokens
+each, and the parts of the items that a recorded length cuts. ``prefix_sums`` adds them up to each length and draws the residuals:
+an item has a standard normal x, which is handed on to its parts and from a part to its tokens as in ``reduced``. All random
+numbers have their place in the prompt, so that prompts are the same whatever else is recorded of them and wherever it runs.
+
+``plain_segment_sums`` and ``plain_prefix_sums`` are the same in PyTorch, number for number to rounding.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt.measures import Gaussian, GaussianMixture
 from largeprompt.sampling import counter
-from largeprompt.sampling.reduced import NO_POWER, Node, Reduction, ScalarStream, Segment, Sums
-from largeprompt.sampling.streams import Grid
+from largeprompt.sampling.reduced import Reduction, Sums, reflected
+from largeprompt.sampling.streams import keyed_seed
 
-ITEM = 2**15  # tokens of one program
-CELL = 2**30  # tokens that share one residual vector, cut where prompts end
-FAN_OUT = 32  # parts that a segment is cut into
-NOISE = 2**23  # normals of the residual vectors that are drawn together, at most
+ITEM = 2**15  # tokens of one program, and of one residual vector
+PART = 2**10  # tokens of a part of an item that is cut
+CELL = 2**35  # tokens whose sums are held at a time
+HELD = 2**27  # sums of segments, and numbers of the residuals, that are held at a time
+LAUNCHED = 2**15  # replicas, and queries, of a launch
 LANES = 256  # counters that a program reads at a time
+GROUPS = 4  # counters of a residual that a program reads
 LABELS = 16  # more components than this are left to the plain path
+ITEMS, PARTS = 0, 1  # levels of the normals of a residual, by whose they are; tokens come after
 
 
 @dataclasses.dataclass(frozen=True)
-class WideGrid(Grid):
-    """Cells large enough that the host is idle: tokens cost no memory here."""
+class Cuts:
+    """Lengths at which the prompts of a cell are recorded, and the segments that are summed for it.
 
-    @property
-    def cells(self) -> int:
-        return -(-self.length // CELL)
+    Segments are the items, then ITEM/PART parts for each length that ends inside an item. A length reads the first ``whole``
+    items, and of the item that it cuts those parts, from segment ``parts`` on (-1 where it cuts none), that it reaches.
+    """
 
-    @property
-    def tokens(self) -> int:
-        return CELL
+    lengths: Tensor
+    whole: Tensor
+    parts: Tensor
+    starts: Tensor
+    stops: Tensor
 
-    @property
-    def replicas(self) -> int:
-        return max(1, min(1024, NOISE // (FAN_OUT * self.extra)))
+    @classmethod
+    @functools.lru_cache(maxsize=8)  # 16 MB each at most
+    def of(cls, start: int, lengths: tuple[int, ...], device: torch.device) -> Cuts:
+        """Cuts of the cell that begins at ``start`` and ends at the last of the lengths."""
+        ends, longest = np.asarray(lengths, dtype=np.int64), lengths[-1]
+        items = np.arange(start, longest, ITEM)
+        cut = ((ends - start) % ITEM != 0) & (ends != longest)
+        inside = (ends[cut] - start) // ITEM * ITEM + start
+        starts = np.concatenate([items, (inside[:, None] + np.arange(0, ITEM, PART)).ravel()])
+        sizes = np.repeat([ITEM, PART], [len(items), len(starts) - len(items)])
+        parts = np.where(cut, len(items) + (np.cumsum(cut) - 1) * (ITEM // PART), -1)
+        whole = np.where(ends == longest, len(items), (ends - start) // ITEM)
+        arrays = ends, whole, parts, np.minimum(starts, longest), np.minimum(starts + sizes, longest)
+        return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 @dataclasses.dataclass(frozen=True)
-class FusedStream(ScalarStream):
-    """Scalars by counter, of every replica, for one query; residual noise as in ``ScalarStream``."""
+class Places:
+    """Which random numbers are read: those of queries and replicas from the given ones on."""
 
-    @property
-    def grid(self) -> Grid:
-        return WideGrid(self.length, 1, self.reduction.labels * self.reduction.residual.shape[-1])
+    seed: int
+    query: int
+    replica: int
+    rows: int
 
-    def outputs(self, lengths: Sequence[int], block: int, rows: int) -> Iterator[Tensor]:
-        """Outputs (rows, o) at each length in turn; all leaves of a cell at once, so that the host has little to do."""
-        state: Sums | None = None
-        for cell in range(self.grid.cells):
-            start, stop = self.grid.span(cell)
-            tree = Node.tree(0, stop - start, tuple(length - start for length in lengths), FAN_OUT)
-            ends = [start + leaf.stop for leaf in tree.leaves]
-            leaves = self._leaves(start, ends, block, rows)
-            x = torch.cat(self._noise(tree, self.noise(block, cell, tree.place, rows)[:, 0], leaves.log_power, block, cell), 1)
-            recorded = [i + 1 for i, end in enumerate(ends) if end in lengths or end == stop]
-            for first, last in itertools.pairwise([0, *recorded]):
-                sums = _joined(leaves, slice(first, last), x)
-                state = sums if state is None else state.merge(sums)
-                if ends[last - 1] in lengths:
-                    yield self.reduction.output(state)
+    @functools.cached_property
+    def residual(self) -> int:
+        """Seed of the normals of the residuals."""
+        return keyed_seed(self.seed) >> 1
 
-    def _leaves(self, start: int, ends: Sequence[int], block: int, rows: int) -> Segment:
-        """Sums over each leaf, with shapes (rows, leaves) and (rows, leaves, k)."""
-        like, k = self.reduction.scale, self.reduction.labels
-        starts, stops, leaf = _items(start, tuple(ends), like.device)
-        sums = item_sums if like.is_cuda else plain_item_sums
-        parts = sums(self.reduction, starts, stops, self.seed, self.query, block * self.grid.replicas, rows)
-        peaks, rest = parts[..., 0], parts[..., 1:]
-        peak = peaks.new_full((rows, len(ends)), -math.inf).scatter_reduce(1, leaf.expand(rows, -1), peaks, "amax")
-        relative = torch.exp(peaks - peak[:, leaf]).unsqueeze(-1)
-        weights = torch.cat((relative.expand(-1, -1, 2 * k), relative.square().expand(-1, -1, k)), -1)
-        mass, first, power = rest.new_zeros(rows, len(ends), 3 * k).index_add_(1, leaf, weights * rest).split(k, -1)
-        log_power = torch.where(power > 0, power.log() + 2 * peak.unsqueeze(-1), NO_POWER)
-        return Segment(peak, mass, first, log_power)
+    def replicas(self, device: torch.device) -> Tensor:
+        """Numbers of the replicas, (rows, 1)."""
+        return torch.arange(self.replica, self.replica + self.rows, device=device).unsqueeze(-1)
 
-    def _noise(self, node: Node, x: Tensor, log_power: Tensor, block: int, cell: int) -> list[Tensor]:
-        """Standard normals of the leaves of a node, in runs (rows, leaves, k, d), from its own x and the leaves' log V."""
-        if not node.parts:
-            return [x.unsqueeze(1)]
-        sizes = [len(part.leaves) for part in node.parts]
-        pieces = log_power.split([sum(run) for run in _runs(sizes)], 1)
-        known = [
-            piece if run[0] == 1 else piece.logsumexp(1, keepdim=True) for piece, run in zip(pieces, _runs(sizes), strict=True)
-        ]
-        children = self.split(node, x, torch.cat(known, 1), block, cell)
-        found, i = [], 0
-        for piece, run in zip(pieces, _runs(sizes), strict=True):
-            found += (
-                [children[:, i : i + len(run)]] if run[0] == 1 else self._noise(node.parts[i], children[:, i], piece, block, cell)
-            )
-            i += len(run)
-        return found
-
-
-def _runs(sizes: Sequence[int]) -> list[list[int]]:
-    """Runs of parts that are leaves, and every other part by itself."""
-    runs: list[list[int]] = []
-    for size in sizes:
-        if size == 1 and runs and runs[-1][0] == 1:
-            runs[-1].append(size)
-        else:
-            runs.append([size])
-    return runs
-
-
-def _joined(leaves: Segment, part: slice, x: Tensor) -> Sums:
-    """Sums over consecutive leaves, with their residuals √V x."""
-    peaks = leaves.peak[:, part]
-    peak = peaks.amax(-1)
-    relative = torch.exp(peaks - peak.unsqueeze(-1)).unsqueeze(-1)
-    root = torch.exp(leaves.log_power[:, part] / 2 - peak[:, None, None]).unsqueeze(-1)
-    mass, first = ((relative * sums[:, part]).sum(1) for sums in (leaves.mass, leaves.first))
-    return Sums(peak, mass, first, (root * x[:, part]).sum(1))
-
-
-def item_bounds(start: int, ends: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Where items start and stop: at ``start``, at the multiples of ITEM and at each of ``ends``."""
-    inner = np.arange((start // ITEM + 1) * ITEM, ends[-1], ITEM)
-    bounds = np.union1d(inner, [start, *ends]).astype(np.int64)
-    return bounds[:-1], bounds[1:]
-
-
-@functools.lru_cache(maxsize=64)
-def _items(start: int, ends: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Where items start and stop, and the leaf of each, on a device."""
-    starts, stops = item_bounds(start, ends)
-    return tuple(torch.from_numpy(part).to(device) for part in (starts, stops, np.searchsorted(ends, stops)))  # type: ignore[return-value]
-
-
-def plain_item_sums(reduction: Reduction, starts: Tensor, stops: Tensor, seed: int, query: int, replica: int, rows: int) -> Tensor:
-    """Peak, Σ e^{s}, Σ e^{s}ξ and Σ e^{2s}, relative to the peak, of each item and replica: shape (rows, items, 1 + 3k)."""
-    like = reduction.scale
-    per = counter.per_counter(like.dtype)
-    replicas = torch.arange(replica, replica + rows, device=like.device).unsqueeze(-1)
-    found = []
-    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+    def scalars(self, reduction: Reduction, start: int, stop: int) -> tuple[Tensor | None, Tensor]:
+        """Labels (None when there is one only) and scalars ξ of the tokens from start to stop, (rows, tokens)."""
+        like = reduction.u
+        per = counter.per_counter(like.dtype)
         place = torch.arange(start // per, -(-stop // per), device=like.device)
         inside = slice(start - start // per * per, stop - start // per * per)
 
-        def words(stream: int, place: Tensor = place) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-            last = torch.full_like(place, 2 * query + stream)
-            counters = torch.broadcast_tensors(place & counter.WORD, place >> 32, replicas, last)
-            return counter.philox(seed, *counters)
+        def words(stream: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            return _words(self.seed, place, self.replicas(like.device), 2 * self.query + stream)
 
         xi = counter.normals(words(0), like.dtype).flatten(-2)[:, inside]
-        label = None
-        if reduction.labels > 1:
-            uniform = counter.uniforms(words(1), like.dtype).flatten(-2)[:, inside] * reduction.cumulative[-1]
-            label = torch.searchsorted(reduction.cumulative, uniform, right=True).clamp_max_(reduction.labels - 1)
-        part = reduction.segment(label, xi)
+        if reduction.labels == 1:
+            return None, xi
+        uniform = counter.uniforms(words(1), like.dtype).flatten(-2)[:, inside]
+        return torch.searchsorted(reduction.cumulative, uniform, right=True).clamp_max_(reduction.labels - 1), xi
+
+    def normals(self, reduction: Reduction, level: int, index: Tensor) -> Tensor:
+        """Normals of the residuals of items, parts or tokens, (rows, n, k, d), by their index in the prompt."""
+        like, per = reduction.u, counter.per_counter(reduction.u.dtype)
+        groups = -(-reduction.dim // per)
+        columns = torch.arange(reduction.labels * groups, device=like.device) + self.query * reduction.labels * groups
+        found = _words(self.residual, (4 * index + level)[:, None], self.replicas(like.device)[..., None], columns)
+        drawn: Tensor = counter.normals(found, like.dtype).unflatten(2, (reduction.labels, groups)).flatten(3)
+        return drawn[..., : reduction.dim]
+
+
+def _words(seed: int, place: Tensor, replica: Tensor, stream: int | Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    last = stream if isinstance(stream, Tensor) else torch.full_like(place, stream)
+    return counter.philox(seed, *torch.broadcast_tensors(place & counter.WORD, place >> 32, replica, last))
+
+
+def sample_fused(u: Tensor, V: Tensor, mu: Gaussian | GaussianMixture, lengths: Sequence[int], replicas: int, seed: int) -> Tensor:
+    """Outputs V T_L for tilts u (n, d), shape (n_lengths, replicas, n, o); each query has its own tokens.
+
+    As many queries, replicas and lengths at a time as memory allows: what is drawn does not depend on that.
+    """
+    outputs = u.new_empty((len(u), replicas, len(lengths), V.shape[-2]))
+    reduction = Reduction.of(mu, u, V)
+    labels = reduction.labels
+    segments = -(-min(lengths[-1], CELL) // ITEM) + len(lengths) * ITEM // PART
+    most = max(1, HELD // ((1 + 3 * labels) * segments + len(lengths) * labels * mu.dim))  # pairs of query and replica
+    rows = min(replicas, most, LAUNCHED)
+    queries = max(1, min(most // rows, LAUNCHED))
+    for query in range(0, len(u), queries):
+        some = dataclasses.replace(reduction, u=u[query : query + queries])
+        for replica in range(0, replicas, rows):
+            places = Places(seed, query, replica, min(rows, replicas - replica))
+            rest = outputs[query : query + queries, replica : replica + rows]
+            for drawn in _outputs(some, places, lengths):
+                rest[:, :, : drawn.shape[2]] = drawn
+                rest = rest[:, :, drawn.shape[2] :]
+    return outputs.permute(2, 1, 0, 3)
+
+
+def _outputs(reduction: Reduction, places: Places, lengths: Sequence[int]) -> Iterator[Tensor]:
+    """Outputs (queries, rows, n, o) at the n lengths of each cell."""
+    state, sums = None, _kernel_sums if reduction.u.is_cuda else _plain_sums
+    for start in range(0, lengths[-1], CELL):
+        stop = min(start + CELL, lengths[-1])
+        inside = tuple(length for length in lengths if start < length < stop)
+        found = sums(reduction, Cuts.of(start, (*inside, stop), reduction.u.device), places)
+        found = found if state is None else state.merge(found)
+        yield reduction.output(found if stop in lengths else found.at(slice(-1)))
+        state = found.at(slice(-1, None)) if stop < lengths[-1] else None
+
+
+def _kernel_sums(reduction: Reduction, cuts: Cuts, places: Places) -> Sums:
+    return prefix_sums(reduction, cuts, places, segment_sums(reduction, cuts, places))
+
+
+def _plain_sums(reduction: Reduction, cuts: Cuts, places: Places) -> Sums:
+    found = []
+    for query, tilt in enumerate(reduction.u, places.query):
+        one, where = dataclasses.replace(reduction, u=tilt), dataclasses.replace(places, query=query)
+        found.append(plain_prefix_sums(one, cuts, where, plain_segment_sums(one, cuts, where)))
+    return Sums(*(torch.stack(each) for each in zip(*map(Sums.parts, found), strict=True)))
+
+
+def plain_segment_sums(reduction: Reduction, cuts: Cuts, places: Places) -> Tensor:
+    """Peak, Σ e^{s}, Σ e^{s}ξ and Σ e^{2s}, relative to the peak, of each segment and replica: shape (rows, segments, 1 + 3k)."""
+    found = []
+    for start, stop in zip(cuts.starts.tolist(), cuts.stops.tolist(), strict=True):
+        if start == stop:
+            empty = reduction.u.new_zeros(places.rows, 1 + 3 * reduction.labels)
+            found.append(torch.cat([empty[:, :1] - math.inf, empty[:, 1:]], -1))
+            continue
+        part = reduction.segment(*places.scalars(reduction, start, stop))
         power = torch.exp(part.log_power - 2 * part.peak.unsqueeze(-1))
         found.append(torch.cat([part.peak.unsqueeze(-1), part.mass, part.first, power], -1))
     return torch.stack(found, 1)
 
 
-def item_sums(reduction: Reduction, starts: Tensor, stops: Tensor, seed: int, query: int, replica: int, rows: int) -> Tensor:
-    """What ``plain_item_sums`` gives, by the kernel."""
-    like, labels = reduction.scale, reduction.labels
-    found = like.new_empty((rows, len(starts), 1 + 3 * labels))
-    padded = 1 if labels == 1 else 1 << (labels - 1).bit_length()
-    two = math.log2(math.e)
-    kernel()[(len(starts), rows)](
+def plain_prefix_sums(reduction: Reduction, cuts: Cuts, places: Places, segments: Tensor) -> Sums:
+    """Sums over each prefix with their residuals, from those of the segments: (rows, lengths), and (k,) or (k, d)."""
+    first, found = int(cuts.starts[0]), []
+    for length, whole, at in zip(cuts.lengths.tolist(), cuts.whole.tolist(), cuts.parts.tolist(), strict=True):
+        items = torch.arange(first // ITEM, first // ITEM + whole + 1, device=reduction.u.device)
+        x = places.normals(reduction, ITEMS, items)
+        pieces = [(segments[:, :whole], x[:, :-1])]
+        if at >= 0:
+            own = segments[:, at : at + ITEM // PART]
+            parts = torch.arange(ITEM // PART, device=items.device) + items[-1] * (ITEM // PART)
+            y = torch.cat([x[:, -1:], places.normals(reduction, PARTS, parts[1:])], 1)
+            x = _split(own, y)
+            reached = (length - int(items[-1]) * ITEM) // PART
+            pieces.append((own[:, :reached], x[:, :reached]))
+            start = int(parts[0] + reached) * PART
+            if start < length:
+                own = _tokens(reduction, *places.scalars(reduction, start, min(start + PART, int(cuts.lengths[-1]))))
+                tokens = torch.arange(start, start + own.shape[1], device=items.device)
+                y = torch.cat([x[:, reached : reached + 1], places.normals(reduction, PARTS + 1, tokens[1:])], 1)
+                pieces.append((own[:, : length - start], _split(own, y)[:, : length - start]))
+        found.append(_total(*(torch.cat(each, 1) for each in zip(*pieces, strict=True))))
+    return Sums(*(torch.stack(each, 1) for each in zip(*found, strict=True)))
+
+
+def _tokens(reduction: Reduction, label: Tensor | None, xi: Tensor) -> Tensor:
+    """Sums of single tokens, each a segment: (rows, tokens, 1 + 3k)."""
+    labels = torch.zeros_like(xi, dtype=torch.long) if label is None else label
+    own = torch.nn.functional.one_hot(labels, reduction.labels).to(xi.dtype)
+    score = torch.addcmul(reduction.location[labels], reduction.scale[labels], xi)
+    return torch.cat([score.unsqueeze(-1), own, own * xi.unsqueeze(-1), own], -1)
+
+
+def _split(sums: Tensor, y: Tensor) -> Tensor:
+    """Normals of segments with these sums, from y (rows, n, k, d)."""
+    k = y.shape[2]
+    power = sums[..., 1 + 2 * k :] * torch.exp(2 * (sums[..., :1] - sums[..., :1].amax(1, keepdim=True)))
+    total = power.sum(1, keepdim=True)
+    return reflected((power / torch.where(total > 0, total, 1.0)).sqrt().unsqueeze(-1), y)
+
+
+def _total(sums: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Peak, mass, first and residual of segments taken together."""
+    k = x.shape[2]
+    peak = sums[..., 0].amax(1)
+    relative = torch.exp(sums[..., 0] - peak.unsqueeze(-1)).unsqueeze(-1)
+    mass, first = (relative * sums[..., 1 : 1 + 2 * k]).sum(1).split(k, -1)
+    return peak, mass, first, ((relative * sums[..., 1 + 2 * k :].sqrt()).unsqueeze(-1) * x).sum(1)
+
+
+def segment_sums(reduction: Reduction, cuts: Cuts, places: Places) -> Tensor:
+    """What ``plain_segment_sums`` gives, by the kernel and for all queries: shape (queries, rows, segments, 1 + 3k)."""
+    like, labels, count = reduction.u, reduction.labels, len(cuts.starts)
+    found = like.new_empty((len(like), places.rows, count, 1 + 3 * labels))
+    kernels().segment_sums[(count, places.rows, len(like))](
         found,
-        starts,
-        stops,
-        reduction.location * two,
-        reduction.scale * two,
-        reduction.cumulative / reduction.cumulative[-1],
-        seed,
-        replica,
-        2 * query,
+        cuts.starts,
+        cuts.stops,
+        *_law(reduction),
+        places.seed,
+        places.replica,
+        places.query,
         LABELS=labels,
-        PADDED=padded,
+        PADDED=1 << (labels - 1).bit_length(),
         DOUBLE=like.dtype == torch.float64,
         LANES=LANES if labels == 1 else LANES // 2,
     )
     return found
 
 
-def stream_for(mu: Gaussian | GaussianMixture) -> type[ScalarStream]:
-    """How the scalars of a law are best drawn where it is: by the kernel on a GPU that has Triton."""
-    labels = 1 if isinstance(mu, Gaussian) else mu.weights.shape[-1]
+def prefix_sums(reduction: Reduction, cuts: Cuts, places: Places, segments: Tensor) -> Sums:
+    """What ``plain_prefix_sums`` gives, by the kernel and for all queries: (queries, rows, lengths), and (k,) or (k, d)."""
+    like, labels, dim = reduction.u, reduction.labels, reduction.dim
+    groups = -(-dim // counter.per_counter(like.dtype))
+    shape = len(like), places.rows, len(cuts.lengths)
+    found = Sums(*(like.new_empty((*shape, *more)) for more in ((), (labels,), (labels,), (labels, dim))))
+    kernels().prefix_sums[(shape[0] * shape[1], shape[2], labels * -(-groups // GROUPS))](
+        *found.parts(),
+        segments,
+        cuts.starts,
+        cuts.lengths,
+        cuts.whole,
+        cuts.parts,
+        *_law(reduction),
+        places.seed,
+        places.residual,
+        places.rows,
+        places.replica,
+        places.query,
+        segments.shape[2],
+        dim,
+        LABELS=labels,
+        DOUBLE=like.dtype == torch.float64,
+        ITEM=ITEM,
+        PART=PART,
+        TILE=128,
+        GROUPS=GROUPS,
+        num_warps=8,
+    )
+    return found
+
+
+def _law(reduction: Reduction) -> tuple[Tensor, Tensor, Tensor]:
+    """Locations, scales and cumulative shares; the first and the last are not read where there is one label."""
+    scale = reduction.scale
+    return (scale, scale, scale) if reduction.labels == 1 else (reduction.location, scale, reduction.cumulative)
+
+
+def fused_here(mu: Gaussian | GaussianMixture) -> bool:
+    """Whether the kernels draw the scalars of this law: on a GPU that has Triton."""
+    labels = 1 if isinstance(mu, Gaussian) else mu.components
     known = mu.dtype in (torch.float32, torch.float64) and labels <= LABELS
-    return FusedStream if known and mu.device.type == "cuda" and kernel() is not None else ScalarStream
+    return known and mu.device.type == "cuda" and kernels() is not None
 
 
 @functools.cache
-def kernel() -> Any:
-    """Kernel, compiled on use; None where there is no Triton, which comes with PyTorch's builds for GPUs."""
+def kernels() -> Any:
+    """Kernels, compiled on use; None where there is no Triton, which comes with PyTorch's builds for GPUs."""
     try:
         from largeprompt.sampling import kernels
     except ImportError:
         return None
-    return kernels.item_sums
+    return kernels

@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from largeprompt.measures import Gaussian, GaussianMixture
-from largeprompt.measures.gaussian import square_root
 from largeprompt.sampling.streams import Grid, keyed_generator, side_by_side
 
 NO_POWER = -1e30  # stands for log 0 where a segment has no token of a label: finite, so that differences are not NaN
@@ -42,19 +39,14 @@ class Node:
 
     @classmethod
     @functools.lru_cache(maxsize=256)
-    def tree(cls, start: int, stop: int, cuts: tuple[int, ...], fan_out: int = 2, place: int = 1) -> Node:
-        """Cut [start, stop) until every cut is the end of a segment: into halves, or at the powers of a larger ``fan_out``."""
+    def tree(cls, start: int, stop: int, cuts: tuple[int, ...], place: int = 1) -> Node:
+        """Cut [start, stop) into halves until every cut is the end of a segment."""
         inside = tuple(cut for cut in cuts if start < cut < stop)
         if not inside:
             return cls(start, stop, place)
-        size = -(-(stop - start) // 2)
-        bounds = [start, stop - size, stop]
-        if fan_out > 2:
-            size = fan_out ** math.floor(math.log(stop - start - 1, fan_out)) if stop - start > 2 else 1
-            bounds = [start, *range(start + size, stop, size), stop]
-        places = itertools.count(fan_out * place)
-        parts = (cls.tree(*ends, inside, fan_out, next(places)) for ends in itertools.pairwise(bounds))
-        return cls(start, stop, place, tuple(parts))
+        middle = (start + stop) // 2
+        halves = cls.tree(start, middle, inside, 2 * place), cls.tree(middle, stop, inside, 2 * place + 1)
+        return cls(start, stop, place, halves)
 
     @functools.cached_property
     def leaves(self) -> tuple[Node, ...]:
@@ -73,6 +65,14 @@ class Sums:
     mass: Tensor
     first: Tensor
     residual: Tensor
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All of them, in order."""
+        return self.peak, self.mass, self.first, self.residual
+
+    def at(self, lengths: slice) -> Sums:
+        """Those at some of the lengths, the third dimension."""
+        return Sums(*(part[:, :, lengths] for part in self.parts()))
 
     def merge(self, other: Sums) -> Sums:
         """Sums over the union of two disjoint sets of tokens."""
@@ -99,37 +99,65 @@ class Segment:
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """Scalar reduction of one query: what of the law the scores see, and what of it the output sees, V applied."""
+    """Scalar reduction of queries: what of the law the scores see, and what of it the output sees; made when asked for.
 
-    cumulative: Tensor  # (k,), cumulative weights of the labels
-    location: Tensor  # (k,), u·m_k up to a common constant, which the softmax does not see
-    scale: Tensor  # (k,), σ_k
-    mean: Tensor  # (k, o), V m_k
-    slope: Tensor  # (k, o), V e_k
-    residual: Tensor  # (k, o, d), V R_k (I - a_k a_k^T/σ_k²): a root of the residual covariance, whatever the rank of Γ_k
+    Mixture with means (k, d), roots R_k (k, d, d) and weights (k,), None of one component; tilts u (*queries, d) and V (o, d).
+    """
+
+    means: Tensor
+    roots: Tensor
+    weights: Tensor | None
+    u: Tensor
+    V: Tensor
 
     @classmethod
-    def of(cls, weights: Tensor, means: Tensor, roots: Tensor, u: Tensor, V: Tensor) -> Reduction:
-        """Reduce a mixture with weights (k,), means (k, d) and roots R_k (k, d, d) for the tilt u (d,) and V (o, d)."""
-        along = roots.mT @ u
-        scale = torch.linalg.vector_norm(along, dim=-1)
-        direction = along / torch.where(scale > 0, scale, 1.0).unsqueeze(-1)  # zero where the scores are constant
-        location = means @ u
-        slope = (roots @ direction.unsqueeze(-1)).squeeze(-1)
-        residual = roots - slope.unsqueeze(-1) * direction.unsqueeze(-2)
-        return cls(weights.cumsum(-1), location - location.amax(), scale, means @ V.mT, slope @ V.mT, V @ residual)
+    def of(cls, mu: Gaussian | GaussianMixture, u: Tensor, V: Tensor) -> Reduction:
+        """Reduction of a law to its scores with the tilts."""
+        if isinstance(mu, Gaussian):
+            return cls(mu.mean.unsqueeze(0), mu._root.unsqueeze(0), None, u, V)
+        return cls(mu.means, mu._roots, mu.weights, u, V)
 
     @property
     def labels(self) -> int:
         """Number of components k."""
-        return self.scale.shape[0]
+        return self.means.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the tokens."""
+        return self.means.shape[1]
+
+    @functools.cached_property
+    def cumulative(self) -> Tensor:
+        """Cumulative shares of the labels, (k,)."""
+        sums = (self.means.new_ones(1) if self.weights is None else self.weights).cumsum(-1)
+        return sums / sums[-1]
+
+    @functools.cached_property
+    def location(self) -> Tensor:
+        """u·m_k up to a common constant, which the softmax does not see, (*queries, k)."""
+        location = self.u @ self.means.mT
+        return location - location.amax(-1, keepdim=True)
+
+    @functools.cached_property
+    def _along(self) -> Tensor:
+        """a_k = R_k^T u, (*queries, k, d)."""
+        joined = self.roots.transpose(0, 1).flatten(1)  # (d, k d): one product for all
+        along: Tensor = (self.u @ joined).unflatten(-1, (self.labels, self.dim))
+        return along
+
+    @functools.cached_property
+    def scale(self) -> Tensor:
+        """σ_k = |a_k|, (*queries, k)."""
+        scale: Tensor = torch.linalg.vector_norm(self._along, dim=-1)
+        return scale
 
     def draw(self, shape: tuple[int, int], generator: torch.Generator) -> tuple[Tensor | None, Tensor]:
         """Labels (None when there is one only) and scalars ξ, of the given shape."""
-        like = self.scale
+        like = self.u
         label = None
         if self.labels > 1:
-            uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device) * self.cumulative[-1]
+            uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
             label = torch.searchsorted(self.cumulative, uniform, right=True).clamp_max_(self.labels - 1)
         return label, torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
@@ -140,15 +168,31 @@ class Reduction:
         weights = scores.sub_(peak.unsqueeze(-1)).exp_()
         shares = [weights] if label is None else [weights * (label == k) for k in range(self.labels)]
         mass = torch.stack([share.sum(-1) for share in shares], -1)
-        first = torch.stack([(share.unsqueeze(-2) @ xi.unsqueeze(-1)).flatten() for share in shares], -1)
+        first = torch.stack([torch.linalg.vecdot(share, xi) for share in shares], -1)
         norm = torch.stack([torch.linalg.vector_norm(share, dim=-1) for share in shares], -1)
         log_power = torch.where(norm > 0, 2 * (torch.log(norm) + peak.unsqueeze(-1)), NO_POWER)
         return Segment(peak, mass, first, log_power)
 
     def output(self, state: Sums) -> Tensor:
-        """V T_L = Σ_k (mass_k V m_k + first_k V e_k + V R_k (...) residual_k) / Σ_k mass_k, shape (rows, o)."""
-        total = state.mass @ self.mean + state.first @ self.slope + torch.einsum("rkd,kod->ro", state.residual, self.residual)
-        return total / state.mass.sum(-1, keepdim=True)
+        """V Σ_k (mass_k m_k + R_k y_k) / Σ_k mass_k, shape (*queries, ..., o), for sums of that shape.
+
+        Here y_k = x_k + (first_k - a_k·x_k/σ_k) a_k/σ_k with x_k the residual: what the scores see of it is put in its place.
+        """
+        least = torch.finfo(self.u.dtype).tiny  # zero where the scores are constant
+        direction = self._along / self.scale.clamp_min(least).unsqueeze(-1)
+        direction = direction.reshape(*self.u.shape[:-1], *(1,) * (state.residual.dim() - direction.dim()), *direction.shape[-2:])
+        seen = state.first - (direction * state.residual).sum(-1)
+        y = torch.addcmul(state.residual, direction, seen.unsqueeze(-1))
+        total = torch.addmm(state.mass.flatten(0, -2) @ self.means, y.flatten(0, -3).flatten(1), self.roots.mT.flatten(0, 1))
+        return (total @ self.V.mT).reshape(*seen.shape[:-1], len(self.V)) / state.mass.sum(-1, keepdim=True)
+
+
+def reflected(v: Tensor, y: Tensor) -> Tensor:
+    """Normals x_i of the parts of a segment, (rows, m, k, d), from y of that shape and the roots v (rows, m, k, 1) of shares."""
+    mixed = (y[:, 0] + (v * y).sum(1)) / (1 + v[:, 0])  # w·y/(1 + v_1)
+    children = v * mixed.unsqueeze(1) - y
+    children[:, 0] += mixed
+    return children
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,27 +207,23 @@ class ScalarStream:
     @property
     def grid(self) -> Grid:
         """Cells that the stream is drawn in."""
-        return Grid(self.length, 1, self.reduction.labels * self.reduction.residual.shape[-1])
+        return Grid(self.length, 1, self.reduction.labels * self.reduction.dim)
 
     def generator(self, block: int, cell: int, place: int) -> torch.Generator:
         """Generator of the scalars of a cell (place 0), of the x of its root (1), or of the η of a node (its first part's)."""
-        return keyed_generator(self.seed, self.reduction.scale.device, self.query, block, cell, place)
+        return keyed_generator(self.seed, self.reduction.u.device, self.query, block, cell, place)
 
     def noise(self, block: int, cell: int, place: int, rows: int, parts: int = 1) -> Tensor:
         """Standard normals with a place in the tree, shape (rows, parts, k, d)."""
-        shape = (self.grid.replicas, parts, self.reduction.labels, self.reduction.residual.shape[-1])
-        like, generator = self.reduction.residual, self.generator(block, cell, place)
+        shape = (self.grid.replicas, parts, self.reduction.labels, self.reduction.dim)
+        like, generator = self.reduction.u, self.generator(block, cell, place)
         return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)[:rows]
 
     def split(self, node: Node, x: Tensor, log_power: Tensor, block: int, cell: int) -> Tensor:
         """Normals (rows, m, k, d) of the m parts of a node, given its own x (rows, k, d) and their log V (rows, m, k)."""
         v = torch.softmax(log_power, 1).sqrt().unsqueeze(-1)
         fresh = self.noise(block, cell, node.parts[0].place, x.shape[0], len(node.parts) - 1)
-        y = torch.cat([x.unsqueeze(1), fresh], 1)
-        mixed = (x + (v * y).sum(1)) / (1 + v[:, 0])  # w·y/(1 + v_1)
-        children = v * mixed.unsqueeze(1) - y
-        children[:, 0] += mixed
-        return children
+        return reflected(v, torch.cat([x.unsqueeze(1), fresh], 1))
 
     def segments(self, tree: Node, block: int, cell: int, rows: int) -> dict[Node, Segment]:
         """Sums over each leaf of a cell, in order, for the first ``rows`` replicas of a block."""
@@ -227,28 +267,16 @@ class ScalarStream:
 
 
 def sample_reduced(
-    u: Tensor,
-    V: Tensor,
-    mu: Gaussian | GaussianMixture,
-    lengths: Sequence[int],
-    replicas: int,
-    seed: int,
-    streams: type[ScalarStream] = ScalarStream,
+    u: Tensor, V: Tensor, mu: Gaussian | GaussianMixture, lengths: Sequence[int], replicas: int, seed: int
 ) -> Tensor:
-    """Outputs V T_L for tilts u ``(*queries, d)``, shape ``(n_lengths, replicas, *queries, o)``; each query has its own tokens."""
-    if isinstance(mu, Gaussian):
-        weights, means, covariances = mu.mean.new_ones(1), mu.mean.unsqueeze(0), mu.covariance.unsqueeze(0)
-    else:
-        weights, means, covariances = mu.weights, mu.means, mu.covariances
-    roots = square_root(covariances)
-    tilts = u.reshape(math.prod(u.shape[:-1]), u.shape[-1])
-    outputs = u.new_empty((len(lengths), replicas, tilts.shape[0], V.shape[-2]))
-    for query, tilt in enumerate(tilts):
-        stream = streams(Reduction.of(weights, means, roots, tilt, V), lengths[-1], seed, query)
+    """Outputs V T_L for tilts u (n, d), shape (n_lengths, replicas, n, o); each query has its own tokens."""
+    outputs = u.new_empty((len(lengths), replicas, len(u), V.shape[-2]))
+    for query, tilt in enumerate(u):
+        stream = ScalarStream(Reduction.of(mu, tilt, V), lengths[-1], seed, query)
 
         def read(block: int, rows: slice, query: int = query, stream: ScalarStream = stream) -> None:
             for i, output in enumerate(stream.outputs(lengths, block, rows.stop - rows.start)):
                 outputs[i, rows, query] = output
 
         side_by_side(read, stream.grid.blocks(replicas), u.device)
-    return outputs.reshape(len(lengths), replicas, *u.shape[:-1], V.shape[-2])
+    return outputs

@@ -10,7 +10,6 @@ that of ξ.
 """
 
 import dataclasses
-import functools
 import hashlib
 import itertools
 import math
@@ -22,7 +21,6 @@ import torch
 from torch import Tensor
 
 from largeprompt.measures import Gaussian, Measure, RunningTilt
-from largeprompt.measures.gaussian import square_root
 
 CELL_SCALARS = {"cpu": 2**20, "cuda": 2**28}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
 CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
@@ -30,8 +28,17 @@ READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # scores (and centred tokens, for 
 
 
 def draw_seed(generator: torch.Generator) -> int:
-    """Draw the 63-bit seed from which all randomness of one call follows."""
+    """Draw the 63-bit seed from which all randomness of one call follows; of a GPU's generator without waiting for the GPU."""
+    if generator.device.type == "cuda":
+        place = generator.get_offset()
+        generator.set_offset(place + 4)
+        return keyed_seed(generator.initial_seed(), place) >> 1
     return int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
+
+
+def keyed_seed(*key: int) -> int:
+    """Seed of 64 bits that depends on the key alone, and on all of it."""
+    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
 
 
 def keyed_generator(seed: int, device: torch.device, *key: int) -> torch.Generator:
@@ -39,8 +46,7 @@ def keyed_generator(seed: int, device: torch.device, *key: int) -> torch.Generat
 
     PyTorch's generator on the CPU keeps 32 bits of its seed, so that of n cells about n²/2³³ pairs hold the same numbers.
     """
-    digest = hashlib.blake2b(repr((seed, *key)).encode(), digest_size=8).digest()
-    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little"))
+    return torch.Generator(device=device).manual_seed(keyed_seed(seed, *key))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +106,10 @@ class TokenStream:
         """Cells that the stream is drawn in."""
         return Grid(self.length, self.mu.dim, device=self.mu.device.type)
 
-    @functools.cached_property
+    @property
     def root(self) -> Tensor | None:
         """R of Gaussian tokens m + Rξ, of which ξ is drawn; None for other laws."""
-        return square_root(self.mu.covariance) if isinstance(self.mu, Gaussian) else None
+        return self.mu._root if isinstance(self.mu, Gaussian) else None
 
     def cell(self, block: int, cell: int) -> Tensor:
         """Tokens of one cell, for Gaussian ones their ξ, shape (replicas of a block, tokens of the cell, d)."""
