@@ -27,7 +27,7 @@ def tilt(dim, size, seed=0):
 def unless_refused(mu, u, length):
     """The law, or nothing where it says that the scores are too far apart; scores up to a few units never are."""
     try:
-        return contour_moments(mu, u, [length])
+        return contour_moments(mu, u[None], [length])[0]
     except lp.InvalidArgumentError as error:
         if "far apart" not in str(error) or float(u.norm()) < 3:
             raise
@@ -78,14 +78,15 @@ MIXTURE = lp.GaussianMixture(
 def test_contours_equal_nodes(mu, twin, size):
     """Two routes that share the integral over τ and nothing else."""
     u = tilt(mu.dim, size)
-    assert largest_error(contour_moments(mu, u, LENGTHS), node_moments(twin, u, LENGTHS)) < (1e-11 if size > 0.01 else 1e-9)
+    found = contour_moments(mu, u[None], LENGTHS)[0]
+    assert largest_error(found, node_moments(twin, u[None], LENGTHS)[0]) < (1e-11 if size > 0.01 else 1e-9)
 
 
 @pytest.mark.parametrize("size", [0.1, 1.0, 2.0])
 def test_contours_equal_the_gaussian_lattice(size):
     root = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=F) / 2
     mu, u = lp.Gaussian([0.3, -1.0, 0.2], root @ root.mT), tilt(3, size)
-    found = contour_moments(mu, u, LENGTHS)
+    found = contour_moments(mu, u[None], LENGTHS)[0]
     law = lp.finite_prompt(lp.SoftmaxAttention(torch.eye(3, dtype=F), torch.eye(3, dtype=F)), mu, u, LENGTHS)
     np.testing.assert_allclose(found.error(np.eye(3)), law.mse, rtol=1e-11)
     np.testing.assert_allclose(found.collision, 1 / law.effective_tokens, rtol=1e-11)
@@ -148,7 +149,7 @@ def test_contours_equal_a_rule_over_the_density(mu, rule, tilts):
     lengths = [10, 1000, 10**9, 10**15] if isinstance(mu, lp.scalar.LogNormal) else LENGTHS  # low scores have no exponential moment
     for size in tilts:
         u = torch.tensor([size], dtype=F)
-        assert largest_error(contour_moments(mu, u, lengths), node_moments(twin, u, lengths)) < 1e-10
+        assert largest_error(contour_moments(mu, u[None], lengths)[0], node_moments(twin, u[None], lengths)[0]) < 1e-10
 
 
 @pytest.mark.parametrize("u", [0.1, 0.5, -0.7071, 0.75, 1.0, 1.3, -1.4, 1.412])
@@ -169,7 +170,7 @@ def test_wide_signs_are_right_or_refused(dim, size, seed, length):
     found = unless_refused(lp.Rademacher(dim), u, length)
     if found is None:
         return
-    expected, one = node_moments(signs(dim), u, [length]), np.eye(dim)
+    expected, one = node_moments(signs(dim), u[None], [length])[0], np.eye(dim)
     rounding = 4.6e-16 * math.sqrt(float(expected.error(one)[0]))  # of tokens less their limit, numbers of size 1
     np.testing.assert_allclose(found.error(one), expected.error(one), rtol=1e-9, atol=rounding)
     np.testing.assert_allclose(found.collision, expected.collision, rtol=1e-9)
@@ -186,7 +187,7 @@ def test_wide_uniform_tokens_are_right_or_refused(size, length):
     found = unless_refused(lp.Uniform(1), u, length)
     if found is None:
         return
-    expected = node_moments(twin, u, [length])
+    expected = node_moments(twin, u[None], [length])[0]
     np.testing.assert_allclose(found.error(np.eye(1)), expected.error(np.eye(1)), rtol=1e-9)
     np.testing.assert_allclose(found.collision, expected.collision, rtol=1e-9)
 
@@ -194,11 +195,51 @@ def test_wide_uniform_tokens_are_right_or_refused(size, length):
 def test_lengths_and_ranges_share_one_set_of_blocks():
     """Seven lengths together equal each alone, though the grid of τ and the contours are then others."""
     u = tilt(5, 1.2)
-    together = contour_moments(lp.Laplace(5), u, LENGTHS)
+    together = contour_moments(lp.Laplace(5), u[None], LENGTHS)[0]
     for row, length in enumerate(LENGTHS):
-        alone = contour_moments(lp.Laplace(5), u, [length])
+        alone = contour_moments(lp.Laplace(5), u[None], [length])[0]
         np.testing.assert_allclose(together.error(np.eye(5))[row], alone.error(np.eye(5))[0], rtol=1e-12)
         np.testing.assert_allclose(together.bias[row], alone.bias[0], rtol=1e-10)
+
+
+LAWS = [
+    lp.Uniform(3),
+    lp.Laplace(3),
+    lp.scalar.SkewNormal(3, skew=0.8),
+    lp.Product([lp.scalar.LaplaceLaw()] + 2 * [lp.scalar.UniformLaw()]),
+]
+
+
+@pytest.mark.parametrize("mu", LAWS, ids=repr)
+def test_queries_share_one_set_of_contours(mu):
+    """Queries from tiny to the edge of the domain in one call equal each alone, though contours and nodes are others then."""
+    u = torch.stack([tilt(3, size, seed) for seed, size in enumerate([0.0, 1e-6, 1e-3, 0.1, 0.3, 0.5, 0.8, 1.1, 1.3, 1.4])])
+    eye = torch.eye(3, dtype=F)
+    together = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, LENGTHS)
+    for row, one in enumerate(u):
+        alone = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, one, LENGTHS)
+        for name in ("mse", "effective_tokens", "covariance", "mean"):
+            size = float(getattr(alone, name).abs().max()) + 1e-300
+            np.testing.assert_allclose(getattr(together, name)[:, row], getattr(alone, name), rtol=1e-11, atol=1e-13 * size)
+        np.testing.assert_allclose(together.bias[:, row], alone.bias, rtol=1e-9, atol=1e-300)
+
+
+def test_contours_that_queries_cannot_share_are_not_shared(monkeypatch):
+    """A group that is refused is answered one by one."""
+    u, mu, asked = torch.stack([tilt(2, 0.3), tilt(2, 0.31, 1)]), lp.Uniform(2), []
+
+    def refused(law, tilts, *others):
+        asked.append(len(tilts))
+        if len(tilts) > 1:
+            raise lp.InvalidArgumentError("z", "two", "one")
+        return contour_moments(law, tilts, *others)
+
+    eye = torch.eye(2, dtype=F)
+    expected = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, [10])
+    monkeypatch.setattr("largeprompt.law.engine.contour_moments", refused)
+    found = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, [10])
+    assert asked == [2, 1, 1]
+    np.testing.assert_allclose(found.mse, expected.mse, rtol=1e-12)
 
 
 TILTED = torch.tensor([0.5, 0.2, -0.4], dtype=F)
@@ -266,7 +307,7 @@ def test_few_evaluations_at_complex_tilts(monkeypatch):
     monkeypatch.setattr(lp.Rademacher, "complex_cumulants", lambda self, w, order=2: calls.append(len(w)) or plain(self, w, order))
     generator = torch.Generator().manual_seed(0)
     u = torch.randn(40, generator=generator, dtype=torch.float64) / 40**0.5
-    contour_moments(lp.Rademacher(40), u, [10.0, 100.0, 1e10]).error(torch.eye(40, dtype=torch.float64).numpy())
+    contour_moments(lp.Rademacher(40), u[None], [10.0, 100.0, 1e10])[0].error(torch.eye(40, dtype=torch.float64).numpy())
     assert len(calls) <= 12
 
 

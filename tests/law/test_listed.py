@@ -55,7 +55,7 @@ def test_listed_prompts_are_the_sum_over_ways_to_share_tokens(u, lengths):
     mu = lp.Discrete(torch.tensor([[0.0, 1.0], [2.0, -1.0], [-1.0, 0.5]], dtype=F), torch.tensor([0.2, 0.3, 0.5], dtype=F))
     tilt, limit = torch.tensor([u, -u / 2], dtype=F), mu.tilted_covariance(torch.tensor([u, -u / 2], dtype=F)).numpy()
     A, B = np.array([[2.0, 0.3], [0.3, 1.0]]), np.array([[1.0, -0.2], [-0.2, 0.5]])
-    summed = node_moments(mu, tilt, lengths).jacobian(A, B, limit)
+    summed = node_moments(mu, tilt[None], lengths)[0].jacobian(A, B, limit)
     assert [listed.listed_jacobian(mu, tilt, float(n), A, B) for n in lengths] == pytest.approx(summed, rel=1e-9)
 
 

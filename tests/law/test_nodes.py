@@ -115,9 +115,9 @@ def test_two_tokens_on_a_sphere_are_two_integrals():
     assert 1 / float(law.effective_tokens) == pytest.approx((mass * (first**2 + (1 - first) ** 2)).sum(), rel=1e-12)
 
 
-@pytest.mark.parametrize(("dim", "size"), [(1, 2.0), (2, 1.0), (2, 9.0), (7, 0.5), (40, 1.0), (300, 0.2)])
+@pytest.mark.parametrize(("dim", "size"), [(1, 2.0), (2, 1.0), (2, 9.0), (7, 0.5), (40, 1.0), (300, 0.2), (30, 11.0), (200, 4.2)])
 def test_a_circle_or_a_sphere_is_its_nodes(dim, size):
-    """Masses sum to one, and the nodes give the tilted moments that Bessel functions give."""
+    """Masses sum to one, and the nodes give the tilted moments that Bessel functions give, far out at 2u too."""
     mu, u = lp.Sphere(dim), torch.zeros(dim, dtype=F)
     u[0] = size
     limit, cgf = mu.tilted_mean(u).numpy(), float(mu.cgf(u))
@@ -125,6 +125,7 @@ def test_a_circle_or_a_sphere_is_its_nodes(dim, size):
     tilted = np.exp(log_mass + scores)
     assert np.exp(log_mass).sum() == pytest.approx(1.0, abs=1e-12)
     assert tilted.sum() == pytest.approx(1.0, abs=1e-12)
+    assert np.exp(log_mass + 2 * scores - float(mu.cgf(2 * u)) + 2 * cgf).sum() == pytest.approx(1.0, abs=1e-11)
     np.testing.assert_allclose(tilted @ moments.mean, np.zeros(dim), atol=1e-11)
     np.testing.assert_allclose(moments.total_second(tilted[None])[0], mu.tilted_covariance(u).numpy(), rtol=1e-9, atol=1e-12)
 
@@ -140,7 +141,7 @@ def test_wide_mixtures_keep_their_digits():
 
 def test_no_nodes_is_said():
     with pytest.raises(TypeError, match="has no nodes along a tilt"):
-        node_moments(lp.Uniform(1), torch.ones(1, dtype=F), [10])
+        node_moments(lp.Uniform(1), torch.ones(1, 1, dtype=F), [10])
 
 
 def test_empirical_is_the_bootstrap(drawn_law):

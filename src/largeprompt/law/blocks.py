@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.quadrature import Range, drawn, widen
+from largeprompt.law.quadrature import Range, drawn, power, widen
 from largeprompt.law.tokens import Array, Numbers, TokenMoments, is_identity
 
 STEP = 0.2  # of τ
@@ -85,19 +85,31 @@ class Blocks:
 
     def total(self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()) -> Array:
         """G_order[f] for f given by its value at the nodes, shape (τ, *shape)."""
-        result = np.zeros((len(self.log_phi), math.prod(shape)))
-        for piece in self.pieces(order):
-            values = function(piece.moments)
-            result[piece.rows] += piece.total(values.reshape(len(values), -1))
-        return result.reshape(-1, *shape)
+        return self._added(order, function, shape, [lambda piece: piece.total])[0]
 
     def size(self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()) -> Array:
         """Σ of the sizes of the terms of G_order[f], to which rounding is proportional."""
-        result = np.zeros((len(self.log_phi), math.prod(shape)))
+        return self._added(order, function, shape, [lambda piece: piece.size])[0]
+
+    def total_and_size(self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...]) -> Sequence[Array]:
+        """Both, of one look at the nodes; where all terms are positive the size is the total."""
+        if self.noise is None:
+            return (self.total(order, function, shape),) * 2
+        return self._added(order, function, shape, [lambda piece: piece.total, lambda piece: piece.size])
+
+    def _added(
+        self,
+        order: int,
+        function: Callable[[TokenMoments], Numbers],
+        shape: tuple[int, ...],
+        ways: Sequence[Callable[[Piece], Callable[[Numbers], Array]]],
+    ) -> Sequence[Array]:
+        results = [np.zeros((len(self.log_phi), math.prod(shape))) for _ in ways]
         for piece in self.pieces(order):
             values = function(piece.moments)
-            result[piece.rows] += piece.size(values.reshape(len(values), -1))
-        return result.reshape(-1, *shape)
+            for result, way in zip(results, ways, strict=True):
+                result[piece.rows] += way(piece)(values.reshape(len(values), -1))
+        return [result.reshape(-1, *shape) for result in results]
 
     def second(self, order: int, weights: Array) -> Array:
         """Σ_τ weights G_order[yy^T], shape (row, d, d) for weights (row, τ)."""
@@ -132,30 +144,31 @@ def output_moments(
     def squares(y: TokenMoments) -> Numbers:
         return np.stack([np.ones(len(y.mean)), y.squared(one)], -1)
 
-    def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Blocks, Array, Array, Array], Array]:
+    def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Blocks, Array, Array, Array, Array, Array], Array]:
         blocks = build(*ranges[0])
         first = blocks.total(1, lambda y: y.mean, (dim,))
-        pair = blocks.total(2, squares, (2,))
-        once, twice = (drawn(tokens, k, blocks.log_phi) for k in (1, 2))
+        pair, summed = blocks.total_and_size(2, squares, (2,))
+        left = power(blocks.log_phi, tokens - 2)  # φ^{L-2}, one exponential for both
+        once, twice = tokens * np.exp(blocks.log_phi) * left, tokens * (tokens - 1) * left
         size = np.abs(first).max(-1)
         integrands = [once * size, once * np.abs(pair[:, 0]), once * np.abs(pair[:, 1]) + twice * size**2]
         ends = np.max([(x[:, [0, -1]] / (x.max(1, keepdims=True) + 1e-300)).max(0) for x in integrands], axis=0)
-        summed = pair if blocks.noise is None else blocks.size(2, squares, (2,))
         if blocks.noise is not None:  # what is left at the end is nothing but rounding
             ends = np.where((np.abs(pair) < ROUNDING * summed)[[0, -1]].all(-1), 0.0, ends)
-        return (blocks, first, pair, summed), ends[None]
+        return (blocks, first, pair, summed, STEP * once, STEP * twice), ends[None]
 
-    blocks, first, pair, summed = widen(evaluate, [start], further=further, nodes=MOST_NODES)
-    once, twice = (drawn(tokens, k, blocks.log_phi, STEP) for k in (1, 2))
+    blocks, first, pair, summed, once, twice = widen(evaluate, [start], further=further, nodes=MOST_NODES)
     if blocks.noise is not None:
         _require_digits(summed, pair, once, once * tokens * blocks.noise)
 
+    whole = np.asarray(once @ pair[:, 1] + twice @ (first**2).sum(-1))
+
     def error(B: Array) -> Array:
-        plain = is_identity(B)
-        squared = pair[:, 1] if plain else blocks.total(2, lambda y: y.squared(B))
-        found = np.asarray(once @ squared + twice @ ((first if plain else first @ B) * first).sum(-1))
-        if blocks.noise is not None and not plain:
-            _require_size(found, np.linalg.norm(B, 2) * error(one))
+        if is_identity(B):
+            return whole
+        found = np.asarray(once @ blocks.total(2, lambda y: y.squared(B)) + twice @ ((first @ B) * first).sum(-1))
+        if blocks.noise is not None:
+            _require_size(found, np.linalg.norm(B, 2) * whole)
         return found
 
     def second() -> Array:

@@ -27,12 +27,13 @@ SMALLEST_TILT = 1e-7  # of a coordinate without exponential moments
 UNIT = 1e-15  # rounding of a difference
 
 
-def has_limit(law: Measure, u: Tensor) -> bool:
-    """Whether the cgf is finite at a tilt."""
+def has_limit(law: Measure, tilts: Tensor) -> Tensor:
+    """Whether the cgf is finite at each tilt of shape (n, d)."""
     try:
-        return math.isfinite(float(law.cgf(u)))
+        return torch.isfinite(law.cgf(tilts))
     except TiltDomainError:
-        return False
+        alone = [has_limit(law, tilt) for tilt in tilts.split(1)] if len(tilts) > 1 else [torch.zeros(1, dtype=torch.bool)]
+        return torch.cat(alone)
 
 
 def has_score_density(law: Measure, u: Tensor) -> bool:
@@ -102,7 +103,7 @@ def by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMomen
     long = np.array([length for length in lengths if length > 1])
     own_mean = _moment(lambda: law.mean, law.dim, math.nan)
     own_spread = _moment(lambda: law.covariance.diagonal(), law.dim, math.inf)
-    centre = law.tilted_mean(u).numpy() if has_limit(law, u) else np.zeros(law.dim)
+    centre = law.tilted_mean(u).numpy() if bool(has_limit(law, u[None])) else np.zeros(law.dim)
     blocks = _density_blocks(scalars, tilts, long, 1) if len(long) else None
     once = blocks.drawn(long, 1) if blocks else np.zeros((0, 0))
     bias, collision = np.tile(own_mean, (len(lengths), 1)), np.ones(len(lengths))

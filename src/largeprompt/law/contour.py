@@ -7,7 +7,7 @@ As e^{-x} = (1/2πi) ∫ Γ(z) x^{-z} dz over Re z = c > 0, and with scores s no
 where E e^{ζs} = e^{Λ(ζu) - ζΛ(u)}, and the law tilted by ζu has mean ∇Λ(ζu) and covariance ∇²Λ(ζu): formulas (engine.1) to
 (engine.6) of docs/mathematics/engine.md. A contour may pass a pole of Γ at z = -n once its residue (-t)^n/n! E[f e^{(a+n)s}] is
 taken out. For each τ the contour that rounds least is taken; midpoint sums over ω converge geometrically in a strip without
-singularities.
+singularities. Queries whose scores vary alike share contours, nodes and the waves t^{-iω}: Λ is asked for all of them at once.
 """
 
 import dataclasses
@@ -39,6 +39,7 @@ WIDEST = 3.0
 WIDTHS = 0.98 * 0.7 ** np.arange(12)  # of a strip, of which the best is taken
 MOST_CONTOURS = 400
 FINE = 16  # neighbouring τ that share an exponential
+AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +53,10 @@ class Contour:
 
 @dataclasses.dataclass(frozen=True)
 class Nodes:
-    """Nodes z = c + iω of a contour at equal distances ``step``, with log E e^{ζs} and the moments of y at ζ = a - z."""
+    """Nodes z = c + iω of a contour at equal distances ``step``, with log E e^{ζs} and the moments of y at ζ = a - z.
+
+    Both have a leading dimension for the queries.
+    """
 
     z: Numbers
     step: float
@@ -72,68 +76,79 @@ class Sum:
     log_gamma: Numbers
 
     def total(self, coefficients: Numbers) -> Array:
-        """Real part of Σ t^{a-z} coefficients, shape (row,)."""
-        return np.asarray(self.growth * (self.waves @ coefficients).real)
+        """Real part of Σ t^{a-z} coefficients, shape (..., row) for coefficients (..., node)."""
+        return np.asarray(self.growth * (coefficients @ self.waves.T).real)
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
-    """A law along one tilt u: Λ(ζu) - ζΛ(u) and the moments of x - T at ζu, for the ζ between ``low`` and ``high``."""
+class Lines:
+    """A law along some tilts u, shape (query, d): Λ(ζu) - ζΛ(u) and the moments of x - T at ζu, for ζ between ``low`` and ``high``.
+
+    Queries lead the shapes of all that is found.
+    """
 
     mu: Measure
     u: Tensor
     low: float
     high: float
-    cgf: float
-    limit: Array
+    cgf: Array  # (query,)
+    limit: Array  # (query, d)
     cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
-    narrow: bool  # whether the tilt is so small that means are found as differences
+    narrow: bool  # whether tilts are so small that means are found as differences
     known: dict[Any, Nodes] = dataclasses.field(default_factory=dict)  # by order, contour and the τ that it serves
     poles: dict[int, tuple[Numbers, TokenMoments]] = dataclasses.field(default_factory=dict)  # by their ζ
 
     @classmethod
-    def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
-        narrow = float(u @ mu.covariance @ u) < NARROW**2
-        line = cls(mu, u, *mu.tilt_range(u), float(mu.cgf(u)), mu.tilted_mean(u).numpy(), cumulants, narrow)
-        line._require_analytic()
-        return line
+    def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Lines":
+        """Tilts that are all narrow, or none of them."""
+        lows, highs = zip(*(mu.tilt_range(tilt) for tilt in u), strict=True)
+        narrow = bool((_variances(mu, u) < NARROW**2).all())
+        lines = cls(mu, u, max(lows), min(highs), mu.cgf(u).numpy(), mu.tilted_mean(u).numpy(), cumulants, narrow)
+        lines._require_analytic()
+        return lines
 
     def _require_analytic(self) -> None:
         """Refuse a law of one's own whose cgf is not analytic, such as one with abs(u): its slope depends on the direction."""
         step = 1e-4 / (1 + math.sqrt(self.variance(0.5))) * np.array([1.0, 1j])
-        above, below = self.exponents(0.5 + 0.1j + np.concatenate([step, -step])).reshape(2, 2)
+        above, below = np.split(self.exponents(0.5 + 0.1j + np.concatenate([step, -step])), 2, -1)
         slopes = (above - below) / (2 * step)
-        if not abs(slopes[0] - slopes[1]) < 1e-4 * (1 + abs(slopes[0])):
+        if not (abs(slopes[:, 0] - slopes[:, 1]) < 1e-4 * (1 + abs(slopes[:, 0]))).all():
             given, remedy = f"{self.mu!r}, whose cgf is not analytic at complex tilts", "Write it without abs, max or comparisons."
             raise InvalidArgumentError("mu", given, "laws whose cgf is an analytic function of u", remedy)
 
     def exponents(self, zeta: Numbers) -> Numbers:
-        """log E e^{ζs}."""
-        return self._cumulants(zeta, 0)[0] - zeta * self.cgf
+        """log E e^{ζs}, shape (query, ζ)."""
+        return self._cumulants(self._tilts(zeta), 0)[0] - zeta * self.cgf[:, None]
 
     def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
         """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second or the fourth."""
-        value, mean, *higher = self._cumulants(zeta, cumulants)
-        mean = self._moved_mean(zeta) if self.narrow else self._less_limit(zeta, mean)
-        return value - zeta * self.cgf, (Dense if higher[0].ndim == 3 else Independent)(mean, *higher)
+        tilts = self._tilts(zeta)
+        value, mean, *higher = self._cumulants(tilts, cumulants)
+        mean = self._moved_mean(zeta) if self.narrow else self._less_limit(tilts, mean)
+        return value - zeta * self.cgf[:, None], (Dense if higher[0].ndim == 4 else Independent)(mean, *higher)
 
-    def _less_limit(self, zeta: Numbers, mean: Numbers) -> Numbers:
+    def _tilts(self, zeta: Numbers) -> Tensor:
+        """ζu, shape (query, ζ, d)."""
+        return torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u.unsqueeze(1)
+
+    def _less_limit(self, tilts: Tensor, mean: Numbers) -> Numbers:
         if not isinstance(self.mu, ProductMeasure):
-            return mean - self.limit
-        tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u
-        return self.mu.mean_less_limit(torch.from_numpy(mean), tilts, self.u).numpy()
+            return mean - self.limit[:, None]
+        # coordinates second, as the law has them
+        moved = self.mu.mean_less_limit(torch.from_numpy(mean).permute(1, 2, 0), tilts.permute(1, 2, 0), self.u.T)
+        return np.ascontiguousarray(moved.permute(2, 0, 1).numpy())
 
     def _moved_mean(self, zeta: Numbers) -> Numbers:
         """∇Λ(ζu) - ∇Λ(u) as an integral of ∇²Λ along the line between, which does not cancel for small tilts."""
-        u, total = self.u.numpy(), np.zeros((len(zeta), len(self.u)), dtype=np.complex128)
+        u, total = self.u.numpy()[:, None], np.zeros((), dtype=np.complex128)
         for place, weight in zip(*np.polynomial.legendre.leggauss(4), strict=True):
-            spread = self._cumulants(1 + (1 + place) / 2 * (zeta - 1), 2)[2]
-            total += weight / 2 * (spread * u if spread.ndim == 2 else spread @ u)
+            spread = self._cumulants(self._tilts(1 + (1 + place) / 2 * (zeta - 1)), 2)[2]
+            total = total + weight / 2 * (spread * u if spread.ndim == 3 else (spread @ u[..., None])[..., 0])
         return (zeta - 1)[:, None] * total
 
-    def _cumulants(self, zeta: Numbers, order: int) -> list[Numbers]:
-        tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u
-        return [part.resolve_conj().numpy() for part in self.mu.complex_cumulants(tilts, order)]
+    def _cumulants(self, tilts: Tensor, order: int) -> list[Numbers]:
+        found = self.mu.complex_cumulants(tilts.flatten(0, 1), order)
+        return [part.resolve_conj().unflatten(0, tilts.shape[:2]).numpy() for part in found]
 
     def real(self, zeta: Any) -> Array:
         """log E e^{ζs} at real ζ; infinite at the ends of the domain, to rounding, and beyond."""
@@ -142,7 +157,7 @@ class Line:
         places = torch.as_tensor(zeta, dtype=torch.float64)  # real functions cost a tenth of complex ones
         inside = (places > self.low * (1 - EDGE)) & (places < self.high * (1 - EDGE))
         known = torch.where(inside, places, 0.0)
-        found = self.mu.cgf(known.unsqueeze(-1) * self.u) - known * self.cgf
+        found = self.mu.cgf(known.unsqueeze(-1) * self.u.unsqueeze(1)) - known * torch.from_numpy(self.cgf)[:, None]
         return torch.where(inside, found, torch.inf).numpy()
 
     @functools.cached_property
@@ -163,17 +178,21 @@ class Line:
         return self.poles[place]
 
     def variance(self, zeta: float) -> float:
-        """Variance of the score under the tilt by ζu."""
-        moments = self.at(np.array([zeta]))[1]
-        return max(0.0, float((moments.spread_along(self.u.numpy()[None]) @ self.u.numpy()).real[0]))
+        """Variance of the score under the tilt by ζu, the largest over the queries."""
+        u = self.u.numpy()[:, None]
+        return max(0.0, float((self.at(np.array([zeta]))[1].spread_along(u) * u).sum(-1).real.max()))
 
     def excess(self, zeta: float, steps: Any) -> Array:
-        """How far log E e^{ζs} lies above its tangent, the larger of both sides at a distance: σ²δ²/2 for a Gaussian."""
+        """How far log E e^{ζs} lies above its tangent, the larger of both sides at a distance: σ²δ²/2 for a Gaussian.
+
+        The largest over the queries, one entry for each distance.
+        """
         with np.errstate(over="ignore", invalid="ignore"):
             value, moments = self.at(np.concatenate([[zeta], zeta - steps, zeta + steps]))
-            slope = float(((moments.mean[0] + self.limit) @ self.u.numpy()).real) - self.cgf
-            below, above = value.real[1:].reshape(2, -1)
-            return np.asarray(np.maximum(below + steps * slope, above - steps * slope) - value.real[0])
+            slope = ((moments.mean[:, 0] + self.limit) * self.u.numpy()).sum(-1).real - self.cgf
+            below, above = np.split(value.real[:, 1:], 2, -1)
+            rise = np.outer(slope, steps)
+            return np.asarray((np.maximum(below + rise, above - rise) - value.real[:, :1]).max(0))
 
     def nodes(self, order: int, contour: Contour, digits: float, low: float, high: float) -> Nodes:
         """Nodes such that e^{-digits} is left for τ from low to high, formula (engine.4).
@@ -183,29 +202,29 @@ class Line:
         key = order, contour, low, high
         if key not in self.known:
             zeta, widths = order - contour.place, contour.width * WIDTHS
-            here, *sides = self.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
-            above, below = np.reshape(sides, (2, -1)) - here
+            found = self.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
+            above, below = np.split(found[:, 1:] - found[:, :1], 2, -1)
             # for small t what is meant is the term that was taken out
-            slope = (above[-1] - below[-1]) / (2 * widths[-1])
+            slope = (above[:, -1:] - below[:, -1:]) / (2 * widths[-1])
             other = np.maximum(above - widths * slope, below + widths * slope) if contour.residue else below - widths * low
-            excess = np.maximum(above + widths * high, other)
+            excess = np.maximum(above + widths * high, other).max(0)
             step = float((2 * math.pi * widths / (digits + np.maximum(excess, 0.0))).max())
             z = contour.place + 1j * step * (np.arange(math.ceil((REACH + 2 * abs(contour.place)) / step)) + 0.5)
-            found = self.at(zeta - 1j * z.imag, self.cumulants) if order else (self.exponents(-z), None)
-            self.known[key] = Nodes(z, step, *found)
+            values = self.at(zeta - 1j * z.imag, self.cumulants) if order else (self.exponents(-z), None)
+            self.known[key] = Nodes(z, step, *values)
         return self.known[key]
 
 
 class _Engine:
-    """The blocks of one line on one grid of τ, for lengths between two."""
+    """The blocks of some lines on one grid of τ, for lengths between two."""
 
-    def __init__(self, line: Line, shortest: float, longest: float, tau: Array) -> None:
+    def __init__(self, line: Lines, shortest: float, longest: float, tau: Array) -> None:
         self.line, self.tau = line, tau
         self.digits = DIGITS + math.log(longest)
         self.alive = np.ones(len(tau), dtype=bool)
         self.log_phi, self.noise = self._log_phi()
-        self.alive = (shortest - 2) * self.log_phi > -60
-        self._known: dict[int, list[Piece]] = {}
+        self.alive = np.asarray(((shortest - 2) * self.log_phi > -60).any(0))
+        self._known: dict[int, list[tuple[Piece, ...]]] = {}
 
     def _contours(self, order: int) -> list[Contour]:
         """Contours for G_order: one for small t, past the first pole where the domain allows, and plain ones to its right."""
@@ -246,14 +265,14 @@ class _Engine:
         raise InvalidArgumentError("z", given, "scores near enough to each other for the exact law of such tokens", remedy)
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
-        """For each τ, the contour whose terms are smallest."""
+        """For each τ, the contour whose terms are smallest; among several queries, nowhere far above the smallest."""
         places = np.array([contour.place for contour in contours])
-        size = loggamma(places + 0.3j).real + self.line.real(order - places)
-        noise = size[:, None] + (order - places)[:, None] * self.tau
+        size = loggamma(places + 0.3j).real + self.line.real(order - places)  # (query, contour)
+        noise = size[..., None] + (order - places)[:, None] * self.tau
         if contours[0].residue:
-            taken = np.minimum(self.tau, 0.0) if order == 0 else float(self.line.taken(order)[0].real[0]) + max(order, 2) * self.tau
-            noise[0] = np.logaddexp(noise[0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
-        return np.asarray(noise.argmin(0))
+            taken = np.minimum(self.tau, 0.0) if order == 0 else self.line.taken(order)[0].real + max(order, 2) * self.tau
+            noise[:, 0] = np.logaddexp(noise[:, 0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
+        return np.asarray((noise - noise.min(1, keepdims=True)).max(0).argmin(0))
 
     def sums(self, order: int) -> Iterator[Sum]:
         """The sums of G_order over each contour in use."""
@@ -267,11 +286,12 @@ class _Engine:
             log_gamma: Numbers = loggamma(nodes.z) + math.log(nodes.step / math.pi)
             size = (log_gamma + nodes.exponents).real
             if contour.residue:  # of what is taken out too
-                size = np.maximum(size, log_gamma.real + (float(self.line.taken(order)[0].real[0]) if order else 0.0))
-            used = slice(int(np.flatnonzero(size > size.max() - self.digits - 4)[-1]) + 1)
+                size = np.maximum(size, log_gamma.real + (self.line.taken(order)[0].real if order else 0.0))
+            needed = (size > size.max(-1, keepdims=True) - self.digits - 4).any(0)
+            used = slice(int(np.flatnonzero(needed)[-1]) + 1)
             growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, nodes.z[used].imag)
-            moments = _first(nodes.moments, used) if nodes.moments is not None else None
-            kept = Nodes(nodes.z[used], nodes.step, nodes.exponents[used], moments)
+            moments = _part(nodes.moments, (slice(None), used)) if nodes.moments is not None else None
+            kept = Nodes(nodes.z[used], nodes.step, nodes.exponents[:, used], moments)
             yield Sum(rows, contour, kept, growth, waves, log_gamma[used])
 
     def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
@@ -284,68 +304,95 @@ class _Engine:
 
     def _log_phi(self) -> tuple[Array, Array]:
         """log φ, and the size of what was summed to get it, relative to φ."""
-        lost, kept, size = (np.empty(len(self.tau)) for _ in range(3))
+        lost, kept, size = (np.empty((len(self.line.u), len(self.tau))) for _ in range(3))
         for part in self.sums(0):
             rows, exponents = part.rows, part.nodes.exponents
             if part.contour.residue:  # φ - e^{-t}, without poles at 0 and -1
                 t = np.exp(np.minimum(self.tau[rows], 300.0))
                 coefficients = np.exp(part.log_gamma) * np.expm1(exponents)
                 rest = part.total(coefficients)
-                lost[rows], kept[rows] = -np.expm1(-t) - rest, np.exp(-t) + rest
-                size[rows] = np.minimum(t, 1.0)
+                lost[:, rows], kept[:, rows] = -np.expm1(-t) - rest, np.exp(-t) + rest
+                size[:, rows] = np.minimum(t, 1.0)
             else:
                 coefficients = np.exp(part.log_gamma + exponents)
                 value = part.total(coefficients)
                 crossed = -1 < part.contour.place < 0  # the residue 1 at 0 is taken off
-                lost[rows], kept[rows] = (-value, 1 + value) if crossed else (1 - value, value)
-                size[rows] = 0.0 if crossed else np.minimum(1.0, np.abs(value))
-            size[rows] += np.exp(-part.contour.place * self.tau[rows]) * np.abs(coefficients).sum()
+                lost[:, rows], kept[:, rows] = (-value, 1 + value) if crossed else (1 - value, value)
+                size[:, rows] = 0.0 if crossed else np.minimum(1.0, np.abs(value))
+            size[:, rows] += part.growth * np.abs(coefficients).sum(-1, keepdims=True)
         kept = np.maximum(kept, 1e-300)
         return np.maximum(log_survival(np.maximum(lost, 0.0), kept), NOTHING), size / np.maximum(kept, 1e-16 * size)
 
-    def pieces(self, order: int) -> Sequence[Piece]:
-        """The pieces of G_order."""
+    def pieces(self, query: int, order: int) -> Sequence[Piece]:
+        """The pieces of G_order of one query."""
         if order not in self._known:
-            self._known[order] = list(self._pieces(order))
-        return self._known[order]
+            self._known[order] = [*zip(*self._pieces(order), strict=True)]
+        return self._known[order][query]
 
-    def _pieces(self, order: int) -> Iterator[Piece]:
+    def _pieces(self, order: int) -> Iterator[list[Piece]]:
+        """Each piece, as a list over the queries."""
+        queries = range(len(self.line.u))
         for part in self.sums(order):
             assert part.nodes.moments is not None
-            factor = np.exp(part.log_gamma + part.nodes.exponents)
-            yield Waves(part.rows, part.waves, part.nodes.moments, part.growth, factor)
+            factor, moments = np.exp(part.log_gamma + part.nodes.exponents), part.nodes.moments
+            yield [Waves(part.rows, part.waves, _part(moments, query), part.growth, factor[query]) for query in queries]
             if part.contour.residue:
                 # -t e^{-t} or e^{-t} times the moment at 2u or au has the pole that would be next to the contour
                 t = np.exp(np.minimum(self.tau[part.rows], 300.0))
                 taken, weight = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
                 rest = taken * t**order * np.exp(-t) - part.total(np.exp(part.log_gamma) * weight)
-                exponent, moment = self.line.taken(order)
-                yield Piece(part.rows, (np.exp(exponent.real) * rest)[:, None], moment)
+                exponents, moments = self.line.taken(order)
+                kernels = np.exp(exponents.real) * rest  # (query, row)
+                yield [Piece(part.rows, kernels[query][:, None], _part(moments, query)) for query in queries]
 
 
-def _first(moments: TokenMoments, used: slice) -> TokenMoments:
-    """Moments of the first nodes alone."""
+def _part(moments: TokenMoments, index: Any) -> TokenMoments:
+    """Moments of some queries or nodes alone."""
     kept = {f.name: getattr(moments, f.name) for f in dataclasses.fields(moments)}
-    return type(moments)(**{name: None if value is None else value[used] for name, value in kept.items()})
+    return type(moments)(**{name: None if value is None else value[index] for name, value in kept.items()})
 
 
-def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> OutputMoments:
-    """Law of attention over several lengths, 1 < L < ∞, of a law that knows its cgf at complex tilts."""
-    line = Line.of(mu, u, cumulants)
+def _variances(mu: Measure, u: Tensor) -> Array:
+    """Variances of the scores of the law itself, (query,)."""
+    return np.asarray(((u @ mu.covariance) * u).sum(-1).numpy())
 
-    def build(below: float, above: float) -> Blocks:
-        engine = _Engine(line, min(lengths), max(lengths), grid(below, above))
-        return Blocks(engine.log_phi, engine.pieces, engine.noise)
+
+def alike(mu: Measure, u: Tensor) -> list[Tensor]:
+    """Which of the tilts u, shape (query, d), may share contours: their scores, and how far Λ reaches along them, are alike."""
+    if len(u) < 2:
+        return [*torch.arange(len(u)).split(1)] if len(u) else []
+    deviations = np.sqrt(np.maximum(_variances(mu, u), 0.0))
+    reaches = np.array([mu.tilt_range(tilt) for tilt in u]) * [-1, 1] - [0, 1]
+    sizes = np.log2(np.column_stack([np.maximum(deviations, 0.5), np.clip(reaches, 1e-6, 3.0)]))
+    kinds = np.column_stack([np.round(2 * sizes), deviations < NARROW])
+    _, places = np.unique(kinds, axis=0, return_inverse=True)
+    groups = (torch.from_numpy(np.flatnonzero(places == place)) for place in range(places.max() + 1))
+    return [part for group in groups for part in group.split(max(1, AT_ONCE // mu.dim))]
+
+
+def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[OutputMoments]:
+    """Law of attention over several lengths, 1 < L < ∞, for tilts u, shape (query, d), that are :func:`alike`."""
+    line = Lines.of(mu, u, cumulants)
+
+    @functools.cache
+    def engine(below: float, above: float) -> _Engine:
+        return _Engine(line, min(lengths), max(lengths), grid(below, above))
+
+    def build(query: int, below: float, above: float) -> Blocks:
+        found = engine(below, above)
+        return Blocks(found.log_phi[query], functools.partial(found.pieces, query), found.noise[query])
 
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-        return output_moments(build, lengths, _range(line, max(lengths)), 14.0 if line.low < -0.1 else 60.0, mu.dim)
+        start, further = _range(line, max(lengths)), 14.0 if line.low < -0.1 else 60.0
+        builds = [functools.partial(build, query) for query in range(len(u))]
+        return [output_moments(one, lengths, start, further, mu.dim) for one in builds]
 
 
-def _range(line: Line, longest: float) -> tuple[float, float]:
+def _range(line: Lines, longest: float) -> tuple[float, float]:
     """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a (Chernoff)."""
     up = np.linspace(0.0, min(2.0, line.high), 12)[1:-1] if line.high < 2 else np.linspace(0.0, 2.0, 11)[1:]
     down = np.linspace(0.0, max(-16.0, line.low), 24)[1:-1]
-    rising, falling = np.split(line.real(np.concatenate([up, down])), [len(up)])
+    rising, falling = np.split(line.real(np.concatenate([up, down])).max(0), [len(up)])
     below = float(((2 * math.log(longest) + 42 + rising) / up).min())
     above = float(((26 + falling) / -down).min()) + 2 if line.low < -0.1 else 60.0
     return below, max(above, 5.0)

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from largeprompt.law.by_density import (
     heavy_below,
     tilted_law,
 )
-from largeprompt.law.contour import contour_moments
+from largeprompt.law.contour import alike, contour_moments
 from largeprompt.law.density import scalar_density
 from largeprompt.law.few_tokens import variance_error
 from largeprompt.law.listed import can_list, listed_jacobian
@@ -66,9 +66,18 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> S
     read = values.detach().expand(*batch, -1, -1).reshape(-1, *values.shape[-2:])
     base, matrix, offset = _unwrapped(mu.to(torch.float64, "cpu"))
     one = torch.eye(mu.dim, dtype=torch.float64) if matrix is None else matrix
+    own = tilts.to("cpu", torch.float64) @ one
+    limited, centres = has_limit(base, own), torch.zeros_like(own)
+    known: Iterator[OutputMoments] = iter(())
+    if bool(limited.any()):
+        centres[limited] = base.tilted_mean(own[limited])
+        known = iter(_moments(base, own[limited], lengths))
     cells = [
-        _Cell(base, tilt @ one, one.numpy(), offset.numpy(), V.numpy(), list(lengths))
-        for tilt, V in zip(tilts.to("cpu", torch.float64), read.to("cpu", torch.float64), strict=True)
+        _Cell(
+            *(base, tilt, one.numpy(), offset.numpy(), V.numpy(), list(lengths), has, centre.numpy()),
+            next(known) if has else by_density(base, tilt, lengths),
+        )
+        for tilt, V, has, centre in zip(own, read.to("cpu", torch.float64), limited.tolist(), centres, strict=True)
     ]
 
     out, rows = values.shape[-2], len(lengths)
@@ -107,17 +116,12 @@ class _Cell:
     offset: Array
     values: Array
     lengths: list[float]
+    has_limit: bool
+    centre: Array  # the limit of y, or zero where there is none
+    moments: OutputMoments
 
     def __post_init__(self) -> None:
         self.read = self.values if _is_plain(self.matrix) else self.values @ self.matrix
-        self.has_limit = has_limit(self.law, self.tilt)
-        self.moments = (
-            _moments(self.law, self.tilt, self.lengths) if self.has_limit else by_density(self.law, self.tilt, self.lengths)
-        )
-
-    @property
-    def centre(self) -> Array:
-        return self.law.tilted_mean(self.tilt).numpy() if self.has_limit else np.zeros(self.law.dim)
 
     @functools.cached_property
     def _plain(self) -> tuple[Array, Array] | None:
@@ -184,7 +188,7 @@ class _Cell:
         A, B, limit = self.read.T @ self.read, self.matrix.T @ self.matrix, self.law.tilted_covariance(self.tilt).numpy()
 
         def by_blocks(lengths: Sequence[float]) -> Array:
-            return _moments(self.law, self.tilt, lengths, cumulants=4).jacobian(A, B, limit) if lengths else np.zeros(0)
+            return _moments(self.law, self.tilt[None], lengths, cumulants=4)[0].jacobian(A, B, limit) if lengths else np.zeros(0)
 
         few = [length for length in self.lengths if 1 < length < SHORT] if has_scalar_density(self.law, self.tilt) else []
         rest = [length for length in self.lengths if length not in few]
@@ -214,20 +218,33 @@ def _is_plain(matrix: Array) -> bool:
     return matrix.shape[0] == matrix.shape[1] and is_identity(matrix)
 
 
-def _moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> OutputMoments:
-    """Law of the output before V for each length, 1 and ∞ included."""
+def _moments(law: Measure, tilts: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[OutputMoments]:
+    """Law of the output before V for each tilt, shape (n, d), and each length, 1 and ∞ included."""
     finite = [length for length in lengths if 1 < length < math.inf]
-    mean, spread = -_moved_mean(law, u), law.covariance.numpy()
-    short = [length for length in finite if length < SHORT] if heavy_below(law, u) and cumulants == 2 else []
-    long = [length for length in finite if length not in short]
-    parts = [by_density(law, u, short)] if short else []
-    parts += [_finite_moments(law, u, long, cumulants)] if long else []
-    order = [*short, *long]
-    single = spread + np.outer(mean, mean)
+    means, spread = -_moved_mean(law, tilts), law.covariance.numpy()
+    heavy = np.array([cumulants == 2 and heavy_below(law, u) for u in tilts])
+    parts: list[dict[tuple[float, ...], OutputMoments]] = [{} for _ in tilts]  # by the lengths that they know
+    for some in np.unique(heavy):
+        which = np.flatnonzero(heavy == some)
+        short = tuple(length for length in finite if length < SHORT) if some else ()
+        long = tuple(length for length in finite if length not in short)
+        for index in which if short else ():
+            parts[index][short] = by_density(law, tilts[index], short)
+        if long:
+            for index, found in zip(which, _finite_moments(law, tilts[which], long, cumulants), strict=True):
+                parts[index][long] = found
+    return [_all_lengths(law, lengths, mean, spread, part) for mean, part in zip(means, parts, strict=True)]
+
+
+def _all_lengths(
+    law: Measure, lengths: Sequence[float], mean: Array, spread: Array, parts: dict[tuple[float, ...], OutputMoments]
+) -> OutputMoments:
+    """One token and infinitely many beside the lengths that are known; the mean and the spread are those of a single token."""
+    order, single = list(itertools.chain(*parts)), spread + np.outer(mean, mean)
 
     def rows(known: Callable[[OutputMoments], Array], first: Array) -> Array:
         """One row for each length: a single token is read itself, an infinite prompt without error."""
-        found = dict(zip(order, itertools.chain(*(known(part) for part in parts)), strict=True))
+        found = dict(zip(order, itertools.chain(*(known(part) for part in parts.values())), strict=True))
         found |= {1.0: first, math.inf: np.zeros_like(first)}
         return np.stack([found[length] for length in lengths])
 
@@ -241,13 +258,14 @@ def _moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int =
     )
 
 
-def _moved_mean(law: Measure, u: Tensor) -> Array:
-    """T - m = ∇Λ(u) - ∇Λ(0), for small tilts as the integral of ∇²Λ(θu)u over θ, which does not cancel."""
-    if float(u @ law.covariance @ u) > NARROW**2:
-        return (law.tilted_mean(u) - law.mean).numpy()
-    places, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(6))
-    spreads = law.tilted_covariance((1 + places).unsqueeze(-1) / 2 * u)
-    return (torch.einsum("n,nij->ij", weights / 2, spreads) @ u).numpy()
+def _moved_mean(law: Measure, tilts: Tensor) -> Array:
+    """T - m = ∇Λ(u) - ∇Λ(0), for small tilts as the integral of ∇²Λ(θu)u over θ, which does not cancel: shape (n, d)."""
+    moved = law.tilted_mean(tilts) - law.mean
+    for index in torch.nonzero(((tilts @ law.covariance) * tilts).sum(-1) <= NARROW**2).flatten():
+        places, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(6))
+        spreads = law.tilted_covariance((1 + places).unsqueeze(-1) / 2 * tilts[index])
+        moved[index] = torch.einsum("n,nij->ij", weights / 2, spreads) @ tilts[index]
+    return moved.numpy()
 
 
 def _own_powers(law: Measure, offset: float) -> Array:
@@ -277,21 +295,34 @@ def error_moments(mu: Measure, u: Tensor, lengths: Lengths) -> Tensor:
     base, matrix, _ = _unwrapped(mu.to(torch.float64, "cpu"))
     scale = 1.0 if matrix is None else float(matrix)
     tilts = scale * u.detach().reshape(-1, 1).to("cpu", torch.float64)
-    powers = np.stack([_moments(base, tilt, found, cumulants=4).powers() for tilt in tilts], 1) * scale ** np.arange(1, 5)
+    powers = np.stack([part.powers() for part in _moments(base, tilts, found, cumulants=4)], 1) * scale ** np.arange(1, 5)
     return torch.from_numpy(powers.reshape(len(found), *u.shape[:-1], 4)).to(u)
 
 
-def _finite_moments(law: Measure, u: Tensor, lengths: Sequence[float], cumulants: int) -> OutputMoments:
+def _finite_moments(law: Measure, tilts: Tensor, lengths: Sequence[float], cumulants: int) -> list[OutputMoments]:
+    """The same for 1 < L < ∞."""
     law = _listed_signs(law)
-    if not has_nodes(law, u):
-        try:
-            return contour_moments(law, u, lengths, cumulants)
-        except InvalidArgumentError:
-            if cumulants > 2 or not has_score_density(law, u):
-                raise
-            return digits_left(by_density(law, u, lengths), law.tilted_mean(u).numpy())
-    moments = node_moments(law, u, lengths)
-    return moments if cumulants == 2 else dataclasses.replace(moments, jacobian=functools.partial(_atoms_jacobian, law, u, lengths))
+    by_nodes = torch.tensor([has_nodes(law, u) for u in tilts], dtype=torch.bool)
+    found: dict[int, OutputMoments] = {}
+    some, others = (torch.nonzero(which).flatten() for which in (by_nodes, ~by_nodes))
+    for index, moments in zip(some.tolist(), node_moments(law, tilts[some], lengths) if len(some) else (), strict=True):
+        jacobian = functools.partial(_atoms_jacobian, law, tilts[index], lengths)
+        found[index] = moments if cumulants == 2 else dataclasses.replace(moments, jacobian=jacobian)
+    for group in alike(law, tilts[others]):
+        found |= zip(others[group].tolist(), _by_contours(law, tilts[others[group]], lengths, cumulants), strict=True)
+    return [found[index] for index in range(len(tilts))]
+
+
+def _by_contours(law: Measure, tilts: Tensor, lengths: Sequence[float], cumulants: int) -> list[OutputMoments]:
+    """Tilts that are alike together; one by one where shared contours are refused, and then by a density if there is one."""
+    try:
+        return contour_moments(law, tilts, lengths, cumulants)
+    except InvalidArgumentError:
+        if len(tilts) > 1:
+            return [found for one in tilts.split(1) for found in _by_contours(law, one, lengths, cumulants)]
+        if cumulants > 2 or not has_score_density(law, tilts[0]):
+            raise
+        return [digits_left(by_density(law, tilts[0], lengths), law.tilted_mean(tilts[0]).numpy())]
 
 
 def _listed_signs(law: Measure) -> Measure:
@@ -305,5 +336,5 @@ def _listed_signs(law: Measure) -> Measure:
 def _atoms_jacobian(law: Measure, u: Tensor, lengths: Sequence[float], A: Array, B: Array, limit: Array) -> Array:
     """Prompt by prompt where there are few of them, and else by the blocks."""
     summed = [length for length in lengths if not can_list(law, u, length)]
-    found = dict(zip(summed, node_moments(law, u, summed).jacobian(A, B, limit) if summed else (), strict=True))
+    found = dict(zip(summed, node_moments(law, u[None], summed)[0].jacobian(A, B, limit) if summed else (), strict=True))
     return np.array([found[n] if n in found else listed_jacobian(law, u, n, A, B) for n in lengths])  # type: ignore[arg-type]

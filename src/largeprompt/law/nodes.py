@@ -106,8 +106,9 @@ def _(mu: Sphere, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence
         y, cosine, log_mass = np.zeros(2), np.array([-1.0, 1.0]), np.full(2, -math.log(2.0))
     else:
         # c = tanh y: the density in y is ∝ cosh(y)^{1-d}, smooth, and an even grid of y is a trapezoid rule
-        end = cosine_reach(dim - 1)
-        count = max(400, math.ceil(20 * (radius * size + 1) * min(end, 4.0) / (1 + 0.1 * math.sqrt(dim))))
+        # tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
+        end = cosine_reach(dim - 1) + math.asinh(4 * radius * size / (dim - 1)) / 2
+        count = max(200, math.ceil(10 * end), math.ceil(20 * (radius * size + 1) * min(end, 4.0) / (1 + 0.1 * math.sqrt(dim))))
         y = np.linspace(-end, end, 2 * count + 1)
         cosine, log_mass = np.tanh(y), -(dim - 1) * np.logaddexp(y, -y)
         log_mass -= np.logaddexp.reduce(log_mass)
@@ -217,10 +218,14 @@ def _near(tau: Tensor, sums: Tensor) -> Tensor:
     return (tau < LATEST) & (sums[2] < torch.where(tau < 0, LOPSIDED, 1.0) * sums[3])
 
 
-def _kernel(order: int, grown: Tensor, survival: Tensor, apart: Tensor, mass: Tensor, near: Tensor) -> Tensor:
+def _kernel(order: int, grown: Tensor, survival: Tensor, mass: Tensor) -> Tensor:
     """Σ over its last axis times E_j f is G_order[f]."""
-    kernel = mass * grown.clamp_max(1e4) ** order * survival  # nothing survives beyond
-    return torch.where(near.unsqueeze(-1), mass * grown * apart, kernel) if order == 1 else kernel
+    return mass * grown.clamp_max(1e4) ** order * survival  # nothing survives beyond
+
+
+def _first_kernel(grown: Tensor, survival: Tensor, apart: Tensor, mass: Tensor, near: Tensor) -> Tensor:
+    """The same for G_1, by the better of its forms."""
+    return torch.where(near.unsqueeze(-1), mass * grown * apart, _kernel(1, grown, survival, mass))
 
 
 def score_range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float) -> Range:
@@ -262,14 +267,24 @@ def _blocks(groups: Sequence[Nodes], grid: Array) -> Blocks:
 
     def pieces(order: int) -> Iterator[Piece]:
         for rows, scores, mass, moments in parts():
-            yield Piece(rows, _kernel(order, *_exponentials(tau[rows], scores), mass, near[rows]).numpy(), moments)
+            if order == 1:
+                kernel = _first_kernel(*_exponentials(tau[rows], scores), mass, near[rows])
+            else:
+                grown = _grown(tau[rows], scores)
+                kernel = _kernel(order, grown, torch.exp(-grown), mass)
+            yield Piece(rows, kernel.numpy(), moments)
 
     return Blocks(np.maximum(log_survival(*sums[:2].numpy()), NOTHING), pieces)
 
 
-def node_moments(mu: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMoments:
-    """Law of attention over several lengths, 1 < L < ∞, of a law with nodes along the tilt."""
-    limit, cgf = mu.tilted_mean(u).numpy(), float(mu.cgf(u))
+def node_moments(mu: Measure, tilts: Tensor, lengths: Sequence[float]) -> list[OutputMoments]:
+    """Law of attention over several lengths, 1 < L < ∞, of a law with nodes along the tilts, shape (n, d)."""
+    known = zip(tilts, mu.tilted_mean(tilts).numpy(), mu.cgf(tilts).tolist(), strict=True)
+    return [_along(mu, u, limit, cgf, lengths) for u, limit, cgf in known]
+
+
+def _along(mu: Measure, u: Tensor, limit: Array, cgf: float, lengths: Sequence[float]) -> OutputMoments:
+    """The same for one tilt, of limit ∇Λ(u) and cgf Λ(u)."""
 
     def build(below: float, above: float) -> Blocks:
         return _blocks(score_nodes(mu, u, limit, cgf, below), grid(below, above))
@@ -402,8 +417,8 @@ def feature_moments(
         exponentials = _exponentials(tau, scores)
         sums = _sums(*exponentials, probabilities)
         near = _near(tau, sums.detach())
-        first = _kernel(1, *exponentials, probabilities, near) @ centred  # (..., τ, o)
-        second = (_kernel(2, *exponentials, probabilities, near) @ sizes.unsqueeze(-1)).squeeze(-1)
+        first = _first_kernel(*exponentials, probabilities, near) @ centred  # (..., τ, o)
+        second = (_kernel(2, *exponentials[:2], probabilities) @ sizes.unsqueeze(-1)).squeeze(-1)
         once, twice = (drawn(length, k, log_survival(sums[0], sums[1]), STEP) for k in (1, 2))
         bias, square = once.unsqueeze(-1) * first, once * second + twice * first.square().sum(-1)
         ends = [relative_ends(part.detach().movedim(axis, 0).numpy()) for part, axis in ((bias, -2), (square, -1))]

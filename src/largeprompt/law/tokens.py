@@ -183,7 +183,7 @@ class Dense(TokenMoments):
         return np.einsum("nij,nji->n", A @ self.covariance, B @ self.covariance)
 
     def spread_along(self, vectors: Numbers) -> Numbers:
-        return np.einsum("nij,nj->ni", self.covariance, vectors)
+        return np.einsum("...ij,...j->...i", self.covariance, vectors)
 
     def total_spread(self, weights: Numbers) -> Numbers:
         return np.einsum("rn,nij->rij", weights, self.covariance)
