@@ -107,6 +107,36 @@ def test_a_layer_that_is_never_seen_and_outputs_of_another_model_are_refused(lay
         check_parity(7, layers[0], wrong, torch.arange(0, 200, 10))
 
 
+@pytest.mark.parametrize("chunk", [2**19, 1])
+def test_the_first_layer_whose_outputs_are_of_another_model_is_named(chunk, layers, monkeypatch):
+    """Whether layers are measured together or one by one."""
+    monkeypatch.setitem(heads_module.CHUNK_NUMBERS, "cpu", (chunk, 0))
+    for spoilt, message in ((1.01, "layer 1, head 3"), (torch.nan, "layer 1: .* NaN or infinity")):
+        collector = Collector([0, 1, 2], [Place(200, torch.arange(0, 200, 20))], (), 0)
+        for number, each in enumerate(layers):
+            output = attended(each)
+            output[:, 3] *= spoilt if number else 1.0
+            collector(number, each, output)
+        with pytest.raises(AuditError, match=message):
+            collector.finish()
+
+
+def test_layers_in_half_precision_have_the_numbers_of_their_values_in_single_precision(layers):
+    """Sums are taken in single precision, whatever the model computes in."""
+    half = [
+        dataclasses.replace(each, **{name: getattr(each, name).bfloat16() for name in ("query", "key", "value")}) for each in layers
+    ]
+    positions = torch.arange(19, 200, 30)
+    collector = Collector([0, 1, 2], [Place(200, positions)], (), 0)
+    for number, each in enumerate(half):
+        collector(number, each, attended(each).bfloat16())
+    (found,) = collector.finish()
+    for number, each in enumerate(half):
+        single = dataclasses.replace(each, **{name: getattr(each, name).float() for name in ("query", "key", "value")})
+        for name, values in head_statistics(single, positions).items():
+            np.testing.assert_allclose(found[name][number], values[0], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
 def test_layers_with_masks_of_their_own_are_not_mixed_up(random_heads, masks):
     """Two masks in turns, as in models with full and sliding layers."""
     window = masks(50)["window"]

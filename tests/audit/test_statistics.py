@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from largeprompt.audit import Heads, head_statistics
 from largeprompt.audit import heads as heads_module
+from largeprompt.audit import statistics as statistics_module
+from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
 
 @pytest.mark.parametrize("kind", ["plain", "causal", "window", "padded"])
@@ -76,3 +79,50 @@ def test_single_precision_survives_scores_far_from_zero(name, random_heads):
         found, exact = (head_statistics(each, torch.arange(0, 60, 7), (4,), 1)[name] for each in (single, again))
         size = exact.abs().amax()
         assert float((found - exact).abs().max() / size) < 2e-2, (offset, scale)
+
+
+@pytest.mark.parametrize("rows", ["normal", "ties", "rising", "few", "equal"])
+@pytest.mark.parametrize("kept", [1, 5, 40, 300])
+def test_the_largest_of_a_row_are_those_of_its_sorted_entries(rows, kept):
+    draw = np.random.default_rng(0)
+    made = draw.standard_normal((20, 300)).astype(np.float32)
+    if rows == "ties":
+        made = made.round()
+    elif rows == "rising":
+        made.sort(-1)
+    elif rows == "few":
+        made[::2, 3:290] = -np.inf
+    elif rows == "equal":
+        made[:] = 2.0
+    found = statistics_module._selected(made, kept)
+    np.testing.assert_array_equal(np.sort(found, -1), np.sort(made, -1)[:, 300 - kept :])
+
+
+def test_rows_with_nan_spoil_no_others():
+    made = np.random.default_rng(0).standard_normal((4, 300))
+    made[1, 7] = np.nan
+    found = np.sort(statistics_module._selected(made, 10), -1)
+    np.testing.assert_array_equal(found[[0, 2, 3]], np.sort(made[[0, 2, 3]], -1)[:, -10:])
+
+
+def test_tail_index_is_that_of_each_query_alone(monkeypatch, random_heads, one_by_one):
+    """Of causal queries, whose tails differ, in pieces of a few queries and all at once."""
+    heads = random_heads(tokens=120, causal=True)
+    whole = head_statistics(heads, torch.arange(120))["tail_index"]
+    monkeypatch.setattr(statistics_module, "QUERIES", 16)
+    monkeypatch.setitem(heads_module.CHUNK_NUMBERS, "cpu", (5000, 0))
+    pieces = head_statistics(heads, torch.arange(120))["tail_index"]
+    torch.testing.assert_close(whole, pieces, rtol=1e-9, atol=0)
+    for position in (3, 20, 40, 77, 119):
+        scores, _ = one_by_one(heads, 1, 3, position)
+        expected = pareto_tail_index(scores.topk(tail_count(len(scores)) + 1).values)
+        torch.testing.assert_close(pieces[1, 3, position], expected, rtol=1e-9, atol=0)
+
+
+def test_one_token_has_no_spread_in_single_precision(random_heads):
+    """The first causal query reads one key: what cancels there is as small as double precision makes it."""
+    heads = random_heads(causal=True)
+    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")})
+    found = head_statistics(single, torch.arange(50))
+    for name in ("value_spread", "sandwich"):
+        assert float((found[name][..., 0] / found["output"][..., 0]).max()) < 1e-14, name

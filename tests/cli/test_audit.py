@@ -1,5 +1,6 @@
 """``largeprompt audit`` as its user types it."""
 
+import io
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from rich.console import Console
 from typer.testing import CliRunner
 
 from largeprompt.audit import Plan, parts
 from largeprompt.audit.adapters import load, texts
+from largeprompt.audit.answer import COLUMNS
 from largeprompt.audit.study import STUDY
+from largeprompt.cli import audit
 from largeprompt.cli.app import app
 from largeprompt.runs.store import Run
 
@@ -369,3 +373,18 @@ def test_cells_may_be_computed_elsewhere(place, tmp_path):
     wrong = run(*words, "--out", tmp_path / "wrong", "--executor", "remote")
     assert wrong.exit_code == 2
     assert "--executor: got 'remote'" in wrong.output
+
+
+def test_eighty_columns_hold_the_table_whatever_replacing_saves():
+    """Windows and whole layers save different shares, which are said below; nothing is cut off."""
+    numbers = {name: 0.123 for _, name, _ in COLUMNS} | {"effective_tokens": 1234.0, "longer_length": 8192.0}
+    heads = [(layer, {"order": layer, "layer": layer, "head": 31, "finding": "mixtures not tried"}) for layer in range(1, 30)]
+    shares = {"saved_operations": lambda layer: layer / 60, "saved_cache": lambda layer: 1 - layer / 60}
+    rows = [head | numbers | {name: share(layer) for name, share in shares.items()} for layer, head in heads]
+    rows = [row | {"chosen": True, "length": 1024} for row in rows]
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(audit._table(rows, "some/model"))
+    text = console.export_text()
+    assert "…" not in text
+    assert "29.31" in text
+    assert "replacing a head saves 2% to 48% of its operations and 52% to 98% of its cache" in " ".join(text.split())

@@ -192,7 +192,8 @@ def mixture_read_outs(rows: Rows, members: Sequence[Tensor]) -> list[tuple[Tenso
         normaliser = level.logsumexp(-1)
         share = torch.exp(level - normaliser[..., None]) / total
         one, other = (_spread(rows, each, member) for each in (share, share * centre))
-        weights = rows.only_allowed(rows.weighted(torch.addcmul(one - other, one, scores)))
+        weights = rows.forbid(rows.weighted(other.neg_().add_(one).addcmul_(one, scores)))  # each as large as the scores
+        del one, other
         found.append((rows.read(weights), offset + normaliser - torch.log(rows.number())))
     return found
 

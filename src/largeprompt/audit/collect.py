@@ -136,15 +136,16 @@ class Collector:
 
     def _measure(self) -> None:
         """Statistics of all that wait, those of one kind together."""
-        for place, shared, layers, parts, outputs in self._waiting.values():
+        while self._waiting:
+            place, shared, layers, parts, outputs = self._waiting.pop(next(iter(self._waiting)))
             heads, output = stacked(parts), torch.cat(outputs)
+            parts.clear()  # the model's own keys and values, which nobody else holds
             found = measured(heads, self.components, self.sinks, shared.reach, shared.present)
             statistics = found.statistics | ({} if shared.draws is None else subset_errors(heads, shared.draws))
             values = _together(list(statistics.values()))
             constant = widths(heads, self.places[place].positions)
             self._done.append(Done(place, layers, list(statistics), values, parity(found, heads, output), constant))
             self._tails.append((found.statistics["tokens"], found.largest))
-        self._waiting.clear()
         self._held = 0
 
     def finish(self) -> list[Statistics]:
@@ -156,8 +157,9 @@ class Collector:
         if any(map(bool, self._ahead)):
             raise LooksAheadError("its tokens read later ones")
         tails = _tails(self._tails)
-        checked = [pair for each in self._done for pair in zip(each.layers, each.parity.cpu().unbind(1), strict=True)]
-        for layer, outputs in sorted(checked, key=lambda pair: pair[0]):
+        checked = [(each.layers, each.parity.cpu()) for each in self._done]
+        doubtful = [pair for layers, each in checked if not _equal(each) for pair in zip(layers, each.unbind(1), strict=True)]
+        for layer, outputs in sorted(doubtful, key=lambda pair: pair[0]):
             refuse(layer, outputs)
         found: list[Statistics] = [{} for _ in self.places]
         order = sorted(self.layers)
@@ -203,6 +205,12 @@ def parity(found: Measured, heads: Heads, output: Tensor) -> Tensor:
     size = 1 + found.size.amax(2)  # scores are as exact as their size allows
     allowed = PARITY.get(output.dtype, 1e-4) * largest + 4 * torch.finfo(output.dtype).eps * size * rounding
     return torch.stack([(found.output - own).abs().amax((2, 3)), allowed, largest])
+
+
+def _equal(found: Tensor) -> bool:
+    """Whether all outputs of some layers, by :func:`parity`, are the model's."""
+    wrong, allowed, largest = found
+    return bool(((wrong <= allowed) & torch.isfinite(largest)).all())
 
 
 def refuse(layer: int, found: Tensor) -> None:

@@ -92,7 +92,7 @@ def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:
     grid = SPACING * (BLOCK * blocks.start + np.arange(table.shape[-1]))
     if len(knots) < len(lengths):
         table = CubicSpline(np.log(knots), table)(np.log(lengths))
-    cell = np.clip(np.searchsorted(grid, logs) - 1, 0, len(grid) - 2)
+    cell = np.clip(((logs - grid[0]) / SPACING).astype(np.int64), 0, len(grid) - 2)
     pieces = CubicSpline(grid, table, axis=-1).c[:, cell, which]  # (power, pair, coefficient)
     found = np.exp(np.polyval(pieces, (logs - grid[cell])[:, None]))
     return found[:, 0], found[:, 1]

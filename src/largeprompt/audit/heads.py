@@ -24,7 +24,8 @@ class Rows:
     """Scores of a few queries against all keys, with the values.
 
     ``scores`` has the shape (batch, heads, t, S) and ``value`` the shape (batch, groups, S, o). ``allowed`` says which keys may be
-    read, in a shape that broadcasts to that of ``scores``; None for all. ``share`` is the number of heads in a group.
+    read, in a shape that broadcasts to that of ``scores``; None for all. ``share`` is the number of heads in a group. Every
+    query may read the ``first`` so many keys, among which nobody looks for forbidden ones.
 
     ``bias`` are offsets b_l of the scores that depend on positions, 0 where a key may not be read; None for none. They belong to
     the keys and not to the query: keys l have the weights e^{b_l} before it tilts them, so that averages, moments and read-outs are
@@ -36,6 +37,7 @@ class Rows:
     allowed: Tensor | None
     share: int
     bias: Tensor | None = None
+    first: int = 0
 
     def read(self, weights: Tensor, of: Tensor | None = None) -> Tensor:
         """Σ_l weights_l value_l for weights (batch, heads, t, S): shape (batch, heads, t, o); ``of`` stands for the values."""
@@ -46,8 +48,12 @@ class Rows:
     def total(self, of: Tensor) -> Tensor:
         """Σ_l of_l over the keys that may be read, by their own weights: (batch, heads, t or 1, k) of (batch, groups, S, k)."""
         if self.bias is not None or (self.allowed is not None and self.allowed.shape[1] > 1):
-            return self.read(self.everyone(), of)
-        found = of.sum(2, keepdim=True) if self.allowed is None else self.allowed.to(of.dtype) @ of
+            return self.read(self.everyone().to(of.dtype), of)
+        if self.allowed is None:
+            found = of.sum(2, keepdim=True)
+        else:
+            found = self.allowed[..., self.first :].to(of.dtype) @ of[:, :, self.first :]
+            found = found + of[:, :, : self.first].sum(2, keepdim=True) if self.first else found
         return found.repeat_interleave(self.share, 1)
 
     def number(self) -> Tensor:
@@ -58,7 +64,18 @@ class Rows:
 
     def only_allowed(self, values: Tensor, otherwise: float = 0.0) -> Tensor:
         """``values`` where a key may be read, and ``otherwise`` elsewhere."""
-        return values if self.allowed is None else values.masked_fill(~self.allowed, otherwise)
+        return values if self.allowed is None else self.forbid(values.clone(), otherwise)
+
+    def forbid(self, values: Tensor, otherwise: float = 0.0) -> Tensor:
+        """:meth:`only_allowed` in place, of ``values`` with all keys of all queries."""
+        if self.forbidden is not None:
+            values[..., self.first :].masked_fill_(self.forbidden, otherwise)
+        return values
+
+    @functools.cached_property
+    def forbidden(self) -> Tensor | None:
+        """Which keys beyond the first may not be read; None where all may."""
+        return None if self.allowed is None else ~self.allowed[..., self.first :]
 
     def weighted(self, values: Tensor) -> Tensor:
         """``values`` (batch, heads, t, S) times the keys' own weights, which sum to their number: all 1 without biases."""
@@ -74,8 +91,7 @@ class Rows:
         """Mean score of the keys that may be read, shape (batch, heads, t), and the scores less this mean, 0 elsewhere."""
         scores = self.only_allowed(self.scores)
         mean = self.weighted(scores).sum(-1) / self.number()
-        centred = scores - mean[..., None]
-        return mean, centred if self.allowed is None else centred.masked_fill_(~self.allowed, 0.0)
+        return mean, self.forbid(scores - mean[..., None])
 
     def whole(self) -> Tensor:
         """Scores with their biases, minus infinity where a key may not be read."""
@@ -221,6 +237,14 @@ class Heads:
         query, key, value = self.query[:, :, :length], self.key[:, :, :keys], self.value[:, :, :keys]
         return dataclasses.replace(self, query=query, key=key, value=value, mask=mask)
 
+    def some_groups(self, start: int, stop: int) -> "Heads":
+        """The heads of these groups alone."""
+        share = self.count // self.groups
+        part = slice(start * share, stop * share)
+        mask = self.mask if self.mask is None or self.mask.shape[1] == 1 else self.mask[:, part]
+        key, value = self.key[:, start:stop], self.value[:, start:stop]
+        return dataclasses.replace(self, query=self.query[:, part], key=key, value=value, mask=mask)
+
     def queries(self, start: int, stop: int, keys: int) -> "Heads":
         """The queries from ``start`` to ``stop`` alone, before the first ``keys`` keys, where these are all that they may read."""
         mask = (
@@ -229,8 +253,8 @@ class Heads:
         key, value = self.key[:, :, :keys], self.value[:, :, :keys]
         return dataclasses.replace(self, query=self.query[:, :, start:stop], key=key, value=value, mask=mask)
 
-    def scored(self) -> Rows:
-        """Scores of all queries against all keys."""
+    def scored(self, first: int = 0) -> Rows:
+        """Scores of all queries against all keys, of which every query may read so many first ones."""
         t, s = self.query.shape[2], self.key.shape[2]
         grouped = self.query.to(self.wide).reshape(
             self.batch, self.groups, -1, self.query.shape[-1]
@@ -243,7 +267,7 @@ class Heads:
             bias = torch.where(allowed, self.mask, 0.0).to(self.wide) if self.biased else None
         elif self.causal:
             allowed = torch.ones(t, s, dtype=torch.bool, device=scores.device).tril(s - t)[None, None]
-        return Rows(scores, self.value.to(self.wide), allowed, self.count // self.groups, bias)
+        return Rows(scores, self.value.to(self.wide), allowed, self.count // self.groups, bias, first)
 
 
 def summed(weights: Tensor, value: Tensor) -> Tensor:
@@ -267,5 +291,10 @@ def chunk_numbers(heads: Heads) -> int:
 def stacked(layers: Sequence[Heads]) -> Heads:
     """Layers of one shape that share their mask as texts of one batch, in the dtype in which sums are taken."""
     first = layers[0]
-    query, key, value = (torch.cat([getattr(each, name) for each in layers]).to(first.wide) for name in ("query", "key", "value"))
+    query, key, value = (_wide_cat([getattr(each, name) for each in layers], first.wide) for name in ("query", "key", "value"))
     return dataclasses.replace(first, query=query, key=key, value=value)
+
+
+def _wide_cat(parts: list[Tensor], dtype: torch.dtype) -> Tensor:
+    """One after the other in another dtype, without a copy of all in their own."""
+    return torch.cat(parts, out=parts[0].new_empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=dtype))

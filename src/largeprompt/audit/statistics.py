@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt import validation
@@ -13,6 +14,8 @@ from largeprompt.audit.clusters import checked_sizes, mixture_read_outs, respons
 from largeprompt.audit.heads import Heads, Rows, chunk_numbers
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.numerics.pareto import tail_count, tail_indices
+
+QUERIES = 512  # whose tails are fitted at a time on the CPU
 
 
 class Measured(NamedTuple):
@@ -79,37 +82,63 @@ def measured(
     """
     heads = dataclasses.replace(heads, key=heads.key.to(heads.wide), value=heads.value.to(heads.wide))
     tokens = responsibilities(heads, components, sinks, present=present) if components else {}
+    doubled, groups = _doubled(heads.value), heads.groups
     t, s = heads.query.shape[2], heads.key.shape[2]
-    reach = [s] * t if reach is None else reach
-    tail, room = min(tail_count(s) + 1, s), chunk_numbers(heads) // (heads.batch * heads.count)
+    together = max(1, chunk_numbers(heads) // (heads.batch * heads.count // groups * t * s))  # groups whose queries fit in a chunk
+    parts = []
+    for start in range(0, groups, together):
+        some = slice(start, start + together)
+        part = heads if together >= groups else heads.some_groups(start, min(start + together, groups))
+        parts.append(_some_statistics(part, doubled[:, some], {count: each[:, some] for count, each in tokens.items()}, reach))
+    return _joined(parts, 1)
+
+
+def _some_statistics(heads: Heads, doubled: Tensor, tokens: dict[int, Tensor], reach: Sequence[int] | None) -> Measured:
+    """:func:`measured` in pieces of a few queries, each before those keys that they may read."""
+    t, s = heads.query.shape[2], heads.key.shape[2]
+    ends = [s] * t if reach is None else reach
+    width, room = _kept(s), chunk_numbers(heads) // (heads.batch * heads.count)
     parts, stop = list[Measured](), 0
     while stop < t:
         start, keys = stop, 0
-        while stop < t and (stop == start or (stop - start + 1) * max(keys, reach[stop]) <= room):
-            keys, stop = max(keys, reach[stop]), stop + 1
+        while stop < t and (stop == start or (stop - start + 1) * max(keys, ends[stop]) <= room):
+            keys, stop = max(keys, ends[stop]), stop + 1
         part = heads.queries(start, stop, keys) if stop - start < t or keys < s else heads
-        parts.append(_row_statistics(part.scored(), {count: member[:, :, :keys] for count, member in tokens.items()}, tail))
+        rows = part.scored(0 if reach is None else min(ends[start:stop]))
+        members = {count: member[:, :, :keys] for count, member in tokens.items()}
+        parts.append(_row_statistics(rows, doubled[:, :, :keys], members, width))
+    return _joined(parts, 2)
+
+
+def _joined(parts: list[Measured], dim: int) -> Measured:
     if len(parts) == 1:
         return parts[0]
     found, *others = zip(*parts, strict=True)
     return Measured(
-        {name: torch.cat([each[name] for each in found], 2) for name in found[0]}, *(torch.cat(each, 2) for each in others)
+        {name: torch.cat([each[name] for each in found], dim) for name in found[0]}, *(torch.cat(each, dim) for each in others)
     )
+
+
+def _kept(keys: int) -> int:
+    """Largest scores that the tail of so many keys takes."""
+    return min(tail_count(keys) + 1, keys)
 
 
 def tail_index(number: Tensor, largest: Tensor) -> Tensor:
     """k-hat of the largest weights of queries, fitted to the tail that the number of their keys allows."""
     number = number.to(torch.float64)
     tails = torch.minimum(torch.ceil(number / 5), torch.floor(torch.sqrt(9 * number - 1)) + 1)  # as tail_count
-    return tail_indices(largest, torch.where(number > 1, tails, 0.0))
+    tails = torch.where(number > 1, tails, 0.0)
+    if largest.device.type != "cpu" or largest.shape[2] <= QUERIES:
+        return tail_indices(largest, tails)
+    pieces = zip(largest.split(QUERIES, 2), tails.split(QUERIES, 2), strict=True)  # early ones have shorter tails
+    return torch.cat([tail_indices(each[..., each.amax((0, 1, 2)) != -torch.inf], tail) for each, tail in pieces], 2)
 
 
-def _row_statistics(rows: Rows, tokens: dict[int, Tensor], tail: int) -> Measured:
+def _row_statistics(rows: Rows, doubled: Tensor, tokens: dict[int, Tensor], width: int) -> Measured:
     number, shape = rows.number(), rows.scores.shape[:-1]
     mean_score, centred = rows.centred()
     rows = dataclasses.replace(rows, scores=centred)  # from which nothing else differs
-    whole = rows.only_allowed(centred if rows.bias is None else centred + rows.bias, -torch.inf)
-    weights, largest = torch.softmax(whole, -1), _largest(whole, tail)
 
     def squared(difference: Tensor) -> Tensor:
         return difference.square().sum(-1)
@@ -117,34 +146,36 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor], tail: int) -> Measure
     def average(weights: Tensor) -> Tensor:
         return rows.read(weights) / number[..., None]
 
-    highest, lowest, top = largest.amax(-1), centred.amin(-1), weights.amax(-1)
+    lowest, first = centred.amin(-1), average(rows.weighted(centred))
+    whole = rows.forbid(centred if rows.bias is None else centred + rows.bias, -torch.inf)  # the scores themselves for a while
+    weights, largest = torch.softmax(whole, -1), _largest(whole, width)
+    highest, top = largest.amax(-1), weights.amax(-1)
     normaliser = highest - torch.log(top)  # log Σ e^{s + b} with the mean of s taken off
-    entropy = (weights * rows.only_allowed(normaliser[..., None] - whole)).sum(-1)
+    entropy = (weights * (normaliser[..., None] - rows.forbid(whole))).sum(-1)
     own = number if rows.bias is None else rows.only_allowed(rows.bias, -torch.inf).logsumexp(-1).exp()  # Σ e^b
     excess = normaliser - torch.log(own)
-    output, first = rows.read(weights), average(rows.weighted(centred))
+    output = rows.read(weights)
     size = torch.maximum((mean_score + highest).abs(), (mean_score + lowest).abs())
-    del whole  # as large as the scores
-    halves = zip(rows.value.chunk(2), weights.chunk(2), strict=True)  # of the texts or layers, for numbers of double size
-    doubled = [_sandwich(dataclasses.replace(rows, value=value), each) for value, each in halves]
-    sandwich, collision = (torch.cat(each) for each in zip(*doubled, strict=True))
-    del weights, halves
-    total = rows.total(torch.cat([rows.value, squared(rows.value)[..., None]], -1)) / number[..., None]
-    mean, spread = total[..., :-1], (total[..., -1] - squared(total[..., :-1])).clamp_min(0.0)
+    del whole
+    sandwich, collision = _sandwich(rows, weights.square_(), output, doubled)
+    del weights
+    total = rows.total(doubled) / number[..., None]
+    mean, spread = total[..., :-1].to(centred.dtype), (total[..., -1] - squared(total[..., :-1])).clamp_min(0.0)
     square = centred.square()
     fourth_score = rows.weighted(square.square()).sum(-1) / number
-    cube = rows.weighted(square * centred)
-    third_score, third = cube.sum(-1) / number, average(cube)
-    del cube
     square = rows.weighted(square)
     variance, second = square.sum(-1) / number, average(square)
-    del square
+    cube = square.mul_(centred)
+    third_score, third = cube.sum(-1) / number, average(cube)
+    del square, cube
     fourth_score = fourth_score - 3 * variance.square()
     second = second - variance[..., None] * mean
     third = third - third_score[..., None] * mean - 3 * variance[..., None] * first
     beyond_mean = output - mean
     beyond_affine = beyond_mean - first
     beyond_third = beyond_affine - second / 2
+    vectors = [output, beyond_mean, first, beyond_affine, beyond_third, beyond_third - third / 6]
+    length, deviation, tilt, affine_error, third_error, fourth_error = squared(torch.stack(vectors))
     found = {
         "tokens": number.expand(shape),
         "weighed_tokens": (number if rows.bias is None else number**2 / rows.everyone().square().sum(-1)).expand(shape),
@@ -156,17 +187,17 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor], tail: int) -> Measure
         "entropy": entropy,
         "largest_weight": top,
         "sandwich": sandwich,
-        "output": squared(output),
-        "deviation": squared(beyond_mean),
+        "output": length,
+        "deviation": deviation,
         "value_spread": spread.expand(shape),
-        "tilt": squared(first),
+        "tilt": tilt,
         "mean_square": squared(mean).expand(shape),
         "mean_tilt": (mean * first).sum(-1),
-        "mean_error": squared(beyond_mean),
-        "affine_error": squared(beyond_affine),
+        "mean_error": deviation,
+        "affine_error": affine_error,
         "affine_direction": torch.nn.functional.cosine_similarity(output, mean + first, dim=-1),
-        "third_error": squared(beyond_third),
-        "fourth_error": squared(beyond_third - third / 6),
+        "third_error": third_error,
+        "fourth_error": fourth_error,
         "mass_mean": excess,
         "mass_affine": excess - variance / 2,
         "mass_third": excess - variance / 2 - third_score / 6,
@@ -178,22 +209,47 @@ def _row_statistics(rows: Rows, tokens: dict[int, Tensor], tail: int) -> Measure
     return Measured(found, largest, output, size)
 
 
-def _largest(scores: Tensor, count: int) -> Tensor:
-    """The so many largest scores of each query, in any order; minus infinity where there are fewer keys."""
-    kept = min(count, scores.shape[-1])
+def _largest(scores: Tensor, width: int) -> Tensor:
+    """The largest scores of each query that their tail takes, in any order, then minus infinity: (batch, heads, t, width)."""
+    kept = _kept(scores.shape[-1])
     if scores.device.type == "cpu":  # NumPy's selection is several times faster than topk
-        cut = scores.shape[-1] - kept
-        found = torch.from_numpy(np.partition(scores.numpy(), cut, -1)[..., cut:].copy())
+        found = torch.from_numpy(_selected(scores.flatten(0, 2).numpy(), kept)).unflatten(0, scores.shape[:3])
     else:
         found = scores.topk(kept, dim=-1, sorted=False).values
-    return torch.nn.functional.pad(found, (0, count - kept), value=-torch.inf) if kept < count else found
+    return torch.nn.functional.pad(found, (0, width - kept), value=-torch.inf) if kept < width else found
 
 
-def _sandwich(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ w² ‖v - T‖², whose terms cancel where few tokens are read: in double precision where the device has it; and Σ w²."""
-    wide = torch.float32 if weights.device.type == "mps" else torch.float64
-    value, weights = rows.value.to(wide), weights.to(wide, copy=True)
-    output, twice = rows.read(weights, value), weights.square_()
-    read, collision = rows.read(twice, torch.cat([value, value.square().sum(-1, keepdim=True)], -1)), twice.sum(-1)
+def _selected(rows: NDArray[Any], kept: int) -> NDArray[Any]:
+    """The so many largest of each row, in any order.
+
+    As many of twice as many groups have a largest entry that is not below some bound, so that nothing below it is asked for: what
+    is left to select from is little more than what is kept.
+    """
+    size = rows.shape[1] // (2 * kept)
+    if size > 4:  # else most of them are left
+        highest = rows[:, : 2 * kept * size].reshape(len(rows), size, 2 * kept).max(1)
+        wanted = rows >= np.partition(highest, kept, -1)[:, kept, None]
+        number = wanted.sum(1)
+        candidates = np.full((len(rows), max(kept, number.max())), -np.inf, rows.dtype)
+        candidates[np.arange(candidates.shape[1]) < number[:, None]] = rows[wanted]
+        rows = candidates
+    cut = rows.shape[1] - kept
+    return np.partition(rows, cut, -1)[:, cut:].copy()
+
+
+def _doubled(value: Tensor) -> Tensor:
+    """Values and their squared lengths side by side, (batch, groups, S, o + 1), in double precision where the device has it."""
+    wide = torch.float32 if value.device.type == "mps" else torch.float64
+    found = value.new_empty((*value.shape[:-1], value.shape[-1] + 1), dtype=wide)
+    found[..., :-1] = value
+    found[..., -1] = torch.linalg.vecdot(found[..., :-1], found[..., :-1])
+    return found
+
+
+def _sandwich(rows: Rows, twice: Tensor, output: Tensor, doubled: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ w² ‖v - T‖², whose terms cancel where few tokens are read: in the precision of ``doubled``; and Σ w²."""
+    halves = zip(twice.chunk(2), doubled.chunk(2), strict=True)  # of the texts or layers, for numbers of double size
+    read = torch.cat([rows.read(each.to(doubled.dtype), values) for each, values in halves])
+    collision, output = twice.sum(-1, dtype=doubled.dtype), output.to(doubled.dtype)
     found = read[..., -1] - 2 * (read[..., :-1] * output).sum(-1) + collision * output.square().sum(-1)
     return found.clamp_min(0.0), collision

@@ -58,7 +58,8 @@ def drawn(heads: Heads, numbers: Sequence[int]) -> Draws | None:
     what stays is due to shape. The first and the last key that a query may read stay in every subset, as every prompt has them.
     The others are shuffled and cut into as many subsets as there is room for.
     """
-    late = [place for place, number in enumerate(numbers) if number >= max(numbers) / 2]
+    most_read = max(numbers)
+    late = [place for place, number in enumerate(numbers) if number >= most_read / 2]
     picked = torch.linspace(len(late) - 1, 0, min(QUERIES, len(late))).round().long().flip(0).tolist()
     chosen = [late[place] for place in picked]
     own = [numbers[place] for place in chosen]

@@ -261,22 +261,20 @@ def _short(model: str) -> str:
 
 
 def _table(rows: list[dict[str, Any]], model: str) -> Table:
-    """The rows as 80 columns hold them: savings that are the same for all are said below, the longer length is left to the page."""
+    """The rows as 80 columns hold them: what replacing saves is said below, the longer length is left to the page."""
     from largeprompt.audit.answer import table
 
     headings, cells = table(rows)
     words = {"shape": "what more keys do not mend (-: not known)", "predicted": "what the next shorter length foretold for affine"}
     told = [f"{name}: {meaning}" for name, meaning in words.items() if name in headings]
-    left_out = {"L", "longer L", "saves then", "cache then"}
+    saved = []
     for name, what in (("saves", "operations"), ("cache", "cache")):
-        found = {row[headings.index(name)] for row in cells} if name in headings else set()
-        if len(found) == 1:
-            left_out.add(name)
-        told += (
-            [f"replacing a head saves {found.pop()} of its {what}" if len(found) == 1 else f"{name}: share of its {what}"]
-            if found
-            else []
-        )
+        shares = [row[headings.index(name)] for row in cells] if name in headings else []
+        found = sorted({share for share in shares if share != "-"}, key=lambda share: float(share.rstrip("%")))
+        saved += [f"{' to '.join(dict.fromkeys((found[0], found[-1])))} of its {what}"] if found else []
+    told += [f"replacing a head saves {' and '.join(saved)}"] if saved else []
+    left_out = {"L", "saves", "cache", "longer L", "saves then", "cache then"}
+    left_out |= {"mean"} if {"±", "predicted"} <= set(headings) else set()
     kept = [place for place, name in enumerate(headings) if name not in left_out]
     at = f" at {rows[0]['length']:,} tokens" if "length" in rows[0] else ""
     order = ", to be replaced in this order" if any(row["finding"] != "not judged" for row in rows) else ", too short to be judged"

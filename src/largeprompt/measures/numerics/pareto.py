@@ -6,6 +6,7 @@ importance sampling" (arXiv:1507.02646), for the number of weights in the tail a
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,9 +77,16 @@ def _points(tail: int) -> int:
     return 30 + math.isqrt(tail)
 
 
+def _descending(rows: Tensor) -> Tensor:
+    """Rows from their largest entry on; NumPy sorts many times faster than PyTorch on a CPU."""
+    if rows.device.type == "cpu":
+        return torch.from_numpy(np.sort(rows.numpy())).flip(-1)
+    return rows.sort(-1, descending=True).values
+
+
 def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
     """:func:`tail_indices` of rows (n, W) with tails (n,)."""
-    scores = log_weights.to(torch.float64).sort(-1, descending=True).values
+    scores = _descending(log_weights.to(torch.float64))
     n, tail = len(scores), scores.shape[-1] - 1
     own = tails.to(torch.int64).clamp(0, tail)[:, None]
     cutoff = scores.gather(-1, own)
