@@ -57,3 +57,11 @@ def test_audit_order_is_best_where_it_costs_least(data):
     assert outcome(STUDY, wrong, "audit's order") == "holds in part"
     wrong.change.loc[{"order": "random"}] = -0.1
     assert outcome(STUDY, wrong, "audit's order") == "fails"
+
+
+def test_nothing_is_said_of_heads_where_none_is_within_the_tolerance(data):
+    words = "one per cent of loss?"
+    cheap = data.assign(within_change=0 * data.within_change, within_count=1 + 0 * data.within_count)
+    assert outcome(STUDY, cheap, f"replaced by mean and covariance at {words}") == "holds"
+    none = cheap.assign(within_count=0 * data.within_count)
+    assert outcome(STUDY, none, f"replaced by mean and covariance at {words}") == "undecided"

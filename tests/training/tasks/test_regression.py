@@ -325,7 +325,7 @@ def test_many_isotropic_layers_share_a_rule(d, length):
     a[:2] = torch.tensor([0.0, 1e-6], dtype=F)
     together = task.isotropic_risk(a.requires_grad_(), b.requires_grad_(), length)
     slopes = torch.autograd.grad(together.sum(), [a, b])
-    few = task.isotropic_risk(a[:20], b[:20], length)
-    assert_close(together[:20], few, rtol=1e-10, atol=0.0)
+    few = task.isotropic_risk(a[:6], b[:6], length)
+    assert_close(together[:6], few, rtol=1e-10, atol=0.0)
     for slope, expected in zip(slopes, torch.autograd.grad(few.sum(), [a, b]), strict=True):
-        assert_close(slope[:20], expected[:20], rtol=1e-7, atol=1e-9)
+        assert_close(slope[:6], expected[:6], rtol=1e-7, atol=1e-9)

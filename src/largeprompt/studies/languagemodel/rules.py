@@ -203,6 +203,8 @@ def dependence(data: xr.Dataset) -> Answer:
 def free(data: xr.Dataset) -> Answer:
     """Holds where the loss grows by less than a hundredth on every text, in part on average."""
     change = (data.within_change / data.loss).dropna("text")
+    if not float(data.within_count.max()) > 0:
+        return "undecided", "No head is within the tolerance on the text that chooses, so that none is replaced."
     return (
         judged(bool((change <= LOSS).all()), in_part=float(change.mean()) <= LOSS, rests_on=[change.mean()]),
         f"With the {float(data.within_count.mean()):.0f} heads replaced, chosen on another text, the loss of "

@@ -163,12 +163,17 @@ def interpolated_crossing(data: xr.Dataset, name: str) -> xr.DataArray:
 
 @rule("N1", "From which length on does the gap show, and is that length predicted?")
 def crossing(data: xr.Dataset) -> Answer:
-    """Holds where drawn curves cross the gap within chance of the predicted length."""
+    """Holds where drawn curves cross the gap within chance of the predicted length.
+
+    An error of the curve becomes one of the length, δ log L = δ log mse / |d log mse / d log L|: larger where the curve is flat.
+    """
     rest = _others(data)
     ratio = interpolated_crossing(rest, "drawn_mse") / interpolated_crossing(rest, "mse")  # the same interpolation for both
     seen = int(ratio.notnull().sum())
     around = (rest.length >= rest.crossing / 10) & (rest.length <= 10 * rest.crossing)
-    error = (np.sqrt(rest.variance / setting(data, "replicas")) / rest.mse).where(around).max("length")
+    curve = np.log(rest.mse).assign_coords(length=np.log(rest.length)).differentiate("length")
+    slope = abs(curve.assign_coords(length=rest.length))
+    error = (np.sqrt(rest.variance / setting(data, "replicas")) / rest.mse / slope).where(around).max("length")
     apart: xr.DataArray = xr.apply_ufunc(np.log, ratio)
     score, allowed = largest_score(apart, error), largest_allowed(data)
     first = (rest.crossing_first_order / rest.crossing).where(np.isfinite(rest.crossing) & (rest.crossing > 1))
@@ -182,7 +187,7 @@ def crossing(data: xr.Dataset) -> Answer:
         judged(score <= allowed, rests_on=[score]) if seen else "undecided",
         f"The gap passes the noise of a finite prompt at L = {examples}, u = {rest.tilt[len(rest.tilt) // 2]:g}. Drawn "
         f"prompts cross in {seen} pairs within the lengths drawn, at {span(ratio)} times the predicted length (within {score:.1f} "
-        f"standard errors of the drawn curve). The first order alone is within {LONG:.0%} of the exact length in {close} of "
+        f"standard errors, {allowed:.1f} allowed). The first order alone is within {LONG:.0%} of the exact length in {close} of "
         f"{int(first.notnull().sum())} pairs.",
     )
 
