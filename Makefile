@@ -79,7 +79,7 @@ interop: $(READY)-test $(READY)-interop
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/audit/test_heads.py
 
 # one thread: what is asked of the library is asked of one core
-bench: $(READY)-test
+bench: $(READY)-bench
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 docs: $(READY)-test $(READY)-docs

@@ -6,6 +6,9 @@ import sys
 import time
 from collections.abc import Callable
 
+import torch
+from torch import Tensor
+
 
 def alternate(*calls: Callable[[], object], repeats: int = 15) -> list[float]:
     """Median seconds of each call, taken in turns so that all meet the same state of the machine."""
@@ -26,3 +29,23 @@ def peak_memory(code: str) -> int:
     report = "\nprint(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
     done = subprocess.run([sys.executable, "-c", code + report], check=True, capture_output=True, text=True)
     return int(done.stdout.split()[-1]) * 1024
+
+
+def keops(u: Tensor, tokens: Tensor) -> Callable[[], Tensor] | None:
+    """Softmax averages of tokens by KeOps, which compiles a kernel at the first call; None where it or its compiler is missing."""
+    try:
+        import pykeops
+        from pykeops.torch import LazyTensor
+    except ImportError:
+        return None
+    pykeops.set_verbose(False)
+
+    def averages() -> Tensor:
+        read = LazyTensor(tokens[None])
+        return (LazyTensor(u[:, None]) | read).sumsoftmaxweight(read, axis=1)
+
+    try:
+        torch.testing.assert_close(averages(), torch.softmax(u @ tokens.mT, -1) @ tokens, rtol=1e-3, atol=1e-3)
+    except (RuntimeError, OSError, ValueError):
+        return None
+    return averages
