@@ -10,6 +10,7 @@ Tokens are drawn from a Gaussian law here, so that the answer is known; yours wo
 import argparse
 import functools
 import resource
+import sys
 from collections.abc import Iterator
 
 import torch
@@ -88,10 +89,14 @@ def main() -> None:
     else:
         found = with_torch(tokens) if given.way == "torch" else state(0, tokens)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"{round(found.log_total.exp().item()):,} tokens, {memory:.0f} MB at most")
-    print(f"output   {found.mean[0].tolist()}")
-    print(f"limit    {LAW.tilted_mean(QUERIES)[0].tolist()}")
-    print(f"largest distance {(found.mean - LAW.tilted_mean(QUERIES)).abs().max():.1e}")
+    limit = LAW.tilted_mean(QUERIES)
+    lines = [
+        f"{round(found.log_total.exp().item()):,} tokens, {memory:.0f} MB at most",
+        f"output   {found.mean[0].tolist()}",
+        f"limit    {limit[0].tolist()}",
+        f"largest distance {(found.mean - limit).abs().max():.1e}",
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")  # in one piece: processes of a group share the terminal
 
 
 if __name__ == "__main__":
