@@ -177,6 +177,8 @@ def last_dimensions(name: str, value: Tensor, expected: Sequence[int | str], mea
     """Check the trailing shape: integers must match, names stand for any size of at least one; ``batch``: others may lead."""
     tail = value.shape[max(0, value.dim() - len(expected)) :]
     fits = len(tail) == len(expected) and (batch or value.dim() == len(expected))
+    if fits and tail == expected:
+        return value
     if not fits or not all(size == want if isinstance(want, int) else size >= 1 for size, want in zip(tail, expected, strict=True)):
         wanted = f"(..., {', '.join(map(str, expected))})" if batch else shape_text(expected)
         raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", f"shape {wanted}{meaning}")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 from largeprompt.measures import Gaussian, GaussianMixture
 from largeprompt.sampling.streams import Grid, keyed_generator, side_by_side
 
+PIECE = 2**17  # weights that are held at a time: larger ones, on the CPU, would come on fresh pages each time
 NO_POWER = -1e30  # stands for log 0 where a segment has no token of a label: finite, so that differences are not NaN
 
 
@@ -162,16 +164,28 @@ class Reduction:
         return label, torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
     def segment(self, label: Tensor | None, xi: Tensor) -> Segment:
-        """Sums over the tokens of one segment, labels and scalars (rows, n)."""
-        scores = xi * self.scale if label is None else torch.addcmul(self.location[label], self.scale[label], xi)
-        peak = scores.amax(-1)
-        weights = scores.sub_(peak.unsqueeze(-1)).exp_()
-        shares = [weights] if label is None else [weights * (label == k) for k in range(self.labels)]
-        mass = torch.stack([share.sum(-1) for share in shares], -1)
-        first = torch.stack([torch.linalg.vecdot(share, xi) for share in shares], -1)
-        norm = torch.stack([torch.linalg.vector_norm(share, dim=-1) for share in shares], -1)
-        log_power = torch.where(norm > 0, 2 * (torch.log(norm) + peak.unsqueeze(-1)), NO_POWER)
-        return Segment(peak, mass, first, log_power)
+        """Sums over the tokens of one segment, labels and scalars (rows, n): weights are made in pieces that stay in the cache."""
+        if label is None:
+            scores, highest = xi, xi.amax(-1, keepdim=True)  # in units of σ
+            peak = highest * self.scale
+        else:
+            scores = torch.addcmul(self.location[label], self.scale[label], xi)
+            peak = highest = scores.amax(-1, keepdim=True)
+        rows, tokens = xi.shape
+        together = max(1, PIECE // tokens)
+        total = xi.new_zeros(3, self.labels, rows)
+        for row, token in itertools.product(range(0, rows, together), range(0, tokens, PIECE)):
+            some = slice(row, row + together)
+            part = some, slice(token, token + PIECE)
+            weights = scores[part] - highest[some]
+            weights = (weights.mul_(self.scale) if label is None else weights).exp_()
+            for k in range(self.labels):
+                share = weights if label is None else weights * (label[part] == k)
+                sums = share.sum(-1), torch.linalg.vecdot(share, xi[part]), torch.linalg.vecdot(share, share)
+                total[:, k, some] += torch.stack(sums)
+        mass, first, power = total.mT.unbind()
+        log_power = torch.where(power > 0, torch.log(power) + 2 * peak, NO_POWER)
+        return Segment(peak.squeeze(-1), mass, first, log_power)
 
     def output(self, state: Sums) -> Tensor:
         """V Σ_k (mass_k m_k + R_k y_k) / Σ_k mass_k, shape (*queries, ..., o), for sums of that shape.
