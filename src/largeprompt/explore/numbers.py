@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from largeprompt.explore.picture import Array
 from largeprompt.explore.state import LENGTHS, LawState
 from largeprompt.law import collision_moments
 
+Result = TypeVar("Result")
 DRAWN, REPLICAS = (1, 3, 10, 30, 100, 300), 60  # prompts are drawn at these lengths
 STRENGTHS = tuple(i / 10 for i in range(1, 41))
 BRUSH = 0.06  # of the scores' standard deviation: densities are smoothed by so much, so that atoms can be drawn
@@ -55,20 +57,27 @@ class Curve:
     reason: str = ""
 
 
-def problem(state: LawState) -> Problem:
-    """What the code of the state makes."""
-    return _problem(_apart_from_length(state))
+def _whatever_the_length(function: Callable[[LawState], Result]) -> Callable[[LawState], Result]:
+    """What neither length nor tolerance changes: computed once for all of them."""
+    cached = functools.lru_cache(maxsize=256)(function)
 
+    @functools.wraps(function)
+    def found(state: LawState) -> Result:
+        return cached(_apart_from_length(state))
 
-@functools.lru_cache(maxsize=64)
-def _problem(state: LawState) -> Problem:
-    found = executed(law_setup(state))
-    z = found["z"]
-    return Problem(found["attention"], found["mu"], z, z / state.strength)
+    return found
 
 
 def _apart_from_length(state: LawState) -> LawState:
     return dataclasses.replace(state, length=LawState.length, tolerance=LawState.tolerance)
+
+
+@_whatever_the_length
+def problem(state: LawState) -> Problem:
+    """What the code of the state makes."""
+    found = executed(law_setup(state))
+    z = found["z"]
+    return Problem(found["attention"], found["mu"], z, z / state.strength)
 
 
 def _smaller(state: LawState) -> Problem:
@@ -89,11 +98,11 @@ def _smaller(state: LawState) -> Problem:
 
 def curve(state: LawState) -> Curve:
     """The exact law at all lengths; where tokens have no limit, only what exists, and only at the length of the state."""
-    found = _curve(_apart_from_length(state))
+    found = _curve(state)
     return found if isinstance(found, Curve) else _without_limit(dataclasses.replace(state, tolerance=LawState.tolerance), found)
 
 
-@functools.lru_cache(maxsize=256)
+@_whatever_the_length
 def _curve(state: LawState) -> Curve | str:
     """The curve, or why there is none."""
     here = _smaller(state)
@@ -149,24 +158,25 @@ def _for_good(errors: Array, tolerance: float) -> int:
     return int(above[-1]) + 1 if len(above) else 0
 
 
-@functools.lru_cache(maxsize=256)
-def _drawn(state: LawState) -> tuple[Array, Array]:
+@_whatever_the_length
+def drawn(state: LawState) -> tuple[Array, Array] | None:
+    """Root mean squared errors of ``REPLICAS`` drawn prompts at each length of ``DRAWN``, and their standard errors."""
     here = problem(state)
-    samples = sample_prompts(here.attention, here.mu, here.z, DRAWN, REPLICAS, torch.Generator().manual_seed(SEED))
-    mean, spread = samples.mse(here.attention(here.mu, here.z))
+    try:
+        samples = sample_prompts(here.attention, here.mu, here.z, DRAWN, REPLICAS, torch.Generator().manual_seed(SEED))
+        mean, spread = samples.mse(here.attention(here.mu, here.z))
+    except TiltDomainError:
+        return None
     return mean.sqrt().numpy(), (spread / (2 * mean.sqrt())).numpy()
 
 
-def drawn(state: LawState) -> tuple[Array, Array] | None:
-    """Root mean squared errors of ``REPLICAS`` drawn prompts at each length of ``DRAWN``, and their standard errors."""
-    try:
-        return _drawn(_apart_from_length(state))
-    except TiltDomainError:
-        return None
+@_whatever_the_length
+def densities(state: LawState) -> tuple[Array, Array, Array | None]:
+    """Scores, their density, and the density as the softmax weighs it, e^s p(s)/E e^s; None where that has no total.
 
-
-@functools.lru_cache(maxsize=256)
-def _densities(state: LawState) -> tuple[Array, Array, Array | None]:
+    By inversion of the characteristic function E e^{(r + it)u·x}, r = 0 and 1, smoothed by a normal brush of ``BRUSH`` standard
+    deviations.
+    """
     here, sigma = problem(state), state.strength
     u, low, high, tilted = here.z, -4.5 * sigma, 4.5 * sigma, True
     try:
@@ -189,16 +199,7 @@ def _densities(state: LawState) -> tuple[Array, Array, Array | None]:
     return places, density(0.0), density(1.0) if tilted else None
 
 
-def densities(state: LawState) -> tuple[Array, Array, Array | None]:
-    """Scores, their density, and the density as the softmax weighs it, e^s p(s)/E e^s; None where that has no total.
-
-    By inversion of the characteristic function E e^{(r + it)u·x}, r = 0 and 1, smoothed by a normal brush of ``BRUSH`` standard
-    deviations.
-    """
-    return _densities(_apart_from_length(state))
-
-
-@functools.lru_cache(maxsize=256)
+@_whatever_the_length
 def _prompt(state: LawState) -> Array:
     here = problem(state)
     scores: Array = (here.mu.sample(150, torch.Generator().manual_seed(SEED)) @ here.z).numpy()
@@ -207,11 +208,11 @@ def _prompt(state: LawState) -> Array:
 
 def prompt(state: LawState) -> tuple[Array, Array]:
     """Scores of the first tokens of one drawn prompt, at most 150, and their weights relative to the largest among them."""
-    scores = _prompt(_apart_from_length(state))[: state.length]
+    scores = _prompt(state)[: state.length]
     return scores, np.exp(scores - scores.max())
 
 
-@functools.lru_cache(maxsize=64)
+@_whatever_the_length
 def _read_outs(state: LawState) -> tuple[Array, Array]:
     here = problem(state)
     matrix, offset = affine_limit(here.attention, here.mu)
@@ -231,7 +232,7 @@ def _read_outs(state: LawState) -> tuple[Array, Array]:
 
 def read_outs(state: LawState) -> tuple[Array, Array]:
     """Infinite prompt and affine read-out along the query, at ``STRENGTHS``; NaN where there is no limit."""
-    return _read_outs(dataclasses.replace(_apart_from_length(state), strength=LawState.strength))
+    return _read_outs(dataclasses.replace(state, strength=LawState.strength))
 
 
 @functools.cache

@@ -118,9 +118,9 @@ class Picture:
         """A horizontal line over the whole width."""
         self.marks.append(f'<path class="line {look}" d="M0 {float(self.y(y)):.1f}H{self.x.end:.1f}"/>')
 
-    def text(self, x: float, y: float, words: str, look: str = "", anchor: str = "start") -> None:
+    def text(self, x: float, y: float, words: str, look: str = "") -> None:
         """Words at a place of the axes."""
-        place = f'x="{float(self.x(x)):.1f}" y="{float(self.y(y)):.1f}" text-anchor="{anchor}"'
+        place = f'x="{float(self.x(x)):.1f}" y="{float(self.y(y)):.1f}" text-anchor="start"'
         self.marks.append(f'<text class="{look}" {place}>{html.escape(words)}</text>')
 
     def backdrop(self, png: str) -> None:

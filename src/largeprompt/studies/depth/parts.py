@@ -10,6 +10,7 @@ from torch import Tensor
 
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.depth import DeepLimit, ResidualStack, breaking_layer, deep_limit, deep_noise
+from largeprompt.depth.stack import rms_norm
 from largeprompt.law import finite_prompt, regime
 from largeprompt.measures import sobol_points
 from largeprompt.planning import query_average
@@ -183,7 +184,7 @@ def _reference(stack: ResidualStack, limit: DeepLimit, points: Tensor) -> tuple[
     expected, off, bent = limit.tokens(points), [], []
     for k, z in enumerate(stack.states(points)):
         off.append(float((z - expected[k]).square().sum(-1).mean()))
-        read = torch.nn.functional.rms_norm(z, z.shape[-1:], eps=0.0) if stack.normalisation == "pre" else z
+        read = rms_norm(z) if stack.normalisation == "pre" else z
         bent.append(float(excess_kurtosis(read)))
     return np.asarray(off), np.asarray(bent)
 

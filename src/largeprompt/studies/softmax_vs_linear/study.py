@@ -1,9 +1,5 @@
 """Where does softmax attention beat linear attention, by how much, and for which tasks?"""
 
-from collections.abc import Mapping
-
-import xarray as xr
-
 from largeprompt.runs.study import Part, Study, along, side_by_side, stacked
 from largeprompt.studies.claims import claims
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
@@ -13,13 +9,6 @@ from largeprompt.studies.softmax_vs_linear.parts import one_head_map, other_spec
 from largeprompt.studies.softmax_vs_linear.rules import RULES
 from largeprompt.studies.softmax_vs_linear.tasks import drawn, location, outliers, shifts
 from largeprompt.studies.variables import variables
-
-
-def combine(config: SoftmaxVsLinearConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """All side by side, and how many sets of parameters were searched."""
-    data = side_by_side(config, parts).sortby("head_length")  # computed in another order
-    return data.assign(parameter_sets=data.softmax_best.size + data.spectrum_softmax.size)
-
 
 STUDY = Study(
     "softmax_vs_linear",
@@ -79,5 +68,5 @@ STUDY = Study(
     figures=FIGURES,
     claims=claims("C7", "Q1"),
     variables=variables("softmax_vs_linear"),
-    combine=combine,
+    combine=lambda config, parts: side_by_side(config, parts).sortby("head_length"),  # computed in another order
 )

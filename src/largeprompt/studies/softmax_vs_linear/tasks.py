@@ -11,7 +11,7 @@ import xarray as xr
 from torch import Tensor
 from torch.nn.functional import pad
 
-from largeprompt.attention import LinearAttention, SoftmaxAttention
+from largeprompt.attention import LinearAttention
 from largeprompt.law import planted_moments
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS
@@ -32,8 +32,6 @@ def location(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
     moments = [planted_moments(length, np.array(spikes), np.array(spikes)) for length in lengths]
     softmax, missed = (np.stack([getattr(each, name).numpy() for each in moments]) for name in ("found", "missed"))
     linear = np.array([[1 - 2 * task.best(LinearAttention, length).risk for task in tasks] for length in lengths])
-    searched = tasks[len(spikes) // 2]
-    gap = abs(searched.search(lengths[0]).risk / searched.best(SoftmaxAttention, lengths[0]).risk - 1)
     progress("one informative token: where half of it is read")
     half = [_half(length) for length in lengths]
     grid = ("location_length", "spike")
@@ -46,7 +44,6 @@ def location(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
             "location_linear": (grid, linear),
             "location_half": ("location_length", half),
             "location_threshold": ("location_length", [2 * math.log(length) for length in lengths]),
-            "location_search": gap,
         },
         coords={"location_length": lengths, "spike": spikes, "bound": ["lower", "upper"]},
     )
