@@ -198,3 +198,25 @@ def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
     x = torch.cat(noise, 1).flatten(1)
     product = x.unsqueeze(-1) * x.unsqueeze(-2)
     assert_sample_mean(product, torch.eye(x.shape[1], dtype=torch.float64), false_alarm=FALSE_ALARM)
+
+
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-23), (torch.float32, 1e-40), (torch.float64, 1e-170)])
+def test_queries_whose_squares_are_nothing_are_read_like_small_ones(dtype, size):
+    """Scores that small change no weight, but the direction of the query is still a direction."""
+    eye = torch.eye(3, dtype=dtype)
+    mu, attention, z = lp.Gaussian(0 * eye[0], eye + 0.5), lp.SoftmaxAttention(eye, eye), torch.tensor([1.0, -2.0, 0.5], dtype=dtype)
+    tiny, small = (sample_prompts(attention, mu, c * z, [3, 10], 64, 0, reduced=True).outputs for c in (size, 1e-9))
+    assert_close(tiny, small, rtol=1e-4, atol=1e-4)
+
+
+def test_rare_components_are_as_rare_in_single_precision():
+    """A float32 uniform is 0 with probability 6e-8, and 1 - 1e-8 is 1 there."""
+    labels = []
+    for dtype in (torch.float32, torch.float64):
+        eye = torch.eye(1, dtype=dtype).expand(2, 1, 1)
+        mu = lp.GaussianMixture(torch.tensor([1 - 1e-8, 1e-8], dtype=dtype), eye[:, 0], eye)
+        reduction = reduced.Reduction.of(mu, eye[0, 0], eye[0])
+        assert float(1 - reduction.cumulative[0]) == pytest.approx(1e-8, rel=1e-6)
+        mu = lp.GaussianMixture(torch.tensor([0.25, 0.75], dtype=dtype), eye[:, 0], eye)
+        labels.append(reduced.Reduction.of(mu, eye[0, 0], eye[0]).draw((4, 1000), torch.Generator().manual_seed(0))[0])
+    assert torch.equal(*labels)

@@ -131,8 +131,8 @@ class Reduction:
 
     @functools.cached_property
     def cumulative(self) -> Tensor:
-        """Cumulative shares of the labels, (k,)."""
-        sums = (self.means.new_ones(1) if self.weights is None else self.weights).cumsum(-1)
+        """Cumulative shares of the labels, (k,); in double precision, where small ones are not rounded away."""
+        sums = (self.means.new_ones(1) if self.weights is None else self.weights).cumsum(-1, dtype=torch.float64)
         return sums / sums[-1]
 
     @functools.cached_property
@@ -154,12 +154,19 @@ class Reduction:
         scale: Tensor = torch.linalg.vector_norm(self._along, dim=-1)
         return scale
 
+    @functools.cached_property
+    def _direction(self) -> Tensor:
+        """a_k/|a_k|, (*queries, k, d), 0 where scores are constant; of any size: squares of very small numbers are nothing."""
+        largest = self._along.abs().amax(-1, keepdim=True)
+        relative = self._along / torch.where(largest > 0, largest, 1.0)
+        return relative / torch.linalg.vector_norm(relative, dim=-1, keepdim=True).clamp_min(1.0)
+
     def draw(self, shape: tuple[int, int], generator: torch.Generator) -> tuple[Tensor | None, Tensor]:
         """Labels (None when there is one only) and scalars ξ, of the given shape."""
         like = self.u
         label = None
         if self.labels > 1:
-            uniform = torch.rand(shape, generator=generator, dtype=like.dtype, device=like.device)
+            uniform = torch.rand(shape, generator=generator, dtype=self.cumulative.dtype, device=like.device)
             label = torch.searchsorted(self.cumulative, uniform, right=True).clamp_max_(self.labels - 1)
         return label, torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
@@ -192,8 +199,7 @@ class Reduction:
 
         Here y_k = x_k + (first_k - a_k·x_k/σ_k) a_k/σ_k with x_k the residual: what the scores see of it is put in its place.
         """
-        least = torch.finfo(self.u.dtype).tiny  # zero where the scores are constant
-        direction = self._along / self.scale.clamp_min(least).unsqueeze(-1)
+        direction = self._direction
         direction = direction.reshape(*self.u.shape[:-1], *(1,) * (state.residual.dim() - direction.dim()), *direction.shape[-2:])
         seen = state.first - (direction * state.residual).sum(-1)
         y = torch.addcmul(state.residual, direction, seen.unsqueeze(-1))
