@@ -102,10 +102,10 @@ class Lines:
     def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Lines":
         """Tilts that are all narrow, or none of them."""
         lows, highs = zip(*(mu.tilt_range(tilt) for tilt in u), strict=True)
-        narrow = bool((_variances(mu, u) < NARROW**2).all())
-        lines = cls(mu, u, max(lows), min(highs), mu.cgf(u).numpy(), mu.tilted_mean(u).numpy(), cumulants, narrow)
+        lines = cls(mu, u, max(lows), min(highs), mu.cgf(u).numpy(), mu.tilted_mean(u).numpy(), cumulants, narrow=False)
         lines._require_analytic()
-        return lines
+        narrow = bool((_variances(mu, u) < NARROW**2).all()) and lines._bends_little()
+        return dataclasses.replace(lines, narrow=narrow)
 
     def _require_analytic(self) -> None:
         """Refuse a law of one's own whose cgf is not analytic, such as one with abs(u): its slope depends on the direction."""
@@ -138,10 +138,17 @@ class Lines:
         moved = self.mu.mean_less_limit(torch.from_numpy(mean).permute(1, 2, 0), tilts.permute(1, 2, 0), self.u.T)
         return np.ascontiguousarray(moved.permute(2, 0, 1).numpy())
 
-    def _moved_mean(self, zeta: Numbers) -> Numbers:
+    def _bends_little(self) -> bool:
+        """Whether ∇²Λ hardly varies between the tilts in use; where large scores are rare it may, however small their variance."""
+        ends = [max(self.low, -1.0) * (1 - MARGIN), min(self.high, 3.0) * (1 - MARGIN)]
+        zeta = np.array([*ends, 0.0, 1 + 5j, 1 + REACH * 1j])
+        fine = self._moved_mean(zeta, points=8)
+        return bool((np.abs(self._moved_mean(zeta) - fine).max((1, 2)) <= 1e-11 * np.abs(fine).max((1, 2))).all())
+
+    def _moved_mean(self, zeta: Numbers, points: int = 4) -> Numbers:
         """∇Λ(ζu) - ∇Λ(u) as an integral of ∇²Λ along the line between, which does not cancel for small tilts."""
         u, total = self.u.numpy()[:, None], np.zeros((), dtype=np.complex128)
-        for place, weight in zip(*np.polynomial.legendre.leggauss(4), strict=True):
+        for place, weight in zip(*np.polynomial.legendre.leggauss(points), strict=True):
             spread = self._cumulants(self._tilts(1 + (1 + place) / 2 * (zeta - 1)), 2)[2]
             total = total + weight / 2 * (spread * u if spread.ndim == 3 else (spread @ u[..., None])[..., 0])
         return (zeta - 1)[:, None] * total

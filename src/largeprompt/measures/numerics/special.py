@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 
 
+NEAR = 0.3  # size below which functions of signs are found from what is small about them
+
+
 def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
     """Return m = largest exponent of positive weight, and weights_k e^{exponents_k - m}."""
     largest = torch.where(weights > 0, exponents, -torch.inf).amax(-1, keepdim=True).detach()
@@ -85,15 +88,25 @@ def langevin_derivative(x: Tensor) -> Tensor:
     return torch.where(near, outer * (1 - small**2 * (outer - inner)), 1 / large**2 - 4 * e / (1 - e) ** 2)
 
 
+def _log1p(z: Tensor) -> Tensor:
+    """log(1 + z) at complex z, by real functions, which cost a third of the complex ones."""
+    return torch.complex(torch.log1p(2 * z.real + z.real**2 + z.imag**2) / 2, torch.atan2(z.imag, 1 + z.real))
+
+
 def sign_cumulants(w: Tensor, order: int) -> tuple[Tensor, ...]:
-    """log cosh w and its first ``order`` derivatives, 2 or 4, at complex w."""
+    """log cosh w and its first ``order`` derivatives, 2 or 4, at complex w, with full relative accuracy near 0."""
     right = torch.where(w.real < 0, -w, w)  # cosh is even
     e = torch.exp(-2 * right)
-    rest = 1 + e  # its logarithm by real functions, which cost a third of the complex one
-    value = right + torch.complex(torch.log(rest.real**2 + rest.imag**2) / 2, torch.atan2(rest.imag, rest.real)) - math.log(2)
+    near = w.abs() < NEAR
+    value = right + _log1p(e) - math.log(2)
+    if bool(near.any()):
+        value = value.masked_scatter(near, _log1p(2 * torch.sinh(w[near] / 2) ** 2))
     if order == 0:
         return (value,)
-    first, second = torch.where(w.real < 0, -1.0, 1.0) * (1 - e) / rest, 4 * e / rest**2
+    side = torch.where(w.real < 0, -1.0, 1.0)
+    first, second = side * (1 - e) / (1 + e), 4 * e / (1 + e) ** 2
+    if bool(near.any()):
+        first = first.masked_scatter(near, torch.tanh(w[near]))
     if order == 2:
         return value, first, second
     return value, first, second, -2 * first * second, second * (6 * first**2 - 2)
@@ -133,6 +146,14 @@ def interval_cumulants(y: Tensor, order: int) -> tuple[Tensor, ...]:
 
 
 def sign_mean_less_limit(w: Tensor, u: Tensor) -> Tensor:
-    """tanh w - tanh u for complex w and real u, from both distances to the sign of u: s·(2/(1 + e^{2su}) - 2/(1 + e^{2sw}))."""
+    """tanh w - tanh u for complex w and real u: near 0 as sinh(w - u)/(cosh w cosh u), else by both distances to the sign of u.
+
+    These are s·(2/(1 + e^{2su}) - 2/(1 + e^{2sw})).
+    """
     side = torch.where(u < 0, -1.0, 1.0).to(u.dtype)
-    return 2 * side * (torch.sigmoid(-2 * side * u) - torch.sigmoid(-2 * side * w))
+    found = 2 * side * (torch.sigmoid(-2 * side * u) - torch.sigmoid(-2 * side * w))
+    near = (w.abs() < NEAR) & (u.abs() < NEAR)
+    if bool(near.any()):
+        v, limit = w[near], u.expand(w.shape)[near]
+        found = found.masked_scatter(near, torch.sinh(v - limit) / (torch.cosh(v) * torch.cosh(limit)))
+    return found
