@@ -204,7 +204,11 @@ def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
 def test_queries_whose_squares_are_nothing_are_read_like_small_ones(dtype, size):
     """Scores that small change no weight, but the direction of the query is still a direction."""
     eye = torch.eye(3, dtype=dtype)
-    mu, attention, z = lp.Gaussian(0 * eye[0], eye + 0.5), lp.SoftmaxAttention(eye, eye), torch.tensor([1.0, -2.0, 0.5], dtype=dtype)
+    mu, attention, z = (
+        lp.Gaussian(0 * eye[0], eye + 0.5),
+        lp.SoftmaxAttention(eye, eye),
+        torch.tensor([1.0, -2.0, 0.5], dtype=dtype),
+    )
     tiny, small = (sample_prompts(attention, mu, c * z, [3, 10], 64, 0, reduced=True).outputs for c in (size, 1e-9))
     assert_close(tiny, small, rtol=1e-4, atol=1e-4)
 

@@ -23,7 +23,6 @@ from largeprompt.law.tokens import Array, Numbers, TokenMoments, is_identity
 STEP = 0.2  # of τ
 MOST_NODES = 60_000  # of τ
 LEAST_DIGITS = 1e-8
-SMALLEST_PART = 1e-27  # of the squared error of the whole output, above which eight digits of a part were found right
 DERIVATIVE_ROUNDING = 2e-15
 ROUNDING = 1e-14  # of a sum, relative to the sizes of its terms: phases and gamma functions err by more than one ulp
 MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at every τ: 512 MiB
@@ -82,6 +81,8 @@ class Blocks:
     log_phi: Array
     pieces: Callable[[int], Iterable[Piece]]
     noise: Array | None = None  # size of the terms of φ, over φ, where they are not all positive
+    digits: float = LEAST_DIGITS  # what rounding may leave of an answer
+    smallest_part: float = 0.0  # of the squared error of the whole output that is right to eight digits
 
     def total(self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()) -> Array:
         """G_order[f] for f given by its value at the nodes, shape (τ, *shape)."""
@@ -159,16 +160,17 @@ def output_moments(
 
     blocks, first, pair, summed, once, twice = widen(evaluate, [start], further=further, nodes=MOST_NODES)
     if blocks.noise is not None:
-        _require_digits(summed, pair, once, once * tokens * blocks.noise)
+        _require_digits(summed, pair, once, once * tokens * blocks.noise, blocks.digits)
 
     whole = np.asarray(once @ pair[:, 1] + twice @ (first**2).sum(-1))
+    last = np.flatnonzero(pair[:, 0])[-1]  # row that is read; those after it hardly matter for the whole, but may for a part
+    unread = (once[:, last] * pair[last, 1] + twice[:, last] * (first[last] ** 2).sum()) / (STEP * LEAST_DIGITS)
 
     def error(B: Array) -> Array:
         if is_identity(B):
             return whole
         found = np.asarray(once @ blocks.total(2, lambda y: y.squared(B)) + twice @ ((first @ B) * first).sum(-1))
-        if blocks.noise is not None:
-            _require_size(found, np.linalg.norm(B, 2) * whole)
+        _require_size(found, np.linalg.norm(B, 2) * whole, np.linalg.norm(B, 2) * np.maximum(blocks.smallest_part * whole, unread))
         return found
 
     def second() -> Array:
@@ -196,22 +198,23 @@ def output_moments(
     return OutputMoments(once @ first, once @ pair[:, 0], error, second, jacobian, powers)
 
 
-def _require_digits(size: Array, pair: Array, once: Array, moved: Array) -> None:
+def _require_digits(size: Array, pair: Array, once: Array, moved: Array, digits: float) -> None:
     """Refuse an answer whose terms cancel so far that fewer than eight digits are left, by the size of what was summed."""
     value = once @ np.abs(pair)
     lost = float((ROUNDING * (once @ size + moved @ np.abs(pair)) / (value + 1e-300)).max())
-    if not lost < LEAST_DIGITS:
+    if not lost < digits:
         given = f"scores so far apart that rounding leaves {lost:.1g} of the answer"
         remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
         raise InvalidArgumentError("z", given, "scores whose finite-prompt law is exact to eight digits", remedy)
 
 
-def _require_size(part: Array, whole: Array) -> None:
-    """Refuse the error of a part of the output that is so much smaller than the rest that rounding of the rest reaches it."""
-    if bool(((part < SMALLEST_PART * whole) & (part != 0)).any()):
+def _require_size(part: Array, whole: Array, least: Array) -> None:
+    """Refuse the error of a part of the output so small that rounding of the rest, or the rarest of prompts, reach it."""
+    if bool(((part < least) & (part != 0)).any()):
         given = f"a part of the output whose squared error is {float((part / whole).min()):.1g} of the rest's"
-        remedy = "Take the law of its coordinates alone where others do not matter to them, or certificate(...) for a bound."
-        raise InvalidArgumentError("V", given, f"parts above {SMALLEST_PART:g}, exact to eight digits", remedy)
+        allowed = f"parts above {float((least / whole).max()):.1g}, exact to eight digits"
+        remedy = "Take longer prompts, the law of its coordinates alone where others do not matter to them, or certificate(...)."
+        raise InvalidArgumentError("V", given, allowed, remedy)
 
 
 def _cubed(B: Array, y: TokenMoments) -> Numbers:

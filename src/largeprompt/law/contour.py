@@ -23,7 +23,7 @@ from scipy.special import loggamma
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments
+from largeprompt.law.blocks import LEAST_DIGITS, STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments
 from largeprompt.law.quadrature import NOTHING, log_survival
 from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
 from largeprompt.measures import Measure
@@ -39,6 +39,9 @@ WIDEST = 3.0
 WIDTHS = 0.98 * 0.7 ** np.arange(12)  # of a strip, of which the best is taken
 MOST_CONTOURS = 400
 FINE = 16  # neighbouring τ that share an exponential
+SMALLEST_PART = 1e-27  # of the squared error of the whole output, above which eight digits of a part were found right
+PLAIN_PART = 1e-8  # the same where contours heed the whole alone: a part e^{-4u} of it is found from terms e^{-2u}
+SATURATED = 10.0  # -log of what is left of the squares of a coordinate that a tilt saturates
 AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
@@ -168,6 +171,42 @@ class Lines:
         return torch.where(inside, found, torch.inf).numpy()
 
     @functools.cached_property
+    def fall(self) -> Array:
+        """How far log E_ζ y² of each coordinate falls between ζ = 0 and 2, (query, d): by 4u for a sign."""
+        if self.high <= 2 + MARGIN:
+            return np.zeros(self.u.shape)
+        found = self._log_squares(np.array([0.0, 2.0]))
+        return np.asarray(found[:, 0] - found[:, 1])
+
+    @functools.cached_property
+    def saturated(self) -> NDArray[np.int64] | None:
+        """For each query the coordinate whose squares fall most; None where they all fall by little."""
+        return np.asarray(self.fall.argmax(-1)) if float(self.fall.max()) > SATURATED else None
+
+    def _log_squares(self, zeta: Array) -> Array:
+        """log E_ζ y² of each coordinate at real ζ, shape (query, ζ, d)."""
+        moments = self.at(zeta)[1]
+        if isinstance(moments, Independent):
+            variance = moments.variance
+        else:
+            assert isinstance(moments, Dense)
+            variance = np.diagonal(moments.covariance, axis1=-2, axis2=-1)
+        return np.asarray(np.log(np.maximum((variance + moments.mean**2).real, 1e-300)))
+
+    def sizes(self, zeta: Array) -> Array:
+        """log of what contours sum at real ζ: E e^{ζs}, and E y² e^{ζs} of the coordinates that saturate, (query or twice, ζ).
+
+        Tokens that are seldom read carry E y² e^{ζs} for small ζ and are nothing at ζ = 2: contours must resolve both.
+        """
+        found = self.real(zeta)
+        if self.saturated is None:
+            return found
+        inside = np.isfinite(found).all(0)
+        squares = self._log_squares(np.where(inside, zeta, 0.5))
+        own = np.take_along_axis(squares, self.saturated[:, None, None], -1)[..., 0]
+        return np.concatenate([found, found + np.where(inside, own, 0.0)])
+
+    @functools.cached_property
     def own_variance(self) -> float:
         """Variance of the score of the law itself."""
         return self.variance(0.0)
@@ -209,7 +248,8 @@ class Lines:
         key = order, contour, low, high
         if key not in self.known:
             zeta, widths = order - contour.place, contour.width * WIDTHS
-            found = self.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
+            places = np.concatenate([[zeta], zeta + widths, zeta - widths])
+            found = self.sizes(places) if order else self.real(places)
             above, below = np.split(found[:, 1:] - found[:, :1], 2, -1)
             # for small t what is meant is the term that was taken out
             slope = (above[:, -1:] - below[:, -1:]) / (2 * widths[-1])
@@ -225,12 +265,13 @@ class Lines:
 class _Engine:
     """The blocks of some lines on one grid of τ, for lengths between two."""
 
-    def __init__(self, line: Lines, shortest: float, longest: float, tau: Array) -> None:
-        self.line, self.tau = line, tau
+    def __init__(self, line: Lines, shortest: float, longest: float, tau: Array, every_part: bool) -> None:
+        self.line, self.tau, self.every_part = line, tau, every_part
         self.digits = DIGITS + math.log(longest)
         self.alive = np.ones(len(tau), dtype=bool)
         self.log_phi, self.noise = self._log_phi()
-        self.alive = np.asarray(((shortest - 2) * self.log_phi > -60).any(0))
+        lowest = -60 if line.saturated is None else -60 - float(line.fall.max())  # of what is left of the squared error
+        self.alive = np.asarray(((shortest - 2) * self.log_phi > lowest).any(0))
         self._known: dict[int, list[tuple[Piece, ...]]] = {}
 
     def _contours(self, order: int) -> list[Contour]:
@@ -272,12 +313,13 @@ class _Engine:
         raise InvalidArgumentError("z", given, "scores near enough to each other for the exact law of such tokens", remedy)
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
-        """For each τ, the contour whose terms are smallest; among several queries, nowhere far above the smallest."""
+        """For each τ, the contour whose terms are smallest; among several queries and parts, nowhere far above the smallest."""
         places = np.array([contour.place for contour in contours])
-        size = loggamma(places + 0.3j).real + self.line.real(order - places)  # (query, contour)
-        noise = size[..., None] + (order - places)[:, None] * self.tau
+        sizes = self.line.sizes if order and self.every_part else self.line.real
+        noise = (loggamma(places + 0.3j).real + sizes(order - places))[..., None] + (order - places)[:, None] * self.tau
         if contours[0].residue:
-            taken = np.minimum(self.tau, 0.0) if order == 0 else self.line.taken(order)[0].real + max(order, 2) * self.tau
+            pole = max(order, 2)
+            taken = np.minimum(self.tau, 0.0) if order == 0 else sizes(np.array([float(pole)])) + pole * self.tau
             noise[:, 0] = np.logaddexp(noise[:, 0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
         return np.asarray((noise - noise.min(1, keepdims=True)).max(0).argmin(0))
 
@@ -380,19 +422,33 @@ def alike(mu: Measure, u: Tensor) -> list[Tensor]:
 def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[OutputMoments]:
     """Law of attention over several lengths, 1 < L < ∞, for tilts u, shape (query, d), that are :func:`alike`."""
     line = Lines.of(mu, u, cumulants)
+    if line.saturated is not None:
+        try:
+            return _moments(line, lengths, 0.0, every_part=True)
+        except InvalidArgumentError:
+            return _moments(line, lengths, PLAIN_PART)
+    return _moments(line, lengths, SMALLEST_PART)
+
+
+def _moments(line: Lines, lengths: Sequence[float], smallest_part: float, *, every_part: bool = False) -> list[OutputMoments]:
+    """The same, right for parts of the output down to the smallest one; contours heed every part, or the sum of all.
+
+    What heeds every part has digits to spare, or is refused for the other.
+    """
 
     @functools.cache
     def engine(below: float, above: float) -> _Engine:
-        return _Engine(line, min(lengths), max(lengths), grid(below, above))
+        return _Engine(line, min(lengths), max(lengths), grid(below, above), every_part)
 
     def build(query: int, below: float, above: float) -> Blocks:
         found = engine(below, above)
-        return Blocks(found.log_phi[query], functools.partial(found.pieces, query), found.noise[query])
+        pieces, digits = functools.partial(found.pieces, query), LEAST_DIGITS / 100 if every_part else LEAST_DIGITS
+        return Blocks(found.log_phi[query], pieces, found.noise[query], digits, smallest_part)
 
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
         start, further = _range(line, max(lengths)), 14.0 if line.low < -0.1 else 60.0
-        builds = [functools.partial(build, query) for query in range(len(u))]
-        return [output_moments(one, lengths, start, further, mu.dim) for one in builds]
+        builds = [functools.partial(build, query) for query in range(len(line.u))]
+        return [output_moments(one, lengths, start, further, line.mu.dim) for one in builds]
 
 
 def _range(line: Lines, longest: float) -> tuple[float, float]:

@@ -88,7 +88,7 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> S
 
     def errors() -> tuple[Tensor, Tensor, Tensor]:
         bias = stacked(lambda cell: cell.bias, out)
-        return bias, stacked(lambda cell: cell.error(cell.read)), stacked(lambda cell: cell.error(cell.matrix))
+        return bias, stacked(lambda cell: cell.mse), stacked(lambda cell: cell.error(cell.matrix))
 
     return Solved(
         stacked(lambda cell: cell.mean, out),
@@ -155,8 +155,13 @@ class _Cell:
 
     @property
     def bias(self) -> Array:
-        self._require_limit()
+        self.mse  # noqa: B018  # refused where what is read is too small a part
         return self.moments.bias @ self.read.T
+
+    @functools.cached_property
+    def mse(self) -> Array:
+        """Mean square of the error that is read."""
+        return self.error(self.read)
 
     def error(self, read: Array) -> Array:
         """Mean square of what a matrix reads of the error before it."""
@@ -172,6 +177,7 @@ class _Cell:
             )
         found = second - bias[:, :, None] * bias[:, None, :]
         if self.has_limit:
+            self.mse  # noqa: B018  # refused where what is read is too small a part
             variances = np.diagonal(found, axis1=1, axis2=2)
             lost = (UNIT * bias**2 / np.where(bias == 0, 1.0, np.abs(variances) + 1e-300)).max(1)
             found = self._mended("covariance", found, lost, lambda: own_covariance(self.law), 1)

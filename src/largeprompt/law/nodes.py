@@ -51,33 +51,43 @@ Nodes = tuple[Array, Array, TokenMoments]  # log p_j, s_j and the moments of y a
 
 
 @functools.singledispatch
-def score_nodes(mu: Measure, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence[Nodes]:
-    """Groups of nodes of a law along the tilt u, with scores less Λ(u), for τ up to ``reach``; TypeError where it has none."""
+def score_nodes(mu: Measure, u: Tensor, limit: Array | None, cgf: float, reach: float) -> Sequence[Nodes]:
+    """Groups of nodes of a law along the tilt u, with scores less Λ(u), for τ up to ``reach``; TypeError where it has none.
+
+    Moments are those of tokens less their limit, or of the tokens themselves where none is given.
+    """
     raise TypeError(f"{mu!r} has no nodes along a tilt")
 
 
 @score_nodes.register
-def _(mu: AtomicMeasure, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence[Nodes]:
+def _(mu: AtomicMeasure, u: Tensor, limit: Array | None, cgf: float, reach: float) -> Sequence[Nodes]:
     points = mu.points.numpy()
     with np.errstate(divide="ignore"):
         log_mass = np.full(len(points), -math.log(len(points))) if mu.weights is None else np.log(mu.weights.numpy())
     scores = points @ u.numpy() - cgf
     weights = np.exp(log_mass + scores)
-    # x - T around the atom that is read most, of which T may keep only the last digits
-    moved = points - points[weights.argmax()]
-    moved -= weights @ moved / weights.sum()
+    moved = points
+    if limit is not None:  # x - T around the atom that is read most, of which T may keep only the last digits
+        moved = points - points[weights.argmax()]
+        moved -= weights @ moved / weights.sum()
     parts = (slice(start, start + ELEMENTS // 512) for start in range(0, len(points), ELEMENTS // 512))
     return [(log_mass[part], scores[part], Common(moved[part])) for part in parts]
 
 
 @score_nodes.register
-def _(mu: GaussianMixture, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence[Nodes]:
+def _(mu: GaussianMixture, u: Tensor, limit: Array | None, cgf: float, reach: float) -> Sequence[Nodes]:
     """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ - ee^T) independent of it."""
     found, tilt = [], u.numpy()
-    for weight, mean, covariance in zip(*(part.numpy() for part in (mu.weights, mu.means, mu.covariances)), strict=True):
+    weights, means, covariances = (part.numpy() for part in (mu.weights, mu.means, mu.covariances))
+    shifts = covariances @ tilt
+    moved = means
+    if limit is not None:  # m - T around the component that is read most, of which T may keep only the last digits
+        share = weights * np.exp(np.where(weights > 0, means @ tilt + shifts @ tilt / 2 - cgf, 0.0))
+        moved = means - means[share.argmax()]
+        moved -= share @ (moved + shifts) / share.sum()
+    for weight, mean, away, shift, covariance in zip(weights, means, moved, shifts, covariances, strict=True):
         if weight == 0:
             continue
-        shift = covariance @ tilt
         sigma = math.sqrt(max(float(tilt @ shift), 0.0))
         check_spread(sigma)
         e = shift / sigma if sigma > 0 else np.zeros_like(shift)
@@ -90,13 +100,13 @@ def _(mu: GaussianMixture, u: Tensor, limit: Array, cgf: float, reach: float) ->
             top = min(REACH + 2 * sigma, max(REACH + sigma, (LARGEST_EXPONENT + reach - level) / sigma))
             xi = np.asarray(step * np.arange(-math.ceil(REACH / step), math.ceil(top / step) + 1))
             log_mass = -(xi**2) / 2 + math.log(step / math.sqrt(2 * math.pi))
-        moments = Common((mean - limit) + xi[:, None] * e, covariance - np.outer(e, e))
+        moments = Common(away + xi[:, None] * e, covariance - np.outer(e, e))
         found.append((log_mass + math.log(weight), level + sigma * xi, moments))
     return found
 
 
 @score_nodes.register
-def _(mu: Sphere, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence[Nodes]:
+def _(mu: Sphere, u: Tensor, limit: Array | None, cgf: float, reach: float) -> Sequence[Nodes]:
     """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on the sphere across u."""
     dim, radius, tilt = mu.dim, float(mu.support_radius), u.numpy()
     size = float(np.linalg.norm(tilt))
@@ -115,7 +125,13 @@ def _(mu: Sphere, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence
     across = np.eye(dim) - np.outer(axis, axis)
     rest = (radius / np.cosh(y)) ** 2
     m = max(dim - 1, 1)
-    moments = Common(radius * cosine[:, None] * axis - limit, across, rest / m, rest**2 * (1 / (m * (m + 2)) - 1 / m**2))
+    away = radius * cosine[:, None] * axis
+    if limit is not None:
+        away -= limit
+        if dim == 1:  # of the sign that is read T may keep only the last digits
+            e = math.exp(-2 * radius * size)
+            away = radius * (np.array([[-2.0], [0.0]]) + 2 * e / (1 + e)) * axis
+    moments = Common(away, across, rest / m, rest**2 * (1 / (m * (m + 2)) - 1 / m**2))
     return [(log_mass, radius * size * cosine - cgf, moments)]
 
 
@@ -136,15 +152,17 @@ def _tilted_coordinate(mu: ProductMeasure, u: Tensor) -> tuple[int, ScalarLaw]:
 
 
 @score_nodes.register
-def _(mu: ProductMeasure, u: Tensor, limit: Array, cgf: float, reach: float) -> Sequence[Nodes]:
+def _(mu: ProductMeasure, u: Tensor, limit: Array | None, cgf: float, reach: float) -> Sequence[Nodes]:
     """One tilted coordinate by its density; the others keep their own law given it."""
     index, law = _tilted_coordinate(mu, u)
     if not isinstance(law, LogConcaveLaw):
         raise TypeError(f"{mu!r} has no nodes along a tilt")
     log_mass, x = _coordinate_nodes(law, float(u[index]), cgf, reach)
     k1, k2, k3, k4 = (part.numpy().copy() for part in mu._cumulants(torch.zeros_like(u)))
-    mean = np.tile(k1 - limit, (len(x), 1))
-    mean[:, index] = x - limit[index]
+    mean = np.tile(k1, (len(x), 1))
+    mean[:, index] = x
+    if limit is not None:
+        mean -= limit
     k2[index] = k3[index] = k4[index] = 0.0
     return [(log_mass, float(u[index]) * x - cgf, Independent(mean, *(np.tile(k, (len(x), 1)) for k in (k2, k3, k4))))]
 

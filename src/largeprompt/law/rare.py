@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from largeprompt.law.blocks import STEP, grid
-from largeprompt.law.nodes import DEEPEST, NEGLIGIBLE, Nodes, score_nodes, score_range
+from largeprompt.law.nodes import DEEPEST, NEGLIGIBLE, score_nodes, score_range
 from largeprompt.law.quadrature import NOTHING, drawn, log_survival
-from largeprompt.law.tokens import Array, Common
+from largeprompt.law.tokens import Array
 from largeprompt.measures import Measure
 from largeprompt.measures.finite.atoms import AtomicMeasure
 
@@ -27,7 +27,7 @@ MOST_GROWN = 1e4  # nothing survives beyond
 
 def plain_moments(mu: Measure, u: Tensor, lengths: Sequence[float]) -> tuple[Array, Array]:
     """E T_L, shape (length, d), and Cov T_L, (length, d, d), of a law with nodes, 1 < L < ∞."""
-    groups = _plain_nodes(mu, u)
+    groups = score_nodes(mu, u, None, float(mu.cgf(u)), 0.0)
     log_mass, scores = (torch.from_numpy(np.concatenate([group[i] for group in groups])) for i in (0, 1))
     _, above = score_range(log_mass, scores, min(lengths), max(lengths))
     highest = float(scores[log_mass > -DEEPEST].max())
@@ -61,13 +61,3 @@ def own_covariance(mu: Measure) -> Array:
     mass = np.full(len(points), 1 / len(points)) if mu.weights is None else mu.weights.numpy()
     moved = points - mass @ points
     return np.asarray((mass[:, None] * moved).T @ moved)
-
-
-def _plain_nodes(mu: Measure, u: Tensor) -> Sequence[Nodes]:
-    """Nodes of the tokens themselves, not less the limit."""
-    groups = score_nodes(mu, u, np.zeros(mu.dim), float(mu.cgf(u)), 0.0)
-    if not isinstance(mu, AtomicMeasure):
-        return groups
-    starts = np.cumsum([0, *(len(scores) for _, scores, _ in groups)])
-    points = mu.points.numpy()
-    return [(p, s, Common(points[start : start + len(s)])) for start, (p, s, _) in zip(starts, groups, strict=False)]

@@ -159,7 +159,8 @@ class Reduction:
         """a_k/|a_k|, (*queries, k, d), 0 where scores are constant; of any size: squares of very small numbers are nothing."""
         largest = self._along.abs().amax(-1, keepdim=True)
         relative = self._along / torch.where(largest > 0, largest, 1.0)
-        return relative / torch.linalg.vector_norm(relative, dim=-1, keepdim=True).clamp_min(1.0)
+        size: Tensor = torch.linalg.vector_norm(relative, dim=-1, keepdim=True).clamp_min(1.0)
+        return relative / size
 
     def draw(self, shape: tuple[int, int], generator: torch.Generator) -> tuple[Tensor | None, Tensor]:
         """Labels (None when there is one only) and scalars ξ, of the given shape."""

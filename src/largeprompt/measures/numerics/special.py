@@ -6,7 +6,6 @@ import math
 import torch
 from torch import Tensor
 
-
 NEAR = 0.3  # size below which functions of signs are found from what is small about them
 
 
