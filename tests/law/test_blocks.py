@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import STEP, Blocks, Piece, output_moments
 from largeprompt.law.nodes import node_moments
 from largeprompt.law.tokens import Common
@@ -99,74 +98,3 @@ def test_the_derivative_error_of_signs_at_small_tilts():
         for length in (2, 10**6, 10**10, 10**12, 10**15):
             found = lp.finite_prompt(attention, mu, [1e-13], length).jacobian_u_mse
             assert float(found) == pytest.approx(1e-26 * (3 * length - 2) / length**3, rel=1e-9)
-
-
-@pytest.mark.parametrize("u", [12.0, 15.0, 18.0, 30.0])
-def test_a_saturated_part_keeps_its_own_digits(u):
-    """Of twelve signs V reads the first, tilted by u: the law of one sign, however much larger the error of the others is."""
-    eye, lengths = torch.eye(12, dtype=torch.float64), [100, 10_000, 10**15]
-    part = lp.finite_prompt(lp.SoftmaxAttention(eye, eye[:1]), lp.Rademacher(12), u * eye[0], lengths)
-    alone = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Rademacher(1), [u], lengths)
-    for name in ("mse", "bias", "covariance"):
-        torch.testing.assert_close(getattr(part, name), getattr(alone, name), rtol=1e-9, atol=0.0)
-
-
-@pytest.mark.parametrize("u", [12.0, 17.0, 20.0, -25.0])
-@pytest.mark.parametrize(
-    "signs",
-    [
-        lp.Product([lp.scalar.RademacherLaw()]),
-        lp.scalar.RademacherSum(1, terms=1),
-        lp.Sphere(1),
-        lp.GaussianMixture([0.5, 0.5, 0.0], [[1.0], [-1.0], [900.0]], [[[0.0]]] * 3),
-    ],
-    ids=str,
-)
-def test_saturated_signs_are_signs_however_they_are_given(u, signs):
-    attention, lengths = lp.SoftmaxAttention([[1.0]], [[1.0]]), [2, 10, 1000, 10**9]
-    found, listed = (lp.finite_prompt(attention, mu, [u], lengths) for mu in (signs, lp.Rademacher(1)))
-    for name in ("mse", "bias"):
-        torch.testing.assert_close(getattr(found, name), getattr(listed, name), rtol=1e-9, atol=0.0)
-
-
-def test_rare_large_scores_are_no_small_tilt():
-    """Their variance is small, and yet they carry the limit: T = 10⁴ p e^{30}/(1 - p + p e^{30})."""
-    p, attention = 1e-12, lp.SoftmaxAttention([[1.0]], [[1.0]])
-    law = lp.finite_prompt(attention, lp.Discrete([[0.0], [1e4]], [1 - p, p]), [0.003], 1)
-    limit = 1e4 * p * math.exp(30) / (1 - p + p * math.exp(30))
-    assert float(law.bias) == pytest.approx(1e4 * p - limit, rel=1e-12)
-    assert float(law.mse) == pytest.approx(p * 1e8 - 2 * 1e4 * p * limit + limit**2, rel=1e-12)
-
-
-def test_a_rare_large_score_of_ones_own_law_is_right_or_refused():
-    class Spike(lp.scalar.ScalarLaw):
-        """100 with probability 10⁻⁸, else 0."""
-
-        def cgf(self, u):
-            return torch.log1p(1e-8 * torch.expm1(100 * u))
-
-        def sample(self, u, generator):
-            raise NotImplementedError
-
-    attention, lengths = lp.SoftmaxAttention([[1.0]], [[1.0]]), [2, 1000, 10**6]
-    found = lp.finite_prompt(attention, lp.Product([Spike()]), [0.05], lengths)
-    listed = lp.finite_prompt(attention, lp.Discrete([[0.0], [100.0]], [1 - 1e-8, 1e-8]), [0.05], lengths)
-    torch.testing.assert_close(found.bias, listed.bias, rtol=1e-8, atol=0.0)
-    with pytest.raises(InvalidArgumentError, match="rounding leaves"):
-        lp.finite_prompt(attention, lp.Product([Spike()]), [0.09], lengths).mse  # noqa: B018
-
-
-def test_several_saturated_signs_are_right_or_refused():
-    """Eleven signs by contours against 2,048 atoms by listing; parts that no choice of contours resolves are refused."""
-    atoms = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0], dtype=torch.float64)] * 11)
-    listed = lp.Discrete(atoms, torch.full((2**11,), 2.0**-11, dtype=torch.float64))
-    eye, z = torch.eye(11, dtype=torch.float64), torch.linspace(0.0, 0.7, 11, dtype=torch.float64)
-    z[:4] = torch.tensor([25.0, -6.0, 3.0, -25.0])
-    for V, length in ((eye, 10), (eye, 10**6), (eye[3:4], 10**6), (eye[1:2], 10**6)):
-        attention = lp.SoftmaxAttention(eye, V)
-        found, expected = (lp.finite_prompt(attention, mu, z, length) for mu in (lp.Rademacher(11), listed))
-        torch.testing.assert_close(found.mse, expected.mse, rtol=1e-8, atol=0.0)
-        torch.testing.assert_close(found.covariance, expected.covariance, rtol=1e-7, atol=1e-8 * float(found.mse))
-    for name in ("mse", "bias", "covariance"):
-        with pytest.raises(InvalidArgumentError, match="a part of the output whose squared error is"):
-            getattr(lp.finite_prompt(lp.SoftmaxAttention(eye, eye[3:4]), lp.Rademacher(11), z, 100), name)

@@ -321,15 +321,3 @@ def test_a_tilt_whose_double_is_the_edge_of_the_domain(scale):
         for tilt in (scale * math.sqrt(0.5), 0.70710, 0.70711)
     )
     assert bool(((here - below) * (here - above) < 0).all())
-
-
-@pytest.mark.parametrize("terms", [10**9, 10**12, 10**15])
-def test_sums_of_very_many_signs_are_gaussian_to_the_last_digits(terms):
-    """They differ by one over the number of terms."""
-    attention, z = lp.SoftmaxAttention([[1.0]], [[1.0]]), torch.tensor([[1e-5], [1e-2], [1.0]], dtype=torch.float64)
-    lengths = [2, 10, 10**9]
-    found, gaussian = (
-        lp.finite_prompt(attention, mu, z, lengths).mse
-        for mu in (lp.scalar.RademacherSum(1, terms=terms), lp.Gaussian([0.0], [[1.0]]))
-    )
-    torch.testing.assert_close(found, gaussian, rtol=1e-12 + 10 / terms, atol=0.0)

@@ -13,7 +13,8 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law import error_moments, feature_moments
-from largeprompt.law.nodes import mean_squares, node_moments, score_nodes
+from largeprompt.law.nodes import mean_squares, node_moments
+from largeprompt.law.score_nodes import score_nodes
 
 F = torch.float64
 NAMES = ("mean", "bias", "covariance", "mse", "jacobian_v_mse", "jacobian_u_mse", "effective_tokens", "limit")

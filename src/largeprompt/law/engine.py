@@ -32,8 +32,9 @@ from largeprompt.law.contour import alike, contour_moments
 from largeprompt.law.density import scalar_density
 from largeprompt.law.few_tokens import variance_error
 from largeprompt.law.listed import can_list, listed_jacobian
-from largeprompt.law.nodes import has_nodes, node_moments
+from largeprompt.law.nodes import node_moments
 from largeprompt.law.rare import own_covariance, plain_moments
+from largeprompt.law.score_nodes import has_nodes
 from largeprompt.law.tokens import Array, is_identity
 from largeprompt.measures import Discrete, Measure, Rademacher
 from largeprompt.measures.scalar.product import ProductMeasure

@@ -5,7 +5,7 @@ the limit, m = E T_L and all terms of one sign,
 
     E T_L = L ∫ φ^{L-1} G_1[x] dτ,   Cov T_L = L ∫ φ^{L-1} G_2[(x-m)(x-m)^T] dτ + L(L-1) ∫ φ^{L-2} G_1[x-m] G_1[x-m]^T dτ:
 
-formula (engine.8) of docs/mathematics/engine.md, over the nodes of :mod:`largeprompt.law.nodes`.
+formula (engine.8) of docs/mathematics/engine.md, over the nodes of :mod:`largeprompt.law.score_nodes`.
 """
 
 import math
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from largeprompt.law.blocks import STEP, grid
-from largeprompt.law.nodes import DEEPEST, NEGLIGIBLE, score_nodes, score_range
+from largeprompt.law.nodes import NEGLIGIBLE, score_range
 from largeprompt.law.quadrature import NOTHING, drawn, log_survival
+from largeprompt.law.score_nodes import DEEPEST, score_nodes
 from largeprompt.law.tokens import Array
 from largeprompt.measures import Measure
 from largeprompt.measures.finite.atoms import AtomicMeasure
