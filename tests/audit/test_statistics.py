@@ -137,3 +137,14 @@ def test_sandwich_in_single_precision(offset, scale, random_heads):
     found, wanted = (head_statistics(each, torch.arange(60)) for each in (single, exact))
     size = wanted["value_spread"] * wanted["collision"]
     assert float(((found["sandwich"] - wanted["sandwich"]).abs() / size).max()) < 2e-4
+
+
+def test_what_is_left_beside_one_token_in_single_precision(random_heads):
+    """A sandwich of 10⁻⁶ of the output and less is known to a fiftieth of itself: the largest weight does not drown the others."""
+    heads = random_heads(tokens=60, seed=4)
+    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")}, scale=8.0)
+    exact = dataclasses.replace(single, **{name: getattr(single, name).double() for name in ("query", "key", "value")})
+    found, wanted = (head_statistics(each, torch.arange(60))["sandwich"] for each in (single, exact))
+    small = (wanted < 1e-6) & (wanted > 1e-9)
+    assert int(small.sum()) > 10
+    torch.testing.assert_close(found[small], wanted[small], rtol=2e-2, atol=0)
