@@ -109,7 +109,6 @@ def test_tail_index_is_that_of_each_query_alone(monkeypatch, random_heads, one_b
     """Of causal queries, whose tails differ, in pieces of a few queries and all at once."""
     heads = random_heads(tokens=120, causal=True)
     whole = head_statistics(heads, torch.arange(120))["tail_index"]
-    monkeypatch.setattr(statistics_module, "QUERIES", 16)
     monkeypatch.setitem(heads_module.CHUNK_NUMBERS, "cpu", (5000, 0))
     pieces = head_statistics(heads, torch.arange(120))["tail_index"]
     torch.testing.assert_close(whole, pieces, rtol=1e-9, atol=0)
@@ -126,3 +125,26 @@ def test_one_token_has_no_spread_in_single_precision(random_heads):
     found = head_statistics(single, torch.arange(50))
     for name in ("value_spread", "sandwich"):
         assert float((found[name][..., 0] / found["output"][..., 0]).max()) < 1e-14, name
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(100.0, 1.0), (100.0, 40.0), (0.0, 40.0)])
+def test_sandwich_in_single_precision(offset, scale, random_heads):
+    """Values with a large common part, and heads that read next to one token: each query against its own size."""
+    heads = random_heads(tokens=60, seed=4)
+    heads = dataclasses.replace(heads, value=heads.value + offset, scale=scale * heads.scale)
+    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")})
+    exact = dataclasses.replace(single, **{name: getattr(single, name).double() for name in ("query", "key", "value")})
+    found, wanted = (head_statistics(each, torch.arange(60)) for each in (single, exact))
+    size = wanted["value_spread"] * wanted["collision"]
+    assert float(((found["sandwich"] - wanted["sandwich"]).abs() / size).max()) < 2e-4
+
+
+def test_what_is_left_beside_one_token_in_single_precision(random_heads):
+    """A sandwich of 10⁻⁶ of the output and less is known to a fiftieth of itself: the largest weight does not drown the others."""
+    heads = random_heads(tokens=60, seed=4)
+    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")}, scale=8.0)
+    exact = dataclasses.replace(single, **{name: getattr(single, name).double() for name in ("query", "key", "value")})
+    found, wanted = (head_statistics(each, torch.arange(60))["sandwich"] for each in (single, exact))
+    small = (wanted < 1e-6) & (wanted > 1e-9)
+    assert int(small.sum()) > 10
+    torch.testing.assert_close(found[small], wanted[small], rtol=2e-2, atol=0)

@@ -182,6 +182,22 @@ def test_cards_say_what_the_headlines_say(tmp_path):
         assert len(re.findall(r"\.(?!\d)", sentence)) == 1, f"one sentence: {sentence}"
 
 
+def test_runs_of_one_study_are_named(tmp_path):
+    """Where they have titles of their own, as audits of several models, on the card and in the table; not beside other studies."""
+    models = {"gpt2": "Few do.", "all-MiniLM": "Some do."}
+    runs = [
+        make_run(tmp_path / name, [verdict("C3", headline=said)], study="audit", title=f"Which heads: {name}")
+        for name, said in models.items()
+    ]
+    found = parse(runs, tmp_path / "report.html")
+    assert told(found) == [["C3 holds", "Claim C3", "gpt2: Few do; all-MiniLM: Some do."]]
+    assert [row[3] for row in found.rows()["C3"]] == ["audit: gpt2", "audit: all-MiniLM"]
+    other = make_run(tmp_path / "other", [verdict("C3", headline="All do.")], title="How fast: slow")
+    found = parse([runs[0], other], tmp_path / "report.html")
+    assert told(found) == [["C3 holds", "Claim C3", "Few do; all do."]]
+    assert [row[3] for row in found.rows()["C3"]] == ["audit", "convergence"]
+
+
 def test_every_card_links_to_the_definition_of_its_claim(tmp_path):
     found = parse([make_run(tmp_path / "a", [verdict("C3"), verdict("N1")])], tmp_path / "report.html")
     anchors = {each["id"] for each in found.all("details") if each.get("id")}

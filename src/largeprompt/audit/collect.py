@@ -13,7 +13,7 @@ from torch import Tensor
 from largeprompt.audit.adapters.transformers import AuditError
 from largeprompt.audit.findings import WIDTHS
 from largeprompt.audit.heads import Heads, chunk_numbers, stacked
-from largeprompt.audit.statistics import Measured, measured, tail_index
+from largeprompt.audit.statistics import Measured, measured
 from largeprompt.audit.subsets import Draws, drawn, keys_read, subset_errors
 
 Array = NDArray[np.float64]
@@ -85,7 +85,6 @@ class Collector:
         self._positions: dict[tuple[int, torch.device], Tensor] = {}
         self._ahead: list[Tensor] = []
         self._done: list[Done] = []
-        self._tails: list[tuple[Tensor, Tensor]] = []  # number of keys and largest scores of each of those that are done
 
     def __call__(self, layer: int, heads: Heads, output: Tensor) -> None:
         """Put the layer among those that wait, and measure them when they are enough."""
@@ -145,7 +144,6 @@ class Collector:
             values = _together(list(statistics.values()))
             constant = widths(heads, self.places[place].positions)
             self._done.append(Done(place, layers, list(statistics), values, parity(found, heads, output), constant))
-            self._tails.append((found.statistics["tokens"], found.largest))
         self._held = 0
 
     def finish(self) -> list[Statistics]:
@@ -156,16 +154,15 @@ class Collector:
             raise AuditError(f"layers {missing} never called the attention interface: they have another kind of layer there.")
         if any(map(bool, self._ahead)):
             raise LooksAheadError("its tokens read later ones")
-        tails = _tails(self._tails)
         checked = [(each.layers, each.parity.cpu()) for each in self._done]
         doubtful = [pair for layers, each in checked if not _equal(each) for pair in zip(layers, each.unbind(1), strict=True)]
         for layer, outputs in sorted(doubtful, key=lambda pair: pair[0]):
             refuse(layer, outputs)
         found: list[Statistics] = [{} for _ in self.places]
         order = sorted(self.layers)
-        for done, tail in zip(self._done, tails, strict=True):
+        for done in self._done:
             values, rows = done.values.cpu().to(torch.float64).numpy(), [order.index(layer) for layer in done.layers]
-            named = dict(zip(done.names, values, strict=True)) | {"tail_index": tail.cpu().numpy()} | done.widths
+            named = dict(zip(done.names, values, strict=True)) | done.widths
             for name, each in named.items():  # layers with a window have fewer subsets
                 found[done.place].setdefault(name, np.full((len(order), *values.shape[2:]), np.nan))[rows] = each
         return found
@@ -177,18 +174,6 @@ def _together(values: list[Tensor]) -> Tensor:
     single = [each for each in values if each.dtype != wide]
     widened = iter(torch.stack(single).to(wide) if single else ())
     return torch.stack([each if each.dtype == wide else next(widened) for each in values])
-
-
-def _tails(known: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    """Tail indices of several layers, those with as many largest scores together."""
-    found = dict[int, Tensor]()
-    kinds = [(largest.shape[1:], largest.device) for _, largest in known]
-    for kind in dict.fromkeys(kinds):
-        places = [place for place, each in enumerate(kinds) if each == kind]
-        numbers, largest = (torch.cat([known[place][part] for place in places]) for part in (0, 1))
-        indices = tail_index(numbers, largest).split([len(known[place][0]) for place in places])
-        found |= dict(zip(places, indices, strict=True))
-    return [found[place] for place in range(len(known))]
 
 
 def widths(heads: Heads, positions: Tensor) -> dict[str, Array]:

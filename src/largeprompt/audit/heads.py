@@ -13,7 +13,7 @@ from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 
 # scores at a time, and more for each key: what a cache holds; and what keeps a GPU busy and is small beside what a pass needs
-CHUNK_NUMBERS = {"cpu": (2**19, 0), "cuda": (7 * 2**21, 3 * 2**9)}
+CHUNK_NUMBERS = {"cpu": (2**19, 2**6), "cuda": (7 * 2**21, 3 * 2**9)}
 
 
 STRETCH, SIDE_BY_SIDE = 1024, 256  # fewest keys that a GPU sums in one piece, and how many pieces keep it busy
@@ -43,7 +43,8 @@ class Rows:
         """Σ_l weights_l value_l for weights (batch, heads, t, S): shape (batch, heads, t, o); ``of`` stands for the values."""
         value = self.value if of is None else of
         b, h, t, s = weights.shape
-        return summed(weights.reshape(-1, self.share * t, s), value.flatten(0, 1)).reshape(b, h, t, -1)
+        grouped = weights.reshape(b * h // self.share, self.share * t, s)  # of no keys too
+        return summed(grouped, value.flatten(0, 1)).reshape(b, h, t, -1)
 
     def total(self, of: Tensor) -> Tensor:
         """Σ_l of_l over the keys that may be read, by their own weights: (batch, heads, t or 1, k) of (batch, groups, S, k)."""
@@ -60,7 +61,12 @@ class Rows:
         """How many keys each query may read, shape that broadcasts to (batch, heads, t)."""
         if self.allowed is None:
             return self.scores.new_full((1, 1, 1), self.scores.shape[-1])
-        return self.allowed.sum(-1).to(self.scores.dtype)
+        return (self.first + self.allowed[..., self.first :].sum(-1)).to(self.scores.dtype)
+
+    def beyond(self, first: int) -> "Rows":
+        """The keys after the first so many alone, where there are no biases."""
+        allowed = None if self.allowed is None else self.allowed[..., first:]
+        return Rows(self.scores[..., first:], self.value[:, :, first:], allowed, self.share)
 
     def only_allowed(self, values: Tensor, otherwise: float = 0.0) -> Tensor:
         """``values`` where a key may be read, and ``otherwise`` elsewhere."""

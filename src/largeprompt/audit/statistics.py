@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -12,17 +11,22 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.audit.clusters import checked_sizes, mixture_read_outs, responsibilities
 from largeprompt.audit.heads import Heads, Rows, chunk_numbers
+from largeprompt.audit.prefix import FirstOrder, Prefix, first_order
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.numerics.pareto import tail_count, tail_indices
 
-QUERIES = 512  # whose tails are fitted at a time on the CPU
+
+class Around(NamedTuple):
+    """A point amid the values of each group, (batch, groups, 1, o), and their squared distances from it, (batch, groups, S, 1)."""
+
+    centre: Tensor
+    lengths: Tensor
 
 
 class Measured(NamedTuple):
     """What is measured of queries (batch, heads, t) on their device."""
 
-    statistics: dict[str, Tensor]  # all but the tail index
-    largest: Tensor  # largest scores, from which tail_index is made, for many layers at once
+    statistics: dict[str, Tensor]
     output: Tensor  # T, shape (batch, heads, t, o)
     size: Tensor  # largest absolute score
 
@@ -68,8 +72,7 @@ def head_statistics(heads: Heads, positions: Tensor, components: Sequence[int] =
     ahead = heads.key.shape[2] - heads.query.shape[2] + 1
     reach = (positions + ahead).tolist() if heads.causal and heads.mask is None else None
     found = measured(heads.at(positions.to(heads.query.device)), components, sinks, reach, heads.present)
-    everything = found.statistics | {"tail_index": tail_index(found.statistics["tokens"], found.largest)}
-    return {name: each.cpu().to(torch.float64) for name, each in everything.items()}
+    return {name: each.cpu().to(torch.float64) for name, each in found.statistics.items()}
 
 
 def measured(
@@ -82,23 +85,28 @@ def measured(
     """
     heads = dataclasses.replace(heads, key=heads.key.to(heads.wide), value=heads.value.to(heads.wide))
     tokens = responsibilities(heads, components, sinks, present=present) if components else {}
-    doubled, groups = _doubled(heads.value), heads.groups
+    doubled, centre, groups = _doubled(heads.value), heads.value.mean(2, keepdim=True), heads.groups
+    lengths = (heads.value - centre).square().sum(-1, keepdim=True)
     t, s = heads.query.shape[2], heads.key.shape[2]
     together = max(1, chunk_numbers(heads) // (heads.batch * heads.count // groups * t * s))  # groups whose queries fit in a chunk
     parts = []
     for start in range(0, groups, together):
         some = slice(start, start + together)
         part = heads if together >= groups else heads.some_groups(start, min(start + together, groups))
-        parts.append(_some_statistics(part, doubled[:, some], {count: each[:, some] for count, each in tokens.items()}, reach))
+        members = {count: each[:, some] for count, each in tokens.items()}
+        around = Around(centre[:, some], lengths[:, some])
+        parts.append(_some_statistics(part, around, doubled[:, some], members, reach))
     return _joined(parts, 1)
 
 
-def _some_statistics(heads: Heads, doubled: Tensor, tokens: dict[int, Tensor], reach: Sequence[int] | None) -> Measured:
+def _some_statistics(
+    heads: Heads, around: Around, doubled: Tensor, tokens: dict[int, Tensor], reach: Sequence[int] | None
+) -> Measured:
     """:func:`measured` in pieces of a few queries, each before those keys that they may read."""
     t, s = heads.query.shape[2], heads.key.shape[2]
     ends = [s] * t if reach is None else reach
-    width, room = _kept(s), chunk_numbers(heads) // (heads.batch * heads.count)
-    parts, stop = list[Measured](), 0
+    room = chunk_numbers(heads) // (heads.batch * heads.count)
+    parts, stop, prefix = list[Measured](), 0, Prefix(0, doubled.new_zeros(()))
     while stop < t:
         start, keys = stop, 0
         while stop < t and (stop == start or (stop - start + 1) * max(keys, ends[stop]) <= room):
@@ -106,7 +114,13 @@ def _some_statistics(heads: Heads, doubled: Tensor, tokens: dict[int, Tensor], r
         part = heads.queries(start, stop, keys) if stop - start < t or keys < s else heads
         rows = part.scored(0 if reach is None else min(ends[start:stop]))
         members = {count: member[:, :, :keys] for count, member in tokens.items()}
-        parts.append(_row_statistics(rows, doubled[:, :, :keys], members, width))
+        seen = doubled[:, :, :keys]
+        if rows.first > heads.key.shape[-1] and heads.cap is None:  # else it takes longer
+            prefix = prefix.extended(rows.first, heads.key, doubled)
+            first = prefix.first_order(part, rows, seen)
+        else:
+            first = first_order(rows, seen)
+        parts.append(_row_statistics(rows, first, around._replace(lengths=around.lengths[:, :, :keys]), members))
     return _joined(parts, 2)
 
 
@@ -119,25 +133,16 @@ def _joined(parts: list[Measured], dim: int) -> Measured:
     )
 
 
-def _kept(keys: int) -> int:
-    """Largest scores that the tail of so many keys takes."""
-    return min(tail_count(keys) + 1, keys)
-
-
-def tail_index(number: Tensor, largest: Tensor) -> Tensor:
+def _tail_index(number: Tensor, largest: Tensor) -> Tensor:
     """k-hat of the largest weights of queries, fitted to the tail that the number of their keys allows."""
     number = number.to(torch.float64)
     tails = torch.minimum(torch.ceil(number / 5), torch.floor(torch.sqrt(9 * number - 1)) + 1)  # as tail_count
-    tails = torch.where(number > 1, tails, 0.0)
-    if largest.device.type != "cpu" or largest.shape[2] <= QUERIES:
-        return tail_indices(largest, tails)
-    pieces = zip(largest.split(QUERIES, 2), tails.split(QUERIES, 2), strict=True)  # early ones have shorter tails
-    return torch.cat([tail_indices(each[..., each.amax((0, 1, 2)) != -torch.inf], tail) for each, tail in pieces], 2)
+    return tail_indices(largest, torch.where(number > 1, tails, 0.0).expand(largest.shape[:-1]))
 
 
-def _row_statistics(rows: Rows, doubled: Tensor, tokens: dict[int, Tensor], width: int) -> Measured:
+def _row_statistics(rows: Rows, known: FirstOrder, around: Around, tokens: dict[int, Tensor]) -> Measured:
     number, shape = rows.number(), rows.scores.shape[:-1]
-    mean_score, centred = rows.centred()
+    mean_score, centred, first, total = known
     rows = dataclasses.replace(rows, scores=centred)  # from which nothing else differs
 
     def squared(difference: Tensor) -> Tensor:
@@ -146,31 +151,29 @@ def _row_statistics(rows: Rows, doubled: Tensor, tokens: dict[int, Tensor], widt
     def average(weights: Tensor) -> Tensor:
         return rows.read(weights) / number[..., None]
 
-    lowest, first = centred.amin(-1), average(rows.weighted(centred))
+    mean, spread = total[..., :-1].to(centred.dtype), (total[..., -1] - squared(total[..., :-1])).clamp_min(0.0)
+    lowest, power = centred.amin(-1), centred.square()
+    square = rows.weighted(power)
+    variance, second = square.sum(-1) / number, average(square)
+    fourth_score = torch.linalg.vecdot(square, power) / number - 3 * variance.square()
+    cube = square.mul_(centred)
+    third_score, third = cube.sum(-1) / number, average(cube)
+    del power, square, cube
+    second = second - variance[..., None] * mean
+    third = third - third_score[..., None] * mean - 3 * variance[..., None] * first
     whole = rows.forbid(centred if rows.bias is None else centred + rows.bias, -torch.inf)  # the scores themselves for a while
-    weights, largest = torch.softmax(whole, -1), _largest(whole, width)
-    highest, top = largest.amax(-1), weights.amax(-1)
-    normaliser = highest - torch.log(top)  # log Σ e^{s + b} with the mean of s taken off
+    weights, largest = torch.softmax(whole, -1), _largest(whole)
+    place = _places(weights)
+    highest, top = largest.amax(-1), weights.gather(-1, place)
+    normaliser = highest - torch.log(top.squeeze(-1))  # log Σ e^{s + b} with the mean of s taken off
     entropy = (weights * (normaliser[..., None] - rows.forbid(whole))).sum(-1)
     own = number if rows.bias is None else rows.only_allowed(rows.bias, -torch.inf).logsumexp(-1).exp()  # Σ e^b
     excess = normaliser - torch.log(own)
-    output = rows.read(weights)
     size = torch.maximum((mean_score + highest).abs(), (mean_score + lowest).abs())
     del whole
-    sandwich, collision = _sandwich(rows, weights.square_(), output, doubled)
+    output = rows.read(weights)
+    sandwich, collision = _sandwich(rows, weights, place, output, around)
     del weights
-    total = rows.total(doubled) / number[..., None]
-    mean, spread = total[..., :-1].to(centred.dtype), (total[..., -1] - squared(total[..., :-1])).clamp_min(0.0)
-    square = centred.square()
-    fourth_score = rows.weighted(square.square()).sum(-1) / number
-    square = rows.weighted(square)
-    variance, second = square.sum(-1) / number, average(square)
-    cube = square.mul_(centred)
-    third_score, third = cube.sum(-1) / number, average(cube)
-    del square, cube
-    fourth_score = fourth_score - 3 * variance.square()
-    second = second - variance[..., None] * mean
-    third = third - third_score[..., None] * mean - 3 * variance[..., None] * first
     beyond_mean = output - mean
     beyond_affine = beyond_mean - first
     beyond_third = beyond_affine - second / 2
@@ -185,7 +188,8 @@ def _row_statistics(rows: Rows, doubled: Tensor, tokens: dict[int, Tensor], widt
         "score_kurtosis": fourth_score / variance.clamp_min(1e-30).square(),
         "collision": collision,
         "entropy": entropy,
-        "largest_weight": top,
+        "largest_weight": top.squeeze(-1),
+        "tail_index": _tail_index(number, largest),
         "sandwich": sandwich,
         "output": length,
         "deviation": deviation,
@@ -206,35 +210,29 @@ def _row_statistics(rows: Rows, doubled: Tensor, tokens: dict[int, Tensor], widt
     for count, (read, mass) in zip(tokens, mixture_read_outs(rows, list(tokens.values())) if tokens else (), strict=True):
         found[f"mixture_{count}_error"] = squared(output - read)
         found[f"mass_mixture_{count}"] = excess - mass
-    return Measured(found, largest, output, size)
+    return Measured(found, output, size)
 
 
-def _largest(scores: Tensor, width: int) -> Tensor:
-    """The largest scores of each query that their tail takes, in any order, then minus infinity: (batch, heads, t, width)."""
-    kept = _kept(scores.shape[-1])
-    if scores.device.type == "cpu":  # NumPy's selection is several times faster than topk
-        found = torch.from_numpy(_selected(scores.flatten(0, 2).numpy(), kept)).unflatten(0, scores.shape[:3])
-    else:
-        found = scores.topk(kept, dim=-1, sorted=False).values
-    return torch.nn.functional.pad(found, (0, width - kept), value=-torch.inf) if kept < width else found
+def _largest(scores: Tensor) -> Tensor:
+    """The largest scores of each query that the tail of all keys takes, in any order: (batch, heads, t, that number)."""
+    kept = min(tail_count(scores.shape[-1]) + 1, scores.shape[-1])
+    if scores.device.type == "cpu":  # NumPy's selection is several times faster
+        return torch.from_numpy(_selected(scores.numpy(), kept))
+    return scores.topk(kept, dim=-1, sorted=False).values
 
 
 def _selected(rows: NDArray[Any], kept: int) -> NDArray[Any]:
-    """The so many largest of each row, in any order.
+    """The so many largest of each row, in any order."""
+    turned = -rows  # NumPy is many times slower where the ties of forbidden keys come first
+    turned.partition(kept - 1, -1)
+    return -turned[..., :kept]
 
-    As many of twice as many groups have a largest entry that is not below some bound, so that nothing below it is asked for: what
-    is left to select from is little more than what is kept.
-    """
-    size = rows.shape[1] // (2 * kept)
-    if size > 4:  # else most of them are left
-        highest = rows[:, : 2 * kept * size].reshape(len(rows), size, 2 * kept).max(1)
-        wanted = rows >= np.partition(highest, kept, -1)[:, kept, None]
-        number = wanted.sum(1)
-        candidates = np.full((len(rows), max(kept, number.max())), -np.inf, rows.dtype)
-        candidates[np.arange(candidates.shape[1]) < number[:, None]] = rows[wanted]
-        rows = candidates
-    cut = rows.shape[1] - kept
-    return np.partition(rows, cut, -1)[:, cut:].copy()
+
+def _places(weights: Tensor) -> Tensor:
+    """Where the largest weight of each query is, shape (batch, heads, t, 1)."""
+    if weights.device.type == "cpu":  # NumPy's search is many times faster
+        return torch.from_numpy(weights.numpy().argmax(-1, keepdims=True))
+    return weights.argmax(-1, keepdim=True)
 
 
 def _doubled(value: Tensor) -> Tensor:
@@ -246,10 +244,18 @@ def _doubled(value: Tensor) -> Tensor:
     return found
 
 
-def _sandwich(rows: Rows, twice: Tensor, output: Tensor, doubled: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ w² ‖v - T‖², whose terms cancel where few tokens are read: in the precision of ``doubled``; and Σ w²."""
-    halves = zip(twice.chunk(2), doubled.chunk(2), strict=True)  # of the texts or layers, for numbers of double size
-    read = torch.cat([rows.read(each.to(doubled.dtype), values) for each, values in halves])
-    collision, output = twice.sum(-1, dtype=doubled.dtype), output.to(doubled.dtype)
-    found = read[..., -1] - 2 * (read[..., :-1] * output).sum(-1) + collision * output.square().sum(-1)
-    return found.clamp_min(0.0), collision
+def _sandwich(rows: Rows, weights: Tensor, place: Tensor, output: Tensor, around: Around) -> tuple[Tensor, Tensor]:
+    """Σ w² ‖v - T‖² and Σ w²; overwrites the weights.
+
+    The squares are multiplied out around a point c, Σ w² ‖v - c‖² - 2 (T - c) · Σ w² (v - c) + ‖T - c‖² Σ w², where this cancels
+    little: for all but the largest weight, whose value is all but T where few tokens are read.
+    """
+    b, g, _, o = rows.value.shape
+    index = place.reshape(b, g, -1, 1).expand(-1, -1, -1, o)
+    nearest = rows.value.gather(2, index).reshape(output.shape)
+    top = weights.gather(-1, place).squeeze(-1).square()
+    others, centre = weights.scatter_(-1, place, 0.0).square_(), around.centre.repeat_interleave(rows.share, 1)
+    collision, away = others.sum(-1, keepdim=True), output - centre
+    cross = (away * (collision * away - 2 * (rows.read(others) - collision * centre))).sum(-1)
+    found = (rows.read(others, around.lengths).squeeze(-1) + cross).clamp_min(0.0)
+    return found + top * (nearest - output).square().sum(-1), collision.squeeze(-1) + top

@@ -13,7 +13,18 @@ from pathlib import Path
 import jinja2
 import markupsafe
 
-from largeprompt.report.sections import KINDS, Judgement, Section, distinct, duration, embedded, machine, moment, read_section
+from largeprompt.report.sections import (
+    KINDS,
+    Judgement,
+    Section,
+    distinct,
+    duration,
+    embedded,
+    machine,
+    moment,
+    named,
+    read_section,
+)
 from largeprompt.runs.files import RunError
 from largeprompt.runs.judging import Claim
 from largeprompt.runs.store import Run, StoredFigure
@@ -84,7 +95,7 @@ def write_report(runs: Sequence[Run], target: Path) -> Path:
 def render(runs: Sequence[Run]) -> str:
     """The report as HTML."""
     taken: set[str] = {"top", "verdicts", "studies"}
-    sections = [read_section(run, _anchor(f"run-{run.folder.resolve().name}", taken)) for run in runs]
+    sections = named([read_section(run, _anchor(f"run-{run.folder.resolve().name}", taken)) for run in runs])
     groups = _groups(sections, taken)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -139,13 +150,13 @@ def _card(group: Group, groups: Sequence[Group]) -> Card:
     """The claim and those told with it, by as many of their headlines as a sentence of 25 words holds; else the claim's own."""
     claim = group.claim
     told = [group, *(each for each in groups if each.claim.card == claim.id)]
-    verdicts = [judgement.verdict for each in told for judgement, _ in each.rows if not judgement.verdict.control]
-    spoken = [each for each in verdicts if each.headline]
-    outcomes = {each.outcome for each in spoken or verdicts} & {"holds", "holds in part", "fails"}
+    rows = [(judgement.verdict, section.name) for each in told for judgement, section in each.rows if not judgement.verdict.control]
+    spoken = [(verdict, name) for verdict, name in rows if verdict.headline]
+    outcomes = {verdict.outcome for verdict, _ in spoken or rows} & {"holds", "holds in part", "fails"}
     outcome = "undecided" if not outcomes else outcomes.pop() if len(outcomes) == 1 else "holds in part"
     sentence = ""
-    for each in spoken:
-        longer = _joined(sentence, each.headline)
+    for verdict, name in spoken:
+        longer = _joined(sentence, verdict.headline, name)
         if not sentence or len(longer.split()) <= LONGEST:
             sentence = longer
     runs = [section.run for each in told for section in (*(section for _, section in each.rows), *each.see) if section.complete]
@@ -154,15 +165,17 @@ def _card(group: Group, groups: Sequence[Group]) -> Card:
     return Card(
         claim,
         group.anchor,
-        WORDS[outcome][group.beyond] if verdicts else "to come",
+        WORDS[outcome][group.beyond] if rows else "to come",
         KINDS[outcome],
         sentence or claim.sentence,
         _embedded_picture(picture, ending) if picture else "",
     )
 
 
-def _joined(sentence: str, more: str) -> str:
-    """Two sentences as one."""
+def _joined(sentence: str, more: str, name: str = "") -> str:
+    """Two sentences as one, the second after the name of its run."""
+    if name:
+        return f"{sentence.removesuffix('.')}; {name}: {more}".removeprefix("; ")
     if not sentence:
         return more
     word = more.split(maxsplit=1)[0]

@@ -6,7 +6,7 @@ import datetime
 import io
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from largeprompt.runs.files import RunError, from_json
@@ -67,6 +67,19 @@ class Section:
     config: tuple[tuple[str, str], ...]
     provenance: tuple[tuple[str, str], ...]
     told: Told
+    name: str = ""  # which run of its study it is, where others of other titles are beside it
+
+
+def named(sections: Sequence[Section]) -> list[Section]:
+    """The sections with names: of runs of one study whose titles differ, what comes last in the title (audits end in the model)."""
+    titles: dict[str, set[str]] = {}
+    for each in sections:
+        titles.setdefault(each.run.study, set()).add(each.run.title)
+    several = {study for study, found in titles.items() if len(found) > 1}
+    return [
+        dataclasses.replace(each, name=each.run.title.rpartition(": ")[2]) if each.run.study in several else each
+        for each in sections
+    ]
 
 
 def read_section(run: Run, anchor: str) -> Section:

@@ -15,7 +15,7 @@ from largeprompt import validation
 FEWEST = 5  # exceedances below which no shape is fitted
 PRIOR_SHAPE, PRIOR_COUNT = 0.5, 10  # the estimate is averaged with ten observations that say 1/2
 GROUP = 32  # terms, each between 10^-3 and 10, that are multiplied before a logarithm is taken
-PIECE = {"cpu": 2**19, "cuda": 2**24}  # terms in memory at a time: what a cache holds, and what keeps a GPU busy
+PIECE = {"cpu": 2**18, "cuda": 2**24}  # terms in memory at a time: what a cache holds, and what keeps a GPU busy
 
 
 def tail_count(length: int) -> int:
@@ -86,27 +86,23 @@ def _descending(rows: Tensor) -> Tensor:
 
 def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
     """:func:`tail_indices` of rows (n, W) with tails (n,)."""
-    scores = _descending(log_weights.to(torch.float64))
+    scores = _descending(log_weights).to(torch.float64)
     n, tail = len(scores), scores.shape[-1] - 1
     own = tails.to(torch.int64).clamp(0, tail)[:, None]
-    cutoff = scores.gather(-1, own)
-    place = torch.arange(tail + 1, device=scores.device)
-    scores = torch.where(place <= own, scores, cutoff)
-    rounding = 8 * torch.finfo(log_weights.dtype).eps * (1 + scores.abs().amax(-1, keepdim=True))
+    top, cutoff = scores[:, :1], scores.gather(-1, own)
+    rounding = 8 * torch.finfo(log_weights.dtype).eps * (1 + torch.maximum(top.abs(), cutoff.abs()))
     gap = scores[:, :-1] - cutoff
     above = gap > rounding  # ties with the cutoff do not exceed it
     count = above.sum(-1, keepdim=True)
     fitted = count >= FEWEST
-    log_excess = torch.where(above, scores[:, :-1] - scores[:, :1] + torch.log(-torch.expm1(-gap)), -torch.inf)
+    log_excess = torch.where(above, scores[:, :-1] - top + torch.log(-torch.expm1(-gap)), -torch.inf)
     quartile = torch.where(fitted, log_excess.gather(-1, (count - (count + 2) // 4).clamp_max(tail - 1)), 0.0)
     largest = torch.where(fitted, log_excess[:, :1], 0.0)
-    # 1 + b y = (1 - y/y_max) + c y/y_quartile, two positive terms; a power of e is taken out where the second is large
-    to_quartile = log_excess - quartile
-    large = to_quartile.clamp_min(0.0)
-    constant = -torch.expm1((log_excess - largest).clamp_max(0.0)) * torch.exp(-large)
-    linear = torch.exp(to_quartile - large)
-    room = (-tail) % GROUP
-    constant, linear = (torch.nn.functional.pad(each, (0, room), value=one) for each, one in ((constant, 1.0), (linear, 0.0)))
+    # 1 + b y = (1 - y/y_max) + c y/y_quartile, two positive terms, both divided by y/y_quartile where that is above 1
+    to_quartile = torch.nn.functional.pad(log_excess - quartile, (0, (-tail) % GROUP), value=-torch.inf)
+    large, ratio = to_quartile.clamp_min(0.0), torch.exp(-to_quartile.abs())
+    linear, constant = torch.where(large > 0, 1.0, ratio), torch.where(large > 0, ratio, 1.0)
+    constant = torch.addcmul(constant, linear, -torch.exp(quartile - largest))
     taken_out = large.sum(-1, keepdim=True)
     step = max(1, PIECE.get(scores.device.type, PIECE["cuda"]) // (constant.shape[1] * _points(tail)))
 
