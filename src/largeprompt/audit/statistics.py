@@ -115,7 +115,7 @@ def _some_statistics(
         rows = part.scored(0 if reach is None else min(ends[start:stop]))
         members = {count: member[:, :, :keys] for count, member in tokens.items()}
         seen = doubled[:, :, :keys]
-        if rows.first > heads.key.shape[-1] and heads.cap is None:  # else it takes longer
+        if rows.first > max(heads.key.shape[-1], keys // 2) and heads.cap is None:  # else it takes longer
             prefix = prefix.extended(rows.first, heads.key, doubled)
             first = prefix.first_order(part, rows, seen)
         else:
