@@ -90,3 +90,14 @@ def test_sums_of_very_many_signs_are_gaussian_to_the_last_digits(terms):
         for mu in (lp.scalar.RademacherSum(1, terms=terms), lp.Gaussian([0.0], [[1.0]]))
     )
     torch.testing.assert_close(found, gaussian, rtol=1e-12 + 10 / terms, atol=0.0)
+
+
+def test_a_direction_in_which_tokens_do_not_vary_is_read_without_error():
+    """What rounding leaves of nothing is no part that is refused for being small."""
+    normal = torch.tensor([1.0, 2.0, -2.0], dtype=torch.float64) / 3
+    across = torch.eye(3, dtype=torch.float64) - torch.outer(normal, normal)
+    flat = torch.randn(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) @ across + 3.3 * normal
+    attention = lp.SoftmaxAttention(torch.eye(3, dtype=torch.float64), normal[None])
+    for mu in (lp.Empirical(flat), lp.GaussianMixture([0.3, 0.7], flat[:2], torch.stack([across, across / 2]))):
+        law = lp.finite_prompt(attention, mu, [0.5, -1.0, 0.2], [2, 10, 1000])
+        assert float(law.mse.abs().max()) < 1e-13

@@ -61,7 +61,7 @@ def _whatever_the_length(function: Callable[[LawState], Result]) -> Callable[[La
     """What neither length nor tolerance changes: computed once for all of them."""
     cached = functools.lru_cache(maxsize=256)(function)
 
-    @functools.wraps(function)
+    @functools.wraps(cached)
     def found(state: LawState) -> Result:
         return cached(_apart_from_length(state))
 

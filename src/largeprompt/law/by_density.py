@@ -135,7 +135,9 @@ def by_density(law: Measure, u: Tensor, lengths: Sequence[float]) -> OutputMomen
     def unknown(*_: Array) -> Array:
         raise AssertionError("moments beyond the second are not asked of a density")
 
-    return OutputMoments(bias, collision, lambda B: np.einsum("lij,ij->l", second(), B), second, unknown, unknown)
+    return OutputMoments(
+        bias, collision, lambda B: np.einsum("lij,ij->l", second(), B), second, unknown, unknown, np.zeros(len(bias))
+    )
 
 
 def _density_blocks(scalars: Sequence[ScalarLaw], tilts: Array, lengths: Array, order: int) -> DensityBlocks:

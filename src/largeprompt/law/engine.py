@@ -44,6 +44,7 @@ from largeprompt.validation import Lengths
 MOST_SIGNS = 10  # coordinates of signs that are listed one by one
 NARROW = 0.01  # scores of so small a deviation have cumulants that fall like its powers
 MENDED = 1e-12  # what rounding of a difference may be of the answer before another way is taken
+FLAT = 1e-13  # of the squares of tokens: a direction in which nothing but rounding varies
 SHORT = 200  # tokens: prompts that feel the lowest scores
 
 
@@ -167,7 +168,25 @@ class _Cell:
     def error(self, read: Array) -> Array:
         """Mean square of what a matrix reads of the error before it."""
         self._require_limit()
-        return self.moments.error(read if _is_plain(read) else read.T @ read)
+        if _is_plain(read):
+            return self.moments.error(read)
+        B = read.T @ read
+        found = self.moments.error(B)
+        self._require_size(found, B)
+        return found
+
+    def _require_size(self, part: Array, B: Array) -> None:
+        """Refuse the error of a part of the output so small that rounding of the rest, or the rarest of prompts, reach it."""
+        norm, spread, mean = np.linalg.norm(B, 2), self.law.covariance.numpy(), self.law.mean.numpy()
+        small = (part < norm * self.moments.least_part) & (part != 0)
+        if small.any() and (B * spread).sum() > FLAT * norm * (np.trace(spread) + mean @ mean):  # else tokens do not vary there
+            whole = norm * self.moments.error(np.eye(len(B)))
+            given = f"a part of the output whose squared error is {float((part / whole)[small].min()):.1g} of the rest's"
+            allowed = f"parts above {float((norm * self.moments.least_part / whole)[small].max()):.1g}, exact to eight digits"
+            remedy = (
+                "Take longer prompts, the law of its coordinates alone where others do not matter to them, or certificate(...)."
+            )
+            raise InvalidArgumentError("V", given, allowed, remedy)
 
     @property
     def covariance(self) -> Array:
@@ -262,6 +281,7 @@ def _all_lengths(
         lambda: rows(lambda m: m.second(), single),
         lambda A, B, G: rows(lambda m: m.jacobian(A, B, G), np.asarray(np.trace(A @ G @ B @ G))),
         lambda: rows(lambda m: m.powers(), _own_powers(law, float(mean[0]))),
+        rows(lambda m: m.least_part, np.zeros(())),
     )
 
 
