@@ -270,3 +270,12 @@ def test_bad_queries(z):
 
 def test_linear_attention_has_no_error_bar():
     assert not hasattr(lp.LinearAttention(EYE, EYE), "error_bar")
+
+
+def test_half_precision_has_a_tail_index():
+    eye, tokens = torch.eye(3), torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    half, single = (
+        lp.SoftmaxAttention(eye.to(dtype), eye.to(dtype)).error_bar(lp.Empirical(tokens.to(dtype)), torch.ones(3, dtype=dtype))
+        for dtype in (torch.bfloat16, torch.float32)
+    )
+    torch.testing.assert_close(half.tail_index.double(), single.tail_index.double(), rtol=0.2, atol=0.2)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from mpmath import mp, mpf
 
 import largeprompt as lp
 from largeprompt.errors import InvalidArgumentError
@@ -101,3 +102,41 @@ def test_a_direction_in_which_tokens_do_not_vary_is_read_without_error():
     for mu in (lp.Empirical(flat), lp.GaussianMixture([0.3, 0.7], flat[:2], torch.stack([across, across / 2]))):
         law = lp.finite_prompt(attention, mu, [0.5, -1.0, 0.2], [2, 10, 1000])
         assert float(law.mse.abs().max()) < 1e-13
+
+
+@pytest.mark.parametrize("signs", [lp.Rademacher(1), lp.Sphere(1), lp.Product([lp.scalar.RademacherLaw()])], ids=repr)
+@pytest.mark.parametrize(("u", "length"), [(5.0, 3), (12.0, 50), (16.0, 90), (18.0, 100), (18.0, 300)])
+def test_prompts_of_one_sign_are_not_left_out(signs, u, length):
+    """All L signs are wrong with probability 2^-L, which may be all of the error: against the sum over their number."""
+    with mp.workdps(50):
+        ratio, limit = mp.exp(-2 * mpf(u)), mp.tanh(mpf(u))
+        outputs = [((length - k) - k * ratio) / ((length - k) + k * ratio) for k in range(length + 1)]
+        exact = mp.fsum(mp.binomial(length, k) * (x - limit) ** 2 for k, x in enumerate(outputs)) / mpf(2) ** length
+    found = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), signs, [u], length).mse
+    assert float(found) == pytest.approx(float(exact), rel=1e-9)
+
+
+def test_coordinates_in_small_units_are_no_parts_too_small():
+    """What V reads is 10⁻¹² of the whole, by its units alone."""
+    flat = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64).expand(2, 2, 2)
+
+    def errors(unit):
+        mu = lp.GaussianMixture([0.5, 0.5], [[1.0, unit], [-1.0, -unit]], flat)
+        return lp.finite_prompt(lp.SoftmaxAttention(torch.eye(2).double(), [[0.0, 1 / unit]]), mu, [2.0, 0.0], lengths).mse
+
+    lengths = [10, 20, 30, 50, 1000]
+    torch.testing.assert_close(errors(1e-6), errors(1.0), rtol=1e-10, atol=0.0)
+
+
+def test_a_length_or_a_query_that_contours_hardly_serve_spoils_no_other():
+    eye, z = (
+        torch.eye(12, dtype=torch.float64),
+        4 * torch.randn(12, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+    )
+    attention, signs = lp.SoftmaxAttention(eye, eye[:1]), lp.Rademacher(12)
+    alone = lp.finite_prompt(attention, signs, z, 10_000).mse
+    together = lp.finite_prompt(attention, signs, torch.stack([z, z / 8]), [3, 50, 10_000]).mse
+    torch.testing.assert_close(together[-1, 0], alone, rtol=1e-10, atol=0.0)
+    image = signs.map(torch.diag(torch.tensor([1.0] + 11 * [1e-9], dtype=torch.float64)))
+    law = lp.finite_prompt(lp.SoftmaxAttention(eye, eye[-1:]), image, 12 * eye[0], [3, 10_000])
+    torch.testing.assert_close(law.mse, law.covariance.flatten(), rtol=1e-9, atol=0.0)  # of a coordinate without bias

@@ -166,3 +166,12 @@ def test_a_gpu_draws_the_prompts_of_the_plain_twins(dtype):
         twin = fused.sample_fused(u, V, mu.to(dtype), lengths, 5, 9)
         tolerance = 1e-5 if dtype == torch.float32 else 1e-11
         assert_close(ours, twin, rtol=10 * tolerance, atol=tolerance)
+
+
+def test_components_of_no_weight_are_never_drawn():
+    """A uniform number in single precision may be 1, as may be the share of all components but the last."""
+    one = torch.ones(2, 1, 1)
+    reduction = fused.Reduction.of(lp.GaussianMixture(torch.tensor([1.0, 0.0]), one[:, 0], one), one[0, 0], one[0])
+    largest = fused.counter.uniforms((torch.tensor([2**32 - 1]),) * 4, torch.float32)
+    assert float(largest.max()) == 1.0
+    assert torch.searchsorted(fused._shares(reduction), largest, right=True).max() == 0

@@ -25,6 +25,7 @@ MOST_NODES = 60_000  # of τ
 LEAST_DIGITS = 1e-8
 DERIVATIVE_ROUNDING = 2e-15
 ROUNDING = 1e-14  # of a sum, relative to the sizes of its terms: phases and gamma functions err by more than one ulp
+FLAT = 1e-13  # of the squares of tokens: a direction in which nothing but rounding varies
 MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at every τ: 512 MiB
 
 
@@ -137,6 +138,23 @@ class OutputMoments:
     least_part: Array
 
 
+def side_by_side(parts: Sequence[OutputMoments]) -> OutputMoments:
+    """The lengths of several, one after the other."""
+
+    def rows(known: Callable[[OutputMoments], Array]) -> Array:
+        return np.concatenate([known(part) for part in parts])
+
+    return OutputMoments(
+        rows(lambda part: part.bias),
+        rows(lambda part: part.collision),
+        lambda B: rows(lambda part: part.error(B)),
+        lambda: rows(lambda part: part.second()),
+        lambda A, B, G: rows(lambda part: part.jacobian(A, B, G)),
+        lambda: rows(lambda part: part.powers()),
+        rows(lambda part: part.least_part),
+    )
+
+
 def output_moments(
     build: Callable[[float, float], Blocks], lengths: Sequence[float], start: Range, further: float, dim: int
 ) -> OutputMoments:
@@ -165,8 +183,9 @@ def output_moments(
         _require_digits(summed, pair, once, once * tokens * blocks.noise, blocks.digits)
 
     whole = np.asarray(once @ pair[:, 1] + twice @ (first**2).sum(-1))
-    last = np.flatnonzero(pair[:, 0])[-1]  # row that is read; those after it hardly matter for the whole, but may for a part
-    unread = (once[:, last] * pair[last, 1] + twice[:, last] * (first[last] ** 2).sum()) / (STEP * LEAST_DIGITS)
+    unread: Array = np.zeros(len(tokens))
+    if blocks.noise is None:  # what comes after the last row hardly matters for the whole, but may for a part
+        unread = (once[:, -1] * pair[-1, 1] + twice[:, -1] * (first[-1] ** 2).sum()) / (STEP * LEAST_DIGITS)
 
     def error(B: Array) -> Array:
         if is_identity(B):

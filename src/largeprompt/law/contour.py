@@ -23,7 +23,7 @@ from scipy.special import loggamma
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import LEAST_DIGITS, STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments
+from largeprompt.law.blocks import LEAST_DIGITS, STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments, side_by_side
 from largeprompt.law.lines import MARGIN, NARROW, Contour, Lines, Nodes, score_variances
 from largeprompt.law.quadrature import NOTHING, log_survival
 from largeprompt.law.tokens import Array, Numbers, TokenMoments
@@ -214,6 +214,10 @@ def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants:
         try:
             return _moments(line, lengths, 0.0, every_part=True)
         except InvalidArgumentError:
+            if len(u) > 1:  # one by one, then
+                raise
+            if len(lengths) > 1:
+                return [side_by_side([contour_moments(mu, u, [length], cumulants)[0] for length in lengths])]
             return _moments(line, lengths, PLAIN_PART)
     return _moments(line, lengths, SMALLEST_PART)
 

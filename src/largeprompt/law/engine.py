@@ -17,7 +17,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, NoMomentError
-from largeprompt.law.blocks import LEAST_DIGITS, MOST_ENTRIES, STEP, OutputMoments
+from largeprompt.law.blocks import FLAT, LEAST_DIGITS, MOST_ENTRIES, STEP, OutputMoments
 from largeprompt.law.by_density import (
     UNIT,
     by_density,
@@ -44,7 +44,6 @@ from largeprompt.validation import Lengths
 MOST_SIGNS = 10  # coordinates of signs that are listed one by one
 NARROW = 0.01  # scores of so small a deviation have cumulants that fall like its powers
 MENDED = 1e-12  # what rounding of a difference may be of the answer before another way is taken
-FLAT = 1e-13  # of the squares of tokens: a direction in which nothing but rounding varies
 SHORT = 200  # tokens: prompts that feel the lowest scores
 
 
@@ -157,7 +156,7 @@ class _Cell:
 
     @property
     def bias(self) -> Array:
-        self.mse  # noqa: B018  # refused where what is read is too small a part
+        self._require_readable()
         return self.moments.bias @ self.read.T
 
     @functools.cached_property
@@ -168,24 +167,25 @@ class _Cell:
     def error(self, read: Array) -> Array:
         """Mean square of what a matrix reads of the error before it."""
         self._require_limit()
-        if _is_plain(read):
-            return self.moments.error(read)
-        B = read.T @ read
-        found = self.moments.error(B)
-        self._require_size(found, B)
-        return found
+        return self.moments.error(read if _is_plain(read) else read.T @ read)
 
-    def _require_size(self, part: Array, B: Array) -> None:
-        """Refuse the error of a part of the output so small that rounding of the rest, or the rarest of prompts, reach it."""
-        norm, spread, mean = np.linalg.norm(B, 2), self.law.covariance.numpy(), self.law.mean.numpy()
-        small = (part < norm * self.moments.least_part) & (part != 0)
-        if small.any() and (B * spread).sum() > FLAT * norm * (np.trace(spread) + mean @ mean):  # else tokens do not vary there
-            whole = norm * self.moments.error(np.eye(len(B)))
-            given = f"a part of the output whose squared error is {float((part / whole)[small].min()):.1g} of the rest's"
-            allowed = f"parts above {float((norm * self.moments.least_part / whole)[small].max()):.1g}, exact to eight digits"
-            remedy = (
-                "Take longer prompts, the law of its coordinates alone where others do not matter to them, or certificate(...)."
-            )
+    def _require_readable(self) -> None:
+        """Refuse a part of the output whose error is so small that rounding of the rest, or the rarest of prompts, reach it."""
+        self._require_limit()
+        if _is_plain(self.read):
+            return
+        norm, spread, mean = np.linalg.norm(self.read, 2) ** 2, self.law.covariance.numpy(), self.law.mean.numpy()
+        if np.trace(self.read @ spread @ self.read.T) <= FLAT * norm * (np.trace(spread) + mean @ mean):  # nothing varies there
+            return
+        least = norm * self.moments.least_part
+        small = np.flatnonzero((self.mse < least) & (self.mse != 0))
+        if len(small):
+            row = small[0]
+            whole = norm * float(self.moments.error(np.eye(len(spread)))[row])
+            share = f"{self.mse[row] / whole:.1g} of the rest's at L = {self.lengths[row]:g}"
+            given = f"a part of the output whose squared error is {share}"
+            allowed = f"parts above {least[row] / whole:.1g}, exact to eight digits"
+            remedy = "Take the law of its coordinates alone, where others do not matter to them, or certificate(...) for a bound."
             raise InvalidArgumentError("V", given, allowed, remedy)
 
     @property
@@ -197,7 +197,7 @@ class _Cell:
             )
         found = second - bias[:, :, None] * bias[:, None, :]
         if self.has_limit:
-            self.mse  # noqa: B018  # refused where what is read is too small a part
+            self._require_readable()
             variances = np.diagonal(found, axis1=1, axis2=2)
             lost = (UNIT * bias**2 / np.where(bias == 0, 1.0, np.abs(variances) + 1e-300)).max(1)
             found = self._mended("covariance", found, lost, lambda: own_covariance(self.law), 1)

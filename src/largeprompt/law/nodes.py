@@ -15,7 +15,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.devices import computed_on_cpu
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, grid, output_moments
+from largeprompt.law.blocks import FLAT, STEP, Blocks, OutputMoments, Piece, grid, output_moments
 from largeprompt.law.quadrature import NOTHING, Range, drawn, log_survival, relative_ends, widen
 from largeprompt.law.score_nodes import ELEMENTS, MOST_LEVELS, Nodes, score_nodes
 from largeprompt.law.tokens import Array, TokenMoments
@@ -24,6 +24,7 @@ from largeprompt.measures import Measure
 LOPSIDED = 1e3  # beyond, one form of G_1 is surely the worse
 LATEST = 3.4  # τ beyond which e^{-t} is nothing
 NEGLIGIBLE = 42.0  # -log of what counts as nothing
+RARE = 65.0  # -log of the probability of prompts that are left out, which may be all that errs in a part of the output
 AT_ONCE = 512  # scores, for each τ: what stays in the cache
 
 
@@ -59,10 +60,10 @@ def _first_kernel(grown: Tensor, survival: Tensor, apart: Tensor, mass: Tensor, 
     return torch.where(near.unsqueeze(-1), mass * grown * apart, _kernel(1, grown, survival, mass))
 
 
-def score_range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float) -> Range:
+def score_range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float, rare: float = NEGLIGIBLE) -> Range:
     """τ from where L t² E e^{2s}, of E Σ w² >= 1/L, is nothing to where every token has e^{-t e^s} of nothing, or φ^{L-2} is.
 
-    ``scores`` may have a batch dimension in front, of which the slowest to vanish counts.
+    The latter are nothing below e^{-rare}. ``scores`` may have a batch dimension in front, of which the slowest to vanish counts.
     """
     used = torch.isfinite(log_mass)
     log_mass, scores = log_mass[used], scores[..., used].reshape(-1, int(used.sum()))
@@ -74,7 +75,7 @@ def score_range(log_mass: Tensor, scores: Tensor, shortest: float, longest: floa
     for above in np.arange(end, 0.0, -1.0) if end < MOST_LEVELS else ():  # from the right: between far scores there is nothing too
         grown = torch.exp((above + lowest).clamp_max(300.0))
         kept = float(torch.logsumexp(log_mass - grown, 0))
-        if float((log_mass + 2 * (above + lowest) - grown).max()) + (shortest - 2) * kept + 2 * math.log(longest) > -NEGLIGIBLE:
+        if float((log_mass + 2 * (above + lowest) - grown).max()) + (shortest - 2) * kept + 2 * math.log(longest) > -rare:
             break
         end = float(above)
     return below, end
@@ -122,7 +123,21 @@ def _along(mu: Measure, u: Tensor, limit: Array, cgf: float, lengths: Sequence[f
 
     groups = score_nodes(mu, u, limit, cgf, 0.0)
     log_mass, scores = (torch.from_numpy(np.concatenate([group[i] for group in groups])) for i in (0, 1))
-    return output_moments(build, lengths, score_range(log_mass, scores, min(lengths), max(lengths)), 14.0, mu.dim)
+    start = score_range(log_mass, scores, min(lengths), max(lengths), RARE + _fall(groups))
+    return output_moments(build, lengths, start, 14.0, mu.dim)
+
+
+def _fall(groups: Sequence[Nodes]) -> float:
+    """How far log E_ζ y² falls between ζ = 0 and 2, in the coordinate where it falls most: by 4u for a sign."""
+    highest = max(float(scores.max()) for _, scores, _ in groups)
+    squares, mass = np.zeros((2, groups[0][2].mean.shape[-1])), np.zeros((2, 1))
+    for log_mass, scores, moments in groups:
+        weights = np.exp(np.stack([log_mass, log_mass + 2 * (scores - highest)]))
+        squares += np.diagonal(moments.total_second(weights), axis1=1, axis2=2)
+        mass += weights.sum(1, keepdims=True)
+    varying = squares[0] > FLAT * squares[0].sum()
+    first, last = np.log(np.maximum(squares / mass, 1e-300))
+    return max(0.0, float(np.where(varying, first - last, 0.0).max()))
 
 
 def _squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float) -> tuple[Tensor, ...]:

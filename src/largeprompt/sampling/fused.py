@@ -99,7 +99,7 @@ class Places:
         if reduction.labels == 1:
             return None, xi
         uniform = counter.uniforms(words(1), like.dtype).flatten(-2)[:, inside]
-        return torch.searchsorted(reduction.cumulative.to(uniform), uniform, right=True).clamp_max_(reduction.labels - 1), xi
+        return torch.searchsorted(_shares(reduction), uniform, right=True).clamp_max_(reduction.labels - 1), xi
 
     def normals(self, reduction: Reduction, level: int, index: Tensor) -> Tensor:
         """Normals of the residuals of items, parts or tokens, (rows, n, k, d), by their index in the prompt."""
@@ -281,7 +281,16 @@ def prefix_sums(reduction: Reduction, cuts: Cuts, places: Places, segments: Tens
 def _law(reduction: Reduction) -> tuple[Tensor, Tensor, Tensor]:
     """Locations, scales and cumulative shares; the first and the last are not read where there is one label."""
     scale = reduction.scale
-    return (scale, scale, scale) if reduction.labels == 1 else (reduction.location, scale, reduction.cumulative.to(scale))
+    return (scale, scale, scale) if reduction.labels == 1 else (reduction.location, scale, _shares(reduction))
+
+
+def _shares(reduction: Reduction) -> Tensor:
+    """Cumulative shares in the precision of uniform numbers, which may be 1: those that round to it are never passed.
+
+    In float32 components of share below 3e-8 that come last are therefore never drawn.
+    """
+    found = reduction.cumulative.to(reduction.u.dtype)
+    return torch.where(found < 1, found, torch.inf)
 
 
 def fused_here(mu: Gaussian | GaussianMixture) -> bool:

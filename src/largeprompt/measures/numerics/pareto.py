@@ -86,7 +86,7 @@ def _descending(rows: Tensor) -> Tensor:
 
 def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
     """:func:`tail_indices` of rows (n, W) with tails (n,)."""
-    scores = _descending(log_weights).to(torch.float64)
+    scores = _descending(log_weights.detach().to(torch.float64))
     n, tail = len(scores), scores.shape[-1] - 1
     own = tails.to(torch.int64).clamp(0, tail)[:, None]
     top, cutoff = scores[:, :1], scores.gather(-1, own)
