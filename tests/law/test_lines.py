@@ -116,6 +116,15 @@ def test_prompts_of_one_sign_are_not_left_out(signs, u, length):
     assert float(found) == pytest.approx(float(exact), rel=1e-9)
 
 
+def test_the_covariance_of_a_part_is_its_error_less_its_bias():
+    """The first of eleven signs, of which the others are read too: at L = 100 all of its error is of prompts of one sign."""
+    z = torch.tensor([20.0, *[0.5] * 10], dtype=torch.float64)
+    eye = torch.eye(11, dtype=torch.float64)
+    law = lp.finite_prompt(lp.SoftmaxAttention(eye, eye[:1]), lp.Rademacher(11), z, [100, 1000])
+    torch.testing.assert_close(law.covariance.flatten(), law.mse - law.bias.flatten().square(), rtol=1e-9, atol=0.0)
+    assert float(law.mse[0]) == pytest.approx(4 * 2.0**-100, rel=1e-3)
+
+
 def test_coordinates_in_small_units_are_no_parts_too_small():
     """What V reads is 10⁻¹² of the whole, by its units alone."""
     flat = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64).expand(2, 2, 2)

@@ -193,9 +193,7 @@ def output_moments(
         return np.asarray(once @ blocks.total(2, lambda y: y.squared(B)) + twice @ ((first @ B) * first).sum(-1))
 
     def second() -> Array:
-        size = twice * (first**2).sum(-1)
-        kept = size > 1e-18 * size.max(1, keepdims=True)
-        rest = np.stack([(row[use, None] * first[use]).T @ first[use] for row, use in zip(twice, kept, strict=True)])
+        rest = np.stack([_outer_sum(row, first) for row in twice])
         return np.asarray(blocks.second(2, once) + rest)
 
     def jacobian(A: Array, B: Array, limit: Array) -> Array:
@@ -216,6 +214,13 @@ def output_moments(
 
     least = np.maximum(blocks.smallest_part * whole, unread)
     return OutputMoments(once @ first, once @ pair[:, 0], error, second, jacobian, powers, least)
+
+
+def _outer_sum(weights: Array, vectors: Array) -> Array:
+    """Σ weights vectors vectors^T over the rows that matter to some entry, shape (d, d)."""
+    size = weights[:, None] * vectors**2
+    use = (size > 1e-18 * size.max(0)).any(1)
+    return np.asarray((weights[use, None] * vectors[use]).T @ vectors[use])
 
 
 def _require_digits(size: Array, pair: Array, once: Array, moved: Array, digits: float) -> None:
