@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-NEAR = 0.3  # size below which functions of signs are found from what is small about them
+NEAR = 0.03  # size below which functions of signs are found from what is small about them
 
 
 def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
