@@ -322,6 +322,32 @@ class Measure(abc.ABC):
         """Further entries of the one-line repr."""
         return ""
 
+    # What the library itself calls, with arguments that were checked at the door.
+
+    def _cgf(self, u: Tensor) -> Tensor:
+        return self.cgf(u)
+
+    def _tilted_mean(self, u: Tensor) -> Tensor:
+        return self.tilted_mean(u)
+
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        return self.tilted_covariance(u)
+
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        return self.complex_cumulants(w, order)
+
+    def _tilt_range(self, u: Tensor) -> tuple[float, float]:
+        return self.tilt_range(u)
+
+    def _in_domain(self, u: Tensor) -> Tensor:
+        """Whether the cgf is finite at each tilt, shape (...)."""
+        try:
+            return torch.isfinite(self.cgf(u))
+        except TiltDomainError:
+            if u.dim() == 1:
+                return torch.tensor(False)
+            return torch.stack([self._in_domain(one) for one in u])
+
     @property
     def _like(self) -> Tensor:
         """Some tensor of the dtype and device that arguments must have."""
