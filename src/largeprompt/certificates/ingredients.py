@@ -1,9 +1,10 @@
-"""The finite quantities that a certificate is made of, for every query at once.
+"""The finite quantities that a certificate is made of, for every query at once, rounded outward by (cert.20).
 
 With ω = e^{u·x - Λ(u)}, T = ∇Λ(u) and ζ = V(x - T), as in docs/mathematics/certificates.md: E ω^j f = e^{Λ(ju) - jΛ(u)} E_{ju} f.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,8 +12,14 @@ from torch import Tensor
 from largeprompt.errors import InvalidArgumentError, NoMomentError
 from largeprompt.measures import Measure
 
-COVERED = 128.0  # sums of cgfs up to this size are exact to within half of what outward rounding adds
+EPS = torch.finfo(torch.float64).eps
+UNITS = 64  # of rounding in a tilted moment; the most that was measured in 4,000 moments of 20 laws is 14
 ORDINARY = 100  # tokens between 2^-100 and 2^100 have fourth moments within the range of double precision
+
+
+def unit(dim: int) -> float:
+    """ε of (cert.20), with d roundings for a product with V."""
+    return (UNITS + dim) * EPS
 
 
 def binary_exponent(values: Tensor, dim: tuple[int, ...]) -> Tensor:
@@ -20,11 +27,15 @@ def binary_exponent(values: Tensor, dim: tuple[int, ...]) -> Tensor:
     return torch.frexp(values.abs().amax(dim))[1].clamp(-1000, 1000).to(values.dtype)
 
 
+def positive(values: Tensor, wherever: Tensor) -> Tensor:
+    """Values that are 0 only where ``wherever`` is: never by underflow."""
+    return torch.where(wherever > 0, values.clamp_min(torch.finfo(values.dtype).tiny), values)
+
+
 def rescaled(values: Tensor, exponent: Tensor) -> Tensor:
     """values·4^exponent, where what is positive stays so."""
     factor = torch.exp2(exponent.clamp(-1000, 1000))
-    result = values * factor * factor
-    return torch.where(values > 0, result.clamp_min(torch.finfo(result.dtype).tiny), result)
+    return positive(values * factor * factor, values)
 
 
 def nan_to_inf(values: Tensor) -> Tensor:
@@ -37,19 +48,27 @@ def usable(moments: Tensor) -> Tensor:
     return torch.where(moments >= 0, moments, torch.inf)
 
 
-def lost(first: Tensor, second: Tensor) -> Tensor:
-    """What rounding may take off the sum of two large cgfs, beyond what outward rounding covers."""
-    return 4 * torch.finfo(first.dtype).eps * (first.abs() + second.abs() - COVERED).clamp_min(0.0)
+class Reading(NamedTuple):
+    """What V reads of the tilt by ju, each of shape (query,): upper bounds, but for ``least``."""
 
+    log_weight: Tensor  # Λ(ju) - jΛ(u), as computed
+    lost: Tensor  # its rounding
+    spread: Tensor  # E_{ju}‖ζ‖² = tr V∇²Λ(ju)V^T + ‖V(∇Λ(ju) - T)‖²
+    least: Tensor  # not above E_{ju}‖ζ‖²
+    shift: Tensor  # ‖V(∇Λ(ju) - T)‖²
+    level: Tensor  # ε(1 + t)
+    size: Tensor  # ‖abs(V) s‖²
+    width: Tensor  # the same, of fourth moments
+    slip: Tensor  # ‖abs(V) e‖, e the rounding of ∇Λ(ju) - T
 
-def exponential(first: Tensor, second: Tensor) -> Tensor:
-    """e^{first + second}, rounded up by what a difference of large cgfs may have lost; infinite where nothing is left of it."""
-    return nan_to_inf(torch.exp(first + second + lost(first, second)))
+    @property
+    def weight(self) -> Tensor:
+        """E ω^j; infinite where rounding leaves no digit."""
+        return torch.where(self.lost < 1, torch.exp(self.log_weight + self.lost), torch.inf)
 
-
-def trace(matrix: Tensor) -> Tensor:
-    """Trace of (..., n, n) matrices."""
-    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+    def fourth(self, moment: Tensor) -> Tensor:
+        """E_{ju}‖ζ‖⁴, from what was computed of it."""
+        return usable(((moment * (1 + self.level) + self.level * self.width**2).clamp_min(0.0) ** 0.25 + self.slip) ** 4)
 
 
 class TiltedMoments:
@@ -59,62 +78,61 @@ class TiltedMoments:
     """
 
     def __init__(self, mu: Measure, u: Tensor) -> None:
-        self.mu, self.u, self.limit = mu, u, mu.tilted_mean(u)
-        spread = self.each(lambda u, _: trace(mu.covariance).expand(len(u)))
-        self.exponent = (
-            binary_exponent(torch.where(torch.isfinite(spread), spread, 0.0).sqrt(), (0,)) if len(u) else u.new_zeros(())
-        )
+        self.mu, self.u, self.limit, self.unit = mu, u, mu.tilted_mean(u), unit(mu.dim)
+        self.slip = torch.zeros_like(u)
+        spread = self.each(lambda u, *_: mu.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).expand(len(u)))
+        spread, centre = torch.cat([u.new_zeros(1), spread]).nan_to_num(posinf=0.0), mu.mean
+        self.exponent = binary_exponent(spread.sqrt(), (0,))
         if abs(float(self.exponent)) < ORDINARY:
             self.exponent = torch.zeros_like(self.exponent)
-        centre = mu.mean
         if bool((centre != 0).any()) or float(self.exponent) != 0:
             size = torch.exp2(-self.exponent)
             self.mu = mu = mu.map(size * torch.eye(mu.dim, dtype=u.dtype, device=u.device), -size * centre)
             self.u, self.limit = u / size, mu.tilted_mean(u / size)
         self.cgf = mu.cgf(self.u)
+        self.level, self.slip = self.each(lambda u, *_: torch.cat(self._rounding(u)[:2], -1), mu.dim + 1).split([1, mu.dim], -1)
 
-    def each(self, function: Callable[[Tensor, Tensor], Tensor], chosen: slice = slice(None)) -> Tensor:
-        """Evaluate at all (u, T), one by one where some lie outside the domain or overflow; infinite there and without moments."""
+    def each(self, function: Callable[..., Tensor], *shape: int, chosen: slice = slice(None)) -> Tensor:
+        """Evaluate at all (u, T, e of T), one by one where some are outside the domain; infinite there and without moments."""
         u = self.u[chosen]
         if not len(u):
-            return u.new_zeros(0)
+            return u.new_zeros(0, *shape)
         try:
-            return nan_to_inf(function(u, self.limit[chosen]))
+            return nan_to_inf(function(u, self.limit[chosen], self.slip[chosen]))
         except NoMomentError:
-            return u.new_full((len(u),), torch.inf)
+            return u.new_full((len(u), *shape), torch.inf)
         except InvalidArgumentError:
             if len(u) == 1:
-                return u.new_full((1,), torch.inf)
-            return torch.cat([self.each(function, slice(i, i + 1)) for i in range(len(u))])
+                return u.new_full((1, *shape), torch.inf)
+            return torch.cat([self.each(function, *shape, chosen=slice(i, i + 1)) for i in range(len(u))])
 
-    def cgf_at(self, j: float) -> Tensor:
-        """Λ(ju)."""
-        return self.each(lambda u, _: self.mu.cgf(j * u))
+    def _rounding(self, u: Tensor) -> tuple[Tensor, ...]:
+        """(cert.20): ε(1 + t) of shape (query, 1); the rounding e of ∇Λ(u), and scales of second and fourth moments, (query, d)."""
+        size, scale = self.mu._scales(u)
+        t = (u.abs() * size).sum(-1, keepdim=True)
+        return self.unit * (1 + t), self.unit * (size + t * scale), scale, scale if self.mu.relative_precision else size
 
-    def weight(self, j: float) -> Tensor:
-        """E ω^j = e^{Λ(ju) - jΛ(u)}."""
-        return exponential(self.cgf_at(j), -j * self.cgf)
+    def read(self, j: float, V: Tensor) -> Reading:
+        """What V reads of the tilt by ju."""
 
-    def spread(self, j: float, V: Tensor | None = None) -> Tensor:
-        """E_{ju}‖V(x - T)‖² = tr V∇²Λ(ju)V^T + ‖V(∇Λ(ju) - T)‖², with what rounding may take off a difference of means."""
+        def columns(u: Tensor, limit: Tensor, slip: Tensor) -> Tensor:
+            tilt, (level, own, scale, wide) = j * u, self._rounding(j * u)
+            shift, covariance = self.mu.tilted_mean(tilt) - limit, self.mu.tilted_covariance(tilt)
+            slip = 0 * slip if j == 1 else own + slip  # T is the mean of the tilt by u, whatever was computed
+            variance, shift, level = ((V @ covariance) * V).sum(dim=(-2, -1)), (shift @ V.mT).abs(), level.squeeze(-1)
+            slip, scale, wide = (part @ V.abs().mT for part in (slip, scale, wide))
+            size, most, least = scale.square().sum(-1), shift + slip, (shift - slip).clamp_min(0.0)
+            most, least = most.square().sum(-1), least.square().sum(-1)
+            spread, least = variance + level * size + most, (variance - level * size).clamp_min(0.0) + least
+            return torch.stack([self.mu.cgf(tilt), spread, least, most, level, size, wide.square().sum(-1), slip.norm(dim=-1)], -1)
 
-        def size(u: Tensor, limit: Tensor) -> Tensor:
-            mean, covariance = self.mu.tilted_mean(j * u), self.mu.tilted_covariance(j * u)
-            shift, rounding = mean - limit, 4 * torch.finfo(u.dtype).eps * (mean.abs() + limit.abs())
-            if V is not None:
-                shift, rounding, covariance = shift @ V.mT, rounding @ V.abs().mT, V @ covariance @ V.mT
-            return trace(covariance) + (shift.abs() + rounding).square().sum(-1)
-
-        return self.each(size)
-
-    def numerator(self, j: float, V: Tensor | None = None) -> Tensor:
-        """a_j = E ω^j‖V(x - T)‖², formula (cert.7)."""
-        return usable(self.weight(j) * self.spread(j, V))
+        cgf, spread, least, most, level, *sizes = self.each(columns, 8).unbind(-1)
+        return Reading(cgf - j * self.cgf, level + abs(j) * self.level.squeeze(-1), spread, least, most, level, *sizes)
 
     def reach(self) -> Tensor:
         """A bound of ‖x - T‖ on the support."""
-        sizes: Tensor = self.limit.norm(dim=-1)
-        return self.mu.support_radius + sizes
+        sizes: Tensor = self.limit.norm(dim=-1) + self.slip.norm(dim=-1)
+        return self.mu.support_radius + sizes.clamp_max(self.mu.support_radius)
 
 
 class Ingredients:
@@ -123,30 +141,23 @@ class Ingredients:
     def __init__(self, moments: TiltedMoments, V: Tensor) -> None:
         mu, each = moments.mu, moments.each
         image, norm = mu.map(V), torch.linalg.matrix_norm(V, 2)
-        both_ways = exponential(moments.cgf, moments.cgf_at(-1.0))  # e^{Λ(u) + Λ(-u)}
-
-        def second(u: Tensor, limit: Tensor) -> Tensor:
-            return trace(V @ mu.covariance @ V.mT) + (mu.mean @ V.mT - limit @ V.mT).square().sum(-1)
-
-        pull = each(lambda u, limit: ((mu.tilted_mean(2 * u) - limit) @ V.mT).square().sum(-1))
-        tilted_second = each(lambda u, _: trace(V @ mu.tilted_covariance(u) @ V.mT))
-        tilted_fourth = each(lambda u, limit: mu.tilt(u).map(V).norm_moment4(limit @ V.mT))
-        self.log_rho = moments.cgf_at(2.0) - 2 * moments.cgf
-        self.lost = lost(moments.cgf_at(2.0), 2 * moments.cgf)  # of its digits
-        self.rho = moments.weight(2.0)  # E ω²
-        self.numerator = [moments.numerator(j, V) for j in (2.0, 3.0, 4.0)]  # a_j = E ω^j‖ζ‖²
-        self.pull = usable(self.rho**2 * pull)  # ‖E ω²ζ‖²
-        self.second = usable(each(second))  # E‖ζ‖² under μ
-        self.fourth = usable(each(lambda _, limit: image.norm_moment4(limit @ V.mT)))  # E‖ζ‖⁴ under μ
-        self.tilted_second = usable(both_ways * tilted_second)  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖²
-        self.tilted_fourth = usable(both_ways * tilted_fourth)
+        self.readings = plain, one, two, three, four = tuple(moments.read(float(j), V) for j in range(5))
+        both_ways = moments.read(-1.0, V).weight  # e^{Λ(u) + Λ(-u)}
+        self.log_rho, self.lost, self.rho = two.log_weight, two.lost, two.weight  # ρ = E ω²
+        least = torch.exp(three.log_weight - three.lost) * three.least
+        self.numerator = usable(two.weight * two.spread), usable(least), usable(four.weight * four.spread)  # a_j, a3 from below
+        self.pull = usable(self.rho**2 * two.shift)  # ‖E ω²ζ‖²
+        self.second = usable(plain.spread)  # E‖ζ‖² under μ
+        self.fourth = plain.fourth(each(lambda _, limit, *__: image.norm_moment4(limit @ V.mT)))  # E‖ζ‖⁴ under μ
+        self.tilted_second = usable(both_ways * one.spread)  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖²
+        tilted_fourth = each(lambda u, limit, _: mu.tilt(u).map(V).norm_moment4(limit @ V.mT))
+        self.tilted_fourth = usable(both_ways * one.fourth(tilted_fourth))
         self.reach = norm * moments.reach() if float(norm) > 0 else torch.zeros_like(moments.cgf)  # a bound of ‖ζ‖
         self._moments, self._values, self._fractional = moments, V, dict[float, tuple[Tensor, Tensor]]()
 
     def fractional(self, order: float) -> tuple[Tensor, Tensor]:
         """E ω^p and a bound of E ω^p‖ζ‖^p for 1 < p < 2, formula (cert.10); all lengths share them."""
         if order not in self._fractional:
-            weight = self._moments.weight(order)
-            spread = self._moments.spread(order, self._values)
-            self._fractional[order] = weight, usable(weight * spread ** (order / 2))
+            read = self._moments.read(order, self._values)
+            self._fractional[order] = read.weight, usable(read.weight * read.spread ** (order / 2))
         return self._fractional[order]

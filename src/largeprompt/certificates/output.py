@@ -13,7 +13,7 @@ from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import split
-from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, binary_exponent, nan_to_inf, rescaled
+from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, binary_exponent, nan_to_inf, positive, rescaled, unit
 from largeprompt.certificates.random_query import QueryTransform, gaussian_parts, query_atoms, random_query_bounds, score_forms
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
@@ -26,13 +26,8 @@ def outward(bound: Tensor) -> Tensor:
     return bound * (1 + 1024 * torch.finfo(bound.dtype).eps)
 
 
-def cast(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Nonnegative numbers in another dtype, where what is positive stays so."""
-    return torch.where(values > 0, values.to(dtype).clamp_min(torch.finfo(dtype).tiny), values.to(dtype))
-
-
 def widened(attention: SoftmaxAttention, mu: Measure, z: Tensor) -> tuple[SoftmaxAttention, Measure, Tensor]:
-    """Layer, law and queries, checked, in double precision, in which every certificate is computed; no gradient."""
+    """Layer, law and queries, checked, in double precision, in which certificates are computed."""
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     _, z = attention._values(mu, z)
@@ -135,6 +130,9 @@ def gaussian_collision_bound(score_variance: Tensor, length: float) -> Tensor:
     return torch.minimum(ratio, torch.exp(a * ((a + 1) * score_variance / 2 - log_length)))
 
 
+@torch.inference_mode(False)  # in which nothing can be differentiated
+@torch.no_grad()
+@np.errstate(all="ignore")
 def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor | Measure, length: validation.Lengths) -> Certificate:
     """Rigorous upper bound of E‖T_L - T‖² for a prompt of L independent tokens, any law, any L >= 1.
 
@@ -172,16 +170,13 @@ def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor | Measure, l
     Certificate(length=1000, rmse <= 0.07373, closed form for Gaussian tokens; read well beyond rho = 2.718 tokens)
     >>> certificate(attention, lp.Laplace(1), [0.3], length=1000).reason
     'split bound, second order, theta = 0.72'
-    >>> certificate(attention, lp.Gaussian([0.0], [[1.0]]), lp.Gaussian([0.0], [[0.4]]), length=1000)
-    Certificate(length=1000, rmse <= 0.07242, average over a Gaussian query; read well beyond rho = 2.236 tokens)
     """
     if isinstance(z, Measure):
         return _random_query(attention, mu, z, length)
     layer, law, queries = widened(attention, mu, z)
     lengths, several = validation.lengths("length", length)
-    with torch.no_grad():
-        u, (values, _) = layer._tilts(queries), layer._values(law, queries)
-        parts = _gaussian(law, u, values, lengths) if isinstance(law, Gaussian) else _general(layer, law, u, lengths)
+    u, (values, _) = layer._tilts(queries), layer._values(law, queries)
+    parts = _gaussian(law, u, values, lengths) if isinstance(law, Gaussian) else _general(layer, law, u, lengths)
     found = assemble(parts, lengths, several, mu.dtype)
     return dataclasses.replace(found, numerator=found.leading)
 
@@ -200,7 +195,7 @@ def _random_query(attention: SoftmaxAttention, mu: Measure, queries: Measure, le
         layer, law, _ = widened(attention, mu, queries.mean)
         one_law(law)
         exponent = binary_exponent(layer.V, (-2, -1))
-        forms = score_forms(layer.U, law.covariance, layer.V * torch.exp2(-exponent))
+        forms = score_forms(layer.U, law.covariance, layer.V * torch.exp2(-exponent), unit(law.dim))
         total = np.zeros((len(lengths), 5))
         for weight, component in gaussian_parts(queries):
             transform = QueryTransform(*forms, component)
@@ -224,7 +219,8 @@ def assemble(parts: Sequence[tuple[Any, ...]], lengths: Sequence[float], several
     """Certificate from (bound, leading, remainder, theta, rho, reasons) for each length."""
     *numbers, reasons = zip(*parts, strict=True)
     place: Any = slice(None) if several else 0
-    bound, leading, remainder, theta, rho = (cast(torch.stack(list(column))[place], dtype) for column in numbers)
+    columns = (torch.stack(list(column))[place] for column in numbers)
+    bound, leading, remainder, theta, rho = (positive(column.to(dtype), column) for column in columns)
     reason = np.stack(reasons)[place]
     length = tuple(lengths) if several else lengths[0]
     return Certificate(outward(bound), leading, remainder, theta, rho, length, reason)
@@ -232,10 +228,12 @@ def assemble(parts: Sequence[tuple[Any, ...]], lengths: Sequence[float], several
 
 def _gaussian(mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> list[tuple[Any, ...]]:
     exponent = binary_exponent(values, (-2, -1))
-    values, shift = values * torch.exp2(-exponent)[..., None, None], mu.shift(u)
-    score_variance = (u * shift).sum(-1).clamp_min(0.0)
-    spread = ((values @ mu.covariance) * values).sum(dim=(-2, -1))  # tr VΓV^T
-    size = spread + (values @ shift.unsqueeze(-1)).squeeze(-1).square().sum(-1)
+    values, shift, error = values * torch.exp2(-exponent)[..., None, None], mu.shift(u), unit(mu.dim)
+    scale = mu.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).sqrt()
+    t, spread = (u.abs() * scale).sum(-1, keepdim=True), ((values @ mu.covariance) * values).sum(dim=(-2, -1))  # tr VΓV^T
+    read, most = (values @ shift.unsqueeze(-1)).squeeze(-1), (values.abs() @ scale.unsqueeze(-1)).squeeze(-1)
+    score_variance = (u * shift).sum(-1).clamp_min(0.0) + error * t.squeeze(-1) ** 2  # rounded outward as (cert.20) says
+    size = spread + error * most.square().sum(-1) + (read.abs() + error * t * most).square().sum(-1)
     rho = torch.exp(score_variance).expand(size.shape)
     one, zero = torch.ones_like(size), torch.zeros_like(size)
     reason = np.full(tuple(size.shape), "closed form for Gaussian tokens", dtype=object)
@@ -259,8 +257,7 @@ def _general(attention: SoftmaxAttention, mu: Measure, u: Tensor, lengths: Seque
     per_head = []
     for tilt, V in zip(tilts, matrices, strict=True):
         moments, exponent = TiltedMoments(mu, tilt), binary_exponent(V, (-2, -1))
-        V = V * torch.exp2(-exponent)
-        parts, exponent = Ingredients(moments, V), exponent + moments.exponent
+        parts, exponent = Ingredients(moments, V * torch.exp2(-exponent)), exponent + moments.exponent
         found = [split.bound(parts, one) for one in lengths]
         per_head.append([(*(rescaled(number, exponent) for number in part[:3]), *part[3:]) for part in found])
     shape = (*attention.heads, *queries)

@@ -11,11 +11,11 @@ from scipy.special import expit, gammaln, loggamma
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.certificates.ingredients import EPS
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure
 
 Array = NDArray[np.float64]
-EPS = float(np.finfo(np.float64).eps)
 ANGLE, REACH = 1.5, 32.0  # the ray on which Γ is bounded, and how far the line is followed: e^{-48} is left
 SHARE = 0.9  # of the way to the edge of the domain that the error of the sum is read off at
 AIM = 1e-17  # error of the sum that is aimed at; what it is gets added
@@ -47,27 +47,22 @@ def query_atoms(queries: AtomicMeasure) -> tuple[Tensor, Tensor]:
     return weights.to(torch.float64), points
 
 
-def score_forms(U: Tensor, covariance: Tensor, V: Tensor) -> tuple[Array, Array, float]:
-    """M = U^TΓU and B = U^TΓV^TVΓU, for the score variance z^TMz of a query and ‖VΓUz‖² = z^TBz; and tr VΓV^T."""
-    shift = covariance @ U
-    read = V @ shift
-    return (U.mT @ shift).cpu().numpy(), (read.mT @ read).cpu().numpy(), float(((V @ covariance) * V).sum())
+def score_forms(U: Tensor, covariance: Tensor, V: Tensor, unit: float = 0.0) -> tuple[Array, Array, float]:
+    """M = U^TΓU and B = U^TΓV^TVΓU, for the score variance z^TMz of a query and ‖VΓUz‖² = z^TBz; and tr VΓV^T.
+
+    Each raised by what rounding may have taken off it, (cert.20), if ``unit`` is its unit.
+    """
+    shift, scale, eye = covariance @ U, covariance.diagonal().clamp_min(0.0).sqrt(), torch.eye(len(U)).to(U)
+    read, scores, most = V @ shift, (scale @ U.abs()).square().sum(), (V.abs() @ scale).square().sum()
+    M, B = U.mT @ shift + unit * scores * eye, (1 + unit) * read.mT @ read + 2 * unit * scores * most * eye
+    return M.cpu().numpy(), B.cpu().numpy(), float(((V @ covariance) * V).sum() + unit * most)
 
 
 class QueryTransform:
-    """Φ(t) = E[e^{tq}(τ + z^TBz)] for z ~ N(m_z, C), q = z^TMz: what certificate and first order of a random query are made of.
+    """Φ(t) = E[e^{tq}(τ + z^TBz)] for z ~ N(m_z, C), q = z^TMz, τ a constant: what bounds for a random query are made of.
 
     With z = m_z + Rξ in the basis in which R^TMR is diagonal, q = Σ λ_iξ_i² + 2 b·ξ + q_0, and the tilt e^{tq} makes ξ_i normal
     with variance 1/(1 - 2tλ_i) and mean 2tb_i/(1 - 2tλ_i). Eigenvalues are rounded up, which only raises the bound.
-
-    Parameters
-    ----------
-    M, B
-        Forms of the score variance and of the read-out, shape (d, d).
-    constant
-        τ.
-    queries
-        The law of z.
     """
 
     def __init__(self, M: Array, B: Array, constant: float, queries: Gaussian) -> None:
@@ -111,19 +106,9 @@ class QueryTransform:
 
 
 def random_query_bounds(transform: QueryTransform, lengths: Sequence[float]) -> tuple[Array, Array]:
-    """Upper bounds (cert.17) and (cert.18) of E‖T_L - T‖² over Gaussian tokens and a Gaussian query, and what numerics add to them.
+    """Upper bounds (cert.17) and (cert.18) of E‖T_L - T‖² over Gaussian tokens and a Gaussian query, at lengths L >= 1.
 
-    Parameters
-    ----------
-    transform
-        Φ.
-    lengths
-        L >= 1.
-
-    Returns
-    -------
-    tuple of arrays
-        The bounds, one for each length, and the part of each that bounds the error of the sum, of its ends and of rounding.
+    Returns the bounds, and the part of each that bounds the error of the sum, of its ends and of rounding.
     """
     right = min(1.0, transform.edge)
     c = right * PLACES[1:-1]

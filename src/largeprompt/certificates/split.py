@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.certificates.ingredients import Ingredients, usable
+from largeprompt.certificates.ingredients import Ingredients, positive, usable
 
 THETAS = torch.cat([torch.linspace(0.02, 0.9, 89, dtype=torch.float64), 1 - torch.logspace(-1, -4, 61, dtype=torch.float64)])
 FRACTIONS = (1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9)
@@ -56,7 +56,7 @@ def bound(parts: Ingredients, length: float) -> tuple[Any, ...]:
         rest = torch.where(better, torch.gather(small, 0, index[None])[0], rest)
         for i in torch.nonzero(better).flatten().tolist():
             reason[i] = f"{name}, theta = {float(level[i]):.4g}"
-    return best, leading, rest, chosen, rho, reason
+    return positive(best, parts.second), leading, rest, chosen, rho, reason
 
 
 def _vacuous(log_rho: float, lost: float, length: float) -> str:

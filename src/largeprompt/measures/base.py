@@ -138,6 +138,14 @@ class Measure(abc.ABC):
         return self.tilted_covariance(self._origin())
 
     @attribute
+    def relative_precision(self) -> bool:
+        """Whether tilted variances keep their digits however small they are, as sech² u does and 1 - tanh² u does not.
+
+        Certificates add what rounding may have lost: where this is False, 10⁻¹⁴ or so of E‖x‖² under the tilt.
+        """
+        return False
+
+    @attribute
     def support_radius(self) -> float:
         """Largest distance of a token from the origin; infinite for an unbounded law."""
         return math.inf
@@ -338,6 +346,20 @@ class Measure(abc.ABC):
 
     def _tilt_range(self, u: Tensor) -> tuple[float, float]:
         return self.tilt_range(u)
+
+    def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Scales r and s of the rounding of tilted moments, each of shape (..., d).
+
+        With ε a few units of rounding and t = Σ abs(u_i) r_i, what is computed of Λ(u) is within ε(1 + t), of ∇Λ(u)_i within
+        ε(r_i + t s_i), and of ∇²Λ(u)_ij within ε(1 + t) s_i s_j. A law with ``relative_precision`` has r_i² = E_u x_i² and
+        s_i² = Var_u x_i; any other law has r_i² = s_i² = E_u‖x‖², which is what differentiating a well-rounded cgf gives.
+        """
+        mean, variance = self.tilted_mean(u), self.tilted_covariance(u).diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
+        square = variance + mean**2
+        if self.relative_precision:
+            return square.sqrt(), variance.sqrt()
+        size = square.sum(-1, keepdim=True).sqrt().expand_as(mean)
+        return size, size
 
     def _in_domain(self, u: Tensor) -> Tensor:
         """Whether the cgf is finite at each tilt, shape (...)."""

@@ -56,6 +56,7 @@ class Gaussian(TensorMeasure):
     tensor([3., 1.], dtype=torch.float64)
     """
 
+    relative_precision = True
     mean: Tensor = dataclasses.field()
     covariance: Tensor = dataclasses.field()
 

@@ -43,6 +43,7 @@ class GaussianMixture(TensorMeasure):
             [1.1000]], dtype=torch.float64)
     """
 
+    relative_precision = True
     weights: Tensor
     means: Tensor
     covariances: Tensor

@@ -101,6 +101,10 @@ class Sphere(PlacedMeasure):
         slope = self._radius**2 * far_slope(self._radius * size, self._order).unsqueeze(-1)
         return torch.where(far.unsqueeze(-1), across * (eye - axis) + slope * axis, near)
 
+    def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        variance = self._covariance(u).diagonal(dim1=-2, dim2=-1)  # the small one along u is a difference of those across
+        return self._radius.expand_as(u), variance.amax(-1, keepdim=True).clamp_min(0.0).sqrt().expand_as(u)
+
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1 is log cosh."""
         if self.dim == 1:

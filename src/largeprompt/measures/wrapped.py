@@ -54,6 +54,10 @@ class Tilted(Wrapped):
     def support_radius(self) -> float:
         return self.base.support_radius
 
+    @property
+    def relative_precision(self) -> bool:
+        return self.base.relative_precision
+
     def _total(self, u: Tensor | None) -> Tensor:
         """Tilt of the base that is the tilt of this measure by u."""
         return self.natural if u is None else self.natural + self._tilts(u)
@@ -66,6 +70,9 @@ class Tilted(Wrapped):
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
         return self.base.tilted_covariance(self._total(u))
+
+    def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        return self.base._scales(self._total(u))
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         value, *others = self.base.complex_cumulants(self.natural + w, order)
@@ -113,6 +120,10 @@ class AffineImage(Wrapped):
         size = float(torch.linalg.matrix_norm(self.matrix, 2))
         return (size * self.base.support_radius if size else 0.0) + float(self.offset.norm())
 
+    @property
+    def relative_precision(self) -> bool:
+        return self.base.relative_precision
+
     def cgf(self, u: Tensor) -> Tensor:
         u = self._tilts(u)
         return self.base.cgf(u @ self.matrix) + u @ self.offset
@@ -122,6 +133,10 @@ class AffineImage(Wrapped):
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
         return self.matrix @ self.base.tilted_covariance(self._tilts(u) @ self.matrix) @ self.matrix.mT
+
+    def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        size, spread = self.base._scales(self._tilts(u) @ self.matrix)
+        return size @ self.matrix.abs().mT + self.offset.abs(), spread @ self.matrix.abs().mT
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         matrix = self.matrix.to(w.dtype)

@@ -29,6 +29,7 @@ State = TypeVar("State")
 class AtomicMeasure(TensorMeasure):
     """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average, ∇²Λ the softmax-weighted covariance."""
 
+    relative_precision = True
     weights: Tensor | None  # ω_l, shape (..., l); None when all are equal
 
     @property

@@ -16,6 +16,7 @@ class LaplaceLaw(ScalarLaw):
     """Density e^{-√2·abs(x)}/√2: Λ(u) = -log(1 - u²/2), ∇Λ = 2u/(2 - u²), for -√2 < u < √2."""
 
     domain = (-EDGE, EDGE)
+    relative_precision = True
 
     def cgf(self, u: Tensor) -> Tensor:
         return -torch.log1p(-(u**2) / 2)

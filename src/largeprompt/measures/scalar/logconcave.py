@@ -70,6 +70,8 @@ class LogConcaveLaw(ScalarLaw):
     A subclass gives :meth:`mode`, :meth:`height`, :meth:`fall`, :meth:`token` and :meth:`rise`, all elementwise in float64.
     """
 
+    relative_precision = True
+
     @abc.abstractmethod
     def mode(self, u: Tensor) -> Tensor:
         """y*, where the tilted exponent is largest."""

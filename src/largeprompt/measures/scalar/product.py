@@ -83,6 +83,11 @@ class ScalarLaw(abc.ABC):
         """Largest absolute value; infinite for an unbounded law."""
         return math.inf
 
+    @property
+    def relative_precision(self) -> bool:
+        """Whether tilted variances keep their digits however small they are, as for :class:`Measure`."""
+        return False
+
     @abc.abstractmethod
     def cgf(self, u: Tensor) -> Tensor:
         """log E e^{ux}, elementwise."""
@@ -153,6 +158,10 @@ class ProductMeasure(PlacedMeasure):
     def support_radius(self) -> float:
         return math.sqrt(sum(len(indices) * law.bound**2 for law, indices in self.groups))
 
+    @property
+    def relative_precision(self) -> bool:
+        return all(law.relative_precision for law, _ in self.groups)
+
     def _coordinatewise(self, u: Tensor, function: Callable[[ScalarLaw, Tensor], Tensor]) -> Tensor:
         """Apply a function of (law, entries) to the coordinates of u, law by law, keeping their order."""
         groups = self.groups
@@ -184,6 +193,15 @@ class ProductMeasure(PlacedMeasure):
     def tilted_covariance(self, u: Tensor) -> Tensor:
         u = self._matrices_fit(self._tilts(u))
         return torch.diag_embed(self._coordinatewise(u, lambda law, v: law.tilted_variance(v)))
+
+    def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        def scales(law: ScalarLaw, v: Tensor) -> Tensor:
+            variance = law.tilted_variance(v).clamp_min(0.0)
+            size = (variance + law.tilted_mean(v) ** 2).sqrt()
+            return torch.stack([size, variance.sqrt() if law.relative_precision else size])
+
+        size, scale = self._coordinatewise(self._tilts(u), scales)
+        return size, scale
 
     def _cumulants(self, u: Tensor) -> Tensor:
         """First four cumulants of each coordinate, shape (4, ..., d)."""

@@ -14,6 +14,7 @@ class RademacherLaw(ScalarLaw):
     """±1 with probability 1/2 each: Λ(u) = log cosh u, ∇Λ = tanh u."""
 
     bound = 1.0
+    relative_precision = True
 
     def cgf(self, u: Tensor) -> Tensor:
         return log_cosh(u)

@@ -15,6 +15,7 @@ from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 class RademacherSumLaw(ScalarLaw):
     """Sum of k = ``terms`` independent signs over √k: Λ(u) = k log cosh(u/√k), ∇Λ = √k tanh(u/√k); k at most 10^15."""
 
+    relative_precision = True
     terms: int
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ class StudentTLaw(ScalarLaw):
     Λ(u) = +∞ for every u ≠ 0 unless df = inf: cumulants exist at u = 0 only, and only up to the order below df.
     """
 
+    relative_precision = True
     df: float
     scale: float
 

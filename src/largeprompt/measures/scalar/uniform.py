@@ -18,6 +18,7 @@ class UniformLaw(ScalarLaw):
     """Uniform on [-√3, √3]: Λ(u) = log(sinh(√3u)/(√3u)), ∇Λ = √3 coth(√3u) - 1/u."""
 
     bound = HALF_WIDTH
+    relative_precision = True
 
     def cgf(self, u: Tensor) -> Tensor:
         return log_sinhc(HALF_WIDTH * u)
