@@ -13,7 +13,7 @@ from largeprompt.errors import InvalidArgumentError, NoMomentError
 from largeprompt.measures import Measure
 
 EPS = torch.finfo(torch.float64).eps
-UNITS = 64  # of rounding in a tilted moment; the most that was measured in 4,000 moments of 20 laws is 14
+UNITS = 64  # of rounding in a tilted moment; the most in 15,000 moments of 20 laws was 14
 ORDINARY = 100  # tokens between 2^-100 and 2^100 have fourth moments within the range of double precision
 
 
