@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from largeprompt.law import weight_moments
+from largeprompt.law.moment import weight_moments
 from largeprompt.law.table import WeightTables
 
 F = torch.float64

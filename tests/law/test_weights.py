@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import largeprompt as lp
-from largeprompt.law import weight_moment, weight_moments, weights
+from largeprompt.law import weight_moment, weights
+from largeprompt.law.moment import weight_moments
 
 F = torch.float64
 Y, W3, S, S2 = [(2, 0)], [(3, 0)], [(1, 1)], [(1, 1), (1, 1)]

@@ -11,16 +11,15 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import LEAST_DIGITS
-from largeprompt.law.by_density import UNIT
 from largeprompt.law.chain_powers import path_moments, require_digits
-from largeprompt.law.engine import Solved
+from largeprompt.law.engine import Expectations as Solved
 from largeprompt.measures import Discrete, MarkovChain
 from largeprompt.validation import Lengths
 
 STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
 ELEMENTS = 2**21  # largest array while powers are taken: 16 MiB
+LEAST_DIGITS, UNIT = 1e-8, 1e-15
 LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
 
 

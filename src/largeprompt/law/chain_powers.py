@@ -50,6 +50,8 @@ class _Powers:
         # rows of the start π have πC1 = C1; the part along 1π grows with N, were it not 0
         row = stationary @ moved if moved.shape[-2] > 1 else moved.squeeze(-2)
         moved = moved - row.sum(-1)[..., None, None] * stationary
+        size = _norm(moved)
+        size = size + size.sum(-1, keepdim=True) * stationary  # of which the correction has spread the rounding
         lost = self.lost @ y.kept + self.plain @ y.lost
         kept = torch.where(2 * lost <= plain, plain - lost, self.kept @ y.kept)
         mine, its = self.moved[query], y.moved[query]
@@ -57,7 +59,7 @@ class _Powers:
         near = self.near @ y.kept + self.kept @ y.near + _norm(mine) @ y.lost + self.lost @ _norm(its)
         direct = _each(self.read, y.kept) + _by(self.kept, y.read)
         apart = self.apart @ y.kept + self.kept @ y.apart
-        small = t * (_norm(moved)[query] + near)
+        small = t * (size[query] + near)
         read = torch.where((small <= apart).unsqueeze(1), t.unsqueeze(1) * (moved[query] - away), direct)
         pairs = torch.einsum("toij,tojk->tik", self.read, y.read)
         squared = self.squared @ y.kept + self.kept @ y.squared + 2 * pairs

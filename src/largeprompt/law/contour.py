@@ -1,13 +1,13 @@
-"""Block expectations of any law from its cumulant generating function at complex multiples of the tilt.
+"""Blocks of any law from its cumulant generating function at complex multiples of the tilt.
 
-As e^{-x} = (1/2πi) ∫ Γ(z) x^{-z} dz over Re z = c > 0, and with scores s normalised to E e^s = 1,
+As e^{-x} = (1/2πi) ∫ Γ(z) x^{-z} dz over Re z = c > 0, and with scores s normalized to E e^s = 1,
 
     t^a E[f(x) e^{as - t e^s}] = (1/2π) ∫ Γ(z) t^{a-z} E[f(x) e^{(a-z)s}] dω,   z = c + iω,   t = e^τ,
 
 where E e^{ζs} = e^{Λ(ζu) - ζΛ(u)}, and the law tilted by ζu has mean ∇Λ(ζu) and covariance ∇²Λ(ζu): formulas (engine.1) to
 (engine.6) of docs/mathematics/engine.md. A contour may pass a pole of Γ at z = -n once its residue (-t)^n/n! E[f e^{(a+n)s}] is
-taken out. For each τ the contour that rounds least is taken; midpoint sums over ω converge geometrically in a strip without
-singularities. Queries whose scores vary alike share contours, nodes and the waves t^{-iω}: Λ is asked for all of them at once.
+taken out. Each τ uses the contour that rounds least; midpoint sums over ω converge geometrically in a strip without
+singularities. Queries whose scores vary alike share contours, nodes and the waves t^{-iω}.
 """
 
 import dataclasses
@@ -23,19 +23,20 @@ from scipy.special import loggamma
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import LEAST_DIGITS, STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments, side_by_side
-from largeprompt.law.lines import MARGIN, NARROW, Contour, Lines, Nodes, score_variances
+from largeprompt.law.blocks import STEP, Blocks, Piece, Waves, grid, widened
+from largeprompt.law.line import MARGIN, Contour, ContourNodes, Line
 from largeprompt.law.quadrature import NOTHING, log_survival
 from largeprompt.law.tokens import Array, Numbers, TokenMoments
 from largeprompt.measures import Measure
 
 DIGITS = 40.0  # -log of what a sum over ω may leave out
 NARROWEST = 0.04  # half-width of a strip worth summing in
-WIDEST = 3.0
-MOST_CONTOURS = 400
-FINE = 16  # neighbouring τ that share an exponential
-SMALLEST_PART = 1e-27  # of the squared error of the whole output, above which eight digits of a part were found right
-PLAIN_PART = 1e-8  # the same where contours heed the whole alone: a part e^{-4u} of it is found from terms e^{-2u}
+WIDEST = 3.0  # half-width beyond which Γ grows faster than the sum converges
+MOST_CONTOURS = 400  # scores so wide that they need more are refused
+STEEPEST = 1.1  # log of how much larger a sum over ω may be than its value
+FLAT = 0.2  # log of the same below which one contour serves all τ
+NEAR_RANGE = 60.0  # τ beyond which nothing is left where the lower tail gives no bound
+FINE = 16  # neighboring τ that share an exponential
 AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
@@ -45,7 +46,7 @@ class Sum:
 
     rows: NDArray[np.int64]
     contour: Contour
-    nodes: Nodes
+    nodes: ContourNodes
     growth: Array  # t^{a-c}, (row,)
     waves: Numbers  # e^{-iωτ}, (row, node)
     log_gamma: Numbers
@@ -55,16 +56,15 @@ class Sum:
         return np.asarray(self.growth * (coefficients @ self.waves.T).real)
 
 
-class _Engine:
-    """The blocks of some lines on one grid of τ, for lengths between two."""
+class _Sums:
+    """The sums over contours of some lines on one grid of τ, for lengths between two."""
 
-    def __init__(self, line: Lines, shortest: float, longest: float, tau: Array, every_part: bool) -> None:
-        self.line, self.tau, self.every_part = line, tau, every_part
+    def __init__(self, line: Line, shortest: float, longest: float, tau: Array) -> None:
+        self.line, self.tau = line, tau
         self.digits = DIGITS + math.log(longest)
         self.alive = np.ones(len(tau), dtype=bool)
         self.log_phi, self.noise = self._log_phi()
-        lowest = -60 if line.saturated is None else -60 - float(line.fall.max())  # of what is left of the squared error
-        self.alive = np.asarray(((shortest - 2) * self.log_phi > lowest).any(0))
+        self.alive = np.asarray(((shortest - 2) * self.log_phi > -DIGITS - math.log(longest)).any(0))
         self._known: dict[int, list[tuple[Piece, ...]]] = {}
 
     def _contours(self, order: int) -> list[Contour]:
@@ -84,11 +84,11 @@ class _Engine:
         return found
 
     def _places(self, start: float, order: int, right: float) -> Iterator[float]:
-        """Contours near enough to each other that no sum is larger than its value by much: e^1.1, 1.5/σ apart for a Gaussian."""
+        """Contours near enough to each other that no sum is much larger than its value: 1.5/σ apart for a Gaussian."""
         narrow = math.sqrt(self.line.own_variance)
         middles = [0.5] if order < 3 else np.arange(order) + 0.5  # orders three and four reach where cgfs may bend far more
         middles = [middle for middle in middles if middle + 0.5 < max(self.line.high, 1.0 + MARGIN)]
-        if self.line.bend < 0.2 and all(float(self.line.excess(middle, np.array([0.5]))[0]) < 0.2 for middle in middles[1:]):
+        if self.line.bend < FLAT and all(float(self.line.excess(middle, np.array([0.5]))[0]) < FLAT for middle in middles[1:]):
             return
         place, end = start, min(order + 1 + 11 / narrow, right - NARROWEST)
         for _ in range(MOST_CONTOURS):
@@ -97,7 +97,7 @@ class _Engine:
             yield place
             tried = 1.25 * 0.7 ** np.arange(20)
             tried = tried[(order - place - tried > self.line.low) & (order - place + tried < self.line.high)]
-            near = tried[self.line.excess(order - place, tried) < 1.1]
+            near = tried[self.line.excess(order - place, tried) < STEEPEST]
             if not len(near):
                 return
             place += float(near[0])
@@ -106,13 +106,13 @@ class _Engine:
         raise InvalidArgumentError("z", given, "scores near enough to each other for the exact law of such tokens", remedy)
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
-        """For each τ, the contour whose terms are smallest; among several queries and parts, nowhere far above the smallest."""
+        """For each τ, the contour whose terms are smallest; among several queries, nowhere far above the smallest."""
         places = np.array([contour.place for contour in contours])
-        sizes = self.line.sizes if order and self.every_part else self.line.real
-        noise = (loggamma(places + 0.3j).real + sizes(order - places))[..., None] + (order - places)[:, None] * self.tau
+        real = self.line.real
+        noise = (loggamma(places + 0.3j).real + real(order - places))[..., None] + (order - places)[:, None] * self.tau
         if contours[0].residue:
             pole = max(order, 2)
-            taken = np.minimum(self.tau, 0.0) if order == 0 else sizes(np.array([float(pole)])) + pole * self.tau
+            taken = np.minimum(self.tau, 0.0) if order == 0 else real(np.array([float(pole)])) + pole * self.tau
             noise[:, 0] = np.logaddexp(noise[:, 0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
         return np.asarray((noise - noise.min(1, keepdims=True)).max(0).argmin(0))
 
@@ -133,11 +133,11 @@ class _Engine:
             used = slice(int(np.flatnonzero(needed)[-1]) + 1)
             growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, nodes.z[used].imag)
             moments = _part(nodes.moments, (slice(None), used)) if nodes.moments is not None else None
-            kept = Nodes(nodes.z[used], nodes.step, nodes.exponents[:, used], moments)
+            kept = ContourNodes(nodes.z[used], nodes.step, nodes.exponents[:, used], moments)
             yield Sum(rows, contour, kept, growth, waves, log_gamma[used])
 
     def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
-        """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are dear."""
+        """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are expensive."""
         coarse, fine = np.divmod(rows, FINE)
         first, last = coarse[0], coarse[-1] + 1
         steps = np.exp(-1j * np.outer(self.tau[FINE * np.arange(first, last)], omega))
@@ -194,60 +194,41 @@ def _part(moments: TokenMoments, index: Any) -> TokenMoments:
     return type(moments)(**{name: None if value is None else value[index] for name, value in kept.items()})
 
 
-def alike(mu: Measure, u: Tensor) -> list[Tensor]:
+def group_by_scale(mu: Measure, u: Tensor) -> list[Tensor]:
     """Which of the tilts u, shape (query, d), may share contours: their scores, and how far Λ reaches along them, are alike."""
     if len(u) < 2:
         return [*torch.arange(len(u)).split(1)] if len(u) else []
-    deviations = np.sqrt(np.maximum(score_variances(mu, u), 0.0))
-    reaches = np.array([mu.tilt_range(tilt) for tilt in u]) * [-1, 1] - [0, 1]
+    deviations = np.sqrt(np.maximum(((u @ mu.covariance) * u).sum(-1).numpy(), 0.0))
+    reaches = np.array([mu._tilt_range(tilt) for tilt in u]) * [-1, 1] - [0, 1]
     sizes = np.log2(np.column_stack([np.maximum(deviations, 0.5), np.clip(reaches, 1e-6, 3.0)]))
-    kinds = np.column_stack([np.round(2 * sizes), deviations < NARROW])
-    _, places = np.unique(kinds, axis=0, return_inverse=True)
+    _, places = np.unique(np.round(2 * sizes), axis=0, return_inverse=True)
     groups = (torch.from_numpy(np.flatnonzero(places == place)) for place in range(places.max() + 1))
     return [part for group in groups for part in group.split(max(1, AT_ONCE // mu.dim))]
 
 
-def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[OutputMoments]:
-    """Law of attention over several lengths, 1 < L < ∞, for tilts u, shape (query, d), that are :func:`alike`."""
-    line = Lines.of(mu, u, cumulants)
-    if line.saturated is not None:
-        try:
-            return _moments(line, lengths, 0.0, every_part=True)
-        except InvalidArgumentError:
-            if len(u) > 1:  # one by one, then
-                raise
-            if len(lengths) > 1:
-                return [side_by_side([contour_moments(mu, u, [length], cumulants)[0] for length in lengths])]
-            return _moments(line, lengths, PLAIN_PART)
-    return _moments(line, lengths, SMALLEST_PART)
-
-
-def _moments(line: Lines, lengths: Sequence[float], smallest_part: float, *, every_part: bool = False) -> list[OutputMoments]:
-    """The same, right for parts of the output down to the smallest one; contours heed every part, or the sum of all.
-
-    What heeds every part has digits to spare, or is refused for the other.
-    """
+def contour_blocks(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[Blocks]:
+    """Blocks for lengths, 1 < L < ∞, and tilts u, shape (query, d), of one group; with that many cumulants of tokens."""
+    line = Line.of(mu, u, cumulants)
 
     @functools.cache
-    def engine(below: float, above: float) -> _Engine:
-        return _Engine(line, min(lengths), max(lengths), grid(below, above), every_part)
+    def sums(below: float, above: float) -> _Sums:
+        return _Sums(line, min(lengths), max(lengths), grid(below, above))
 
     def build(query: int, below: float, above: float) -> Blocks:
-        found = engine(below, above)
-        pieces, digits = functools.partial(found.pieces, query), LEAST_DIGITS / 100 if every_part else LEAST_DIGITS
-        return Blocks(found.log_phi[query], pieces, found.noise[query], digits, smallest_part)
+        found = sums(below, above)
+        pieces = functools.partial(found.pieces, query)
+        return Blocks(np.full(len(found.tau), STEP), found.log_phi[query], pieces, mu.dim, found.noise[query])
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-        start, further = _range(line, max(lengths)), 14.0 if line.low < -0.1 else 60.0
-        builds = [functools.partial(build, query) for query in range(len(line.u))]
-        return [output_moments(one, lengths, start, further, line.mu.dim) for one in builds]
+    with np.errstate(all="ignore"):  # what overflows is refused
+        start, further = _range(line, max(lengths)), 14.0 if line.low < -0.1 else NEAR_RANGE
+        return [widened(functools.partial(build, query), lengths, start, further) for query in range(len(u))]
 
 
-def _range(line: Lines, longest: float) -> tuple[float, float]:
+def _range(line: Line, longest: float) -> tuple[float, float]:
     """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a (Chernoff)."""
     up = np.linspace(0.0, min(2.0, line.high), 12)[1:-1] if line.high < 2 else np.linspace(0.0, 2.0, 11)[1:]
     down = np.linspace(0.0, max(-16.0, line.low), 24)[1:-1]
     rising, falling = np.split(line.real(np.concatenate([up, down])).max(0), [len(up)])
     below = float(((2 * math.log(longest) + 42 + rising) / up).min())
-    above = float(((26 + falling) / -down).min()) + 2 if line.low < -0.1 else 60.0
+    above = float(((26 + falling) / -down).min()) + 2 if line.low < -0.1 else NEAR_RANGE
     return below, max(above, 5.0)

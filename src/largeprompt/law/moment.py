@@ -96,7 +96,7 @@ def slopes_at_zero(length: float, products: Sequence[Product]) -> list[float]:
 def weight_moments(length: float, scale: Any, products: Sequence[Any], center: float = 0.0) -> Tensor:
     """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``. See :func:`weight_moment`.
 
-    >>> from largeprompt.law import weight_moments
+    >>> from largeprompt.law.moment import weight_moments
     >>> weight_moments(4, 0.0, [[(2, 0)], [(3, 0)]])  # without scores every weight is 1/L
     tensor([0.2500, 0.0625], dtype=torch.float64)
     """

@@ -4,10 +4,10 @@ E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j}, w = softmax(σξ), from G_ab(τ) = E[(ξ
 (quad.8) of docs/mathematics/quadrature.md.
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -27,87 +27,87 @@ from largeprompt.law.quadrature import (
     partition_integrals,
 )
 
-Blocks = tuple[Array, dict[Term, Array]]  # log φ and G_ab on a grid of τ for a batch of scales: arrays of shape (τ, scale)
+Expected = tuple[Array, Array, dict[Term, Array]]  # 1 - φ, φ and G_ab on a grid of τ for a batch of settings: (τ, setting)
 
 WIDE = STEP / 0.55  # from this scale on the lattice of τ serves for s as well: the trapezoid rule in ξ needs steps below 0.55
 FAR, NODES = 30.0, 40  # from this scale on τ has a lattice of its own, of so many nodes for each σ
 NARROW_STEP = 0.5  # of ξ for narrow score laws
 SCALES_AT_ONCE = 64
-FEW_SCALES = 6
+FEW = 6  # settings
 ROWS = 64  # of the window matrix at a time: what stays in the cache
 
 
-def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
-    """Use one lattice for τ and s: each expectation is a product of a window matrix, shared by all scales, with a kernel.
+class Scores(NamedTuple):
+    """Gaussian scores ℓ + σξ of each setting, arrays (setting,), and the center c of the moments of ξ."""
 
-    ``needed`` is sorted, as :func:`blocks_of` returns it.
-    """
-    highest = max(a for a, _ in needed)
-    left = math.ceil(REACH * scales.max() / STEP)
-    right_reach = min(highest * scales.max() ** 2 + REACH * scales.max(), max(REACH * scales.max(), LARGEST_EXPONENT - start))
-    right = math.ceil(right_reach / STEP)
-    xi = STEP * np.arange(-left, right + 1)[:, None] / scales  # (s - τ)/σ, shape (v, scale)
-    kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi)) / scales
-    s = np.minimum(start + STEP * np.arange(-left, right + count), LARGEST_EXPONENT + 1)  # beyond, all are 0 or 1 already
+    level: Array
+    scale: Array
+    center: Array
+
+
+def block_expectations(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """1 - φ, φ and G_ab at τ = start, start + STEP, ... for scores below FAR wide; ``needed`` is sorted."""
+    wide = scores.scale >= WIDE
+    if wide.all() or not wide.any():
+        return (_wide if wide.all() else _narrow)(start, count, scores, needed)
+    parts = [block_expectations(start, count, Scores(*(part[one] for part in scores)), needed) for one in (wide, ~wide)]
+    back = np.argsort(np.concatenate([np.flatnonzero(wide), np.flatnonzero(~wide)]))
+    lost, kept = np.hstack([part[0] for part in parts]), np.hstack([part[1] for part in parts])
+    return lost[:, back], kept[:, back], {term: np.hstack([part[2][term] for part in parts])[:, back] for term in needed}
+
+
+def _wide(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """Use one lattice for τ and s: each expectation is a product of a window matrix, shared by all settings, with a kernel."""
+    level, scale, center = scores
+    reach, highest = REACH * scale, max(a for a, _ in needed)
+    high = min((level + reach + highest * scale**2).max(), max((level + reach).max(), LARGEST_EXPONENT - start))
+    left, right = math.floor((level - reach).min() / STEP), math.ceil(high / STEP)
+    xi = (STEP * np.arange(left, right + 1)[:, None] - level) / scale  # (s - τ - ℓ)/σ, shape (v, setting)
+    kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi)) / scale
+    s = np.minimum(start + STEP * np.arange(left, right + count), LARGEST_EXPONENT + 1)  # beyond, all are 0 or 1 already
     grown = np.exp(s)
     functions: list[tuple[Array, Array]] = [(-np.expm1(-grown), kernel), (np.exp(-grown), kernel)]
     for a, group in itertools.groupby(needed, key=lambda term: term[0]):
         functions.append((np.exp(a * s - grown), np.hstack([kernel * (xi - center) ** b if b else kernel for _, b in group])))
     results = [np.zeros((count, weight.shape[1])) for _, weight in functions]
-    if len(scales) <= FEW_SCALES:  # no window matrix to share
+    if len(scale) <= FEW:  # no window matrix to share
         for j, ((values, weight), result) in enumerate(zip(functions, results, strict=True)):
             if j == 1 and results[0].max() < 0.5:
-                continue  # φ itself is needed only where it is small
+                result[:] = 1 - results[0]  # φ itself is needed only where it is small
+                continue
             for i, column in enumerate(weight.T):
                 result[:, i] = np.correlate(values, column, "valid")
     else:
-        windows = [np.lib.stride_tricks.sliding_window_view(values, left + right + 1) for values, _ in functions]
-        beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scales)])  # mass of the kernel from each v on
+        windows = [np.lib.stride_tricks.sliding_window_view(values, right - left + 1) for values, _ in functions]
+        beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scale)])  # mass of the kernel from each v on
         for row in range(0, count, ROWS):
             rows = min(ROWS, count - row)
             # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1 there
-            width = min(left + right + 1, max(0, math.floor((LARGEST_EXPONENT - start) / STEP) - row + left + 1))
+            width = min(right - left + 1, max(0, math.floor((LARGEST_EXPONENT - start) / STEP) - row - left + 1))
             if width:
                 for window, (_, weight), result in zip(windows, functions, results, strict=True):
                     result[row : row + rows] = window[row : row + rows, :width] @ weight[:width]
             results[0][row : row + rows] += beyond[width]
     blocks = np.split(np.hstack(results[2:]), len(needed), axis=1)
-    return log_survival(results[0], results[1]), dict(zip(needed, blocks, strict=True))
+    return results[0], results[1], dict(zip(needed, blocks, strict=True))
 
 
-def _far_blocks(start: float, count: int, step: float, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
-    """For scores much wider than the softmax: blocks vary with τ on the scale of σ, and need few τ; s keeps its own lattice.
-
-    1 - e^{-e^s} is a normal distribution function, whose average over the scores is known, and a rest that vanishes on both sides.
-    """
-    s = np.arange(-42.0, 9.5, STEP)
-    grown, tau = np.exp(s), start + step * np.arange(count)
-    rest = -np.expm1(-grown) - ndtr(s)
-    lost, values = np.empty((count, len(scales))), {term: np.empty((count, len(scales))) for term in needed}
-    for i, (scale, middle) in enumerate(zip(scales, center, strict=True)):
-        xi = (s - tau[:, None]) / scale  # (τ, s)
-        kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi) / scale)
-        lost[:, i] = ndtr(tau / math.hypot(1.0, scale)) + kernel @ rest
-        for a, b in needed:
-            values[a, b][:, i] = (kernel * (xi - middle) ** b if b else kernel) @ np.exp(a * s - grown)
-    return log_survival(lost, np.maximum(1 - lost, 0.0)), values
-
-
-def _narrow_blocks(start: float, count: int, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
-    """For σ below the lattice step: a trapezoid rule in ξ itself, one exponential for every (τ, scale, ξ)."""
+def _narrow(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """For σ below the lattice step: a trapezoid rule in ξ itself, one exponential for every (τ, setting, ξ)."""
+    level, scale, center = scores
     highest = max(a for a, _ in needed)
-    side = NARROW_STEP * np.arange(1, math.ceil((REACH + highest * scales.max()) / NARROW_STEP) + 1)
+    side = NARROW_STEP * np.arange(1, math.ceil((REACH + highest * scale.max()) / NARROW_STEP) + 1)
     xi = np.concatenate([-side[::-1], [0.0], side])
     weight = np.exp(-(xi**2) / 2) * (NARROW_STEP / math.sqrt(2 * math.pi))
-    t = np.exp(start + STEP * np.arange(count))[:, None, None]
-    growth = np.exp(scales[:, None] * xi)  # e^{σξ}, (scale, ξ)
+    t = np.exp(start + level + STEP * np.arange(count)[:, None])[:, :, None]  # (τ, setting, 1)
+    growth = np.exp(scale[:, None] * xi)  # e^{σξ}, (setting, ξ)
     survival = np.exp(-t * growth)
     values = {}
     for a, b in needed:
         power = t[:, :, 0] ** a
         if b % 2 and not center.any():
             # odd in ξ up to the tilt: f(ξ) - f(-ξ) = 2 e^{-t cosh σξ} sinh(aσξ - t sinh σξ) keeps its digits as σ -> 0
-            turned, right, left = scales[:, None] * side, len(side) + 1, len(side) - 1
+            turned, right, left = scale[:, None] * side, len(side) + 1, len(side) - 1
             argument = a * turned - t * np.sinh(turned)
             apart = growth[:, right:] ** a * survival[..., right:] - (growth**a)[:, left::-1] * survival[..., left::-1]
             close = 2 * np.exp(-t * np.cosh(turned)) * np.sinh(np.clip(argument, -1, 1))
@@ -115,7 +115,25 @@ def _narrow_blocks(start: float, count: int, scales: Array, center: Array, neede
             values[a, b] = power * (odd @ (weight[len(side) + 1 :] * side**b))
         else:
             values[a, b] = power * np.einsum("tsx,sx->ts", survival, weight * growth**a * (xi - center[:, None]) ** b)
-    return log_survival(-np.expm1(-t * growth) @ weight, survival @ weight), values
+    return -np.expm1(-t * growth) @ weight, survival @ weight, values
+
+
+def _far(start: float, count: int, step: float, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """For scores much wider than the softmax: blocks vary with τ on the scale of σ, and need few τ; s keeps its own lattice.
+
+    1 - e^{-e^s} is a normal distribution function, whose average over the scores is known, and a rest that vanishes on both sides.
+    """
+    s = np.arange(-42.0, 9.5, STEP)
+    grown, tau = np.exp(s), start + step * np.arange(count)
+    rest = -np.expm1(-grown) - ndtr(s)
+    lost, values = np.empty((count, len(scores.scale))), {term: np.empty((count, len(scores.scale))) for term in needed}
+    for i, (level, scale, middle) in enumerate(zip(*scores, strict=True)):
+        xi = (s - tau[:, None] - level) / scale  # (τ, s)
+        kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi) / scale)
+        lost[:, i] = ndtr((tau + level) / math.hypot(1.0, scale)) + kernel @ rest
+        for a, b in needed:
+            values[a, b][:, i] = (kernel * (xi - middle) ** b if b else kernel) @ np.exp(a * s - grown)
+    return lost, np.maximum(1 - lost, 0.0), values
 
 
 def _normal_moments(mean: Array, highest: int) -> list[Array]:
@@ -149,18 +167,20 @@ def _endless(scales: Array, center: Array, products: Sequence[Product]) -> Array
 
 
 def _integrate(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
-    """Quadrature for 0 < σ and 1 < L < ∞; scales of one kind, narrow or wide."""
-    needed = blocks_of(products)
+    """Quadrature for 0 < σ and 1 < L < ∞; scales of one kind, narrow, wide or far."""
+    needed, scores = blocks_of(products), Scores(np.zeros_like(scales), scales, center)
     far = scales.min() >= FAR
     step = float(scales.min()) / NODES if far else STEP
-    compute = functools.partial(_far_blocks, step=step) if far else _wide_blocks if scales.min() >= WIDE else _narrow_blocks
     lowest = min(sum(a for a, _ in terms) for terms in products)
     sigma = float(scales.max())
     below = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + 44.0 / lowest
     above = min(5 + 10.5 * sigma, largest_tau(length, sigma, float(scales.min())))
 
-    def blocks(span: Range) -> Blocks:
-        return compute(-span[0], math.ceil(sum(span) / step) + 1, scales=scales, center=center, needed=needed)
+    def blocks(span: Range) -> tuple[Array, dict[Term, Array]]:
+        count = math.ceil(sum(span) / step) + 1
+        expected = _far(-span[0], count, step, scores, needed) if far else block_expectations(-span[0], count, scores, needed)
+        lost, kept, values = expected
+        return log_survival(lost, kept), values
 
     return partition_integrals(length, products, blocks, (below, above), step=step, further=7.0 + sigma)
 

@@ -48,6 +48,7 @@ else:
 
 
 MOST_DERIVED = 6  # dimensions in which all fourth derivatives of a cgf are worth finding
+DOMAIN_EDGE = 1e-13  # of a domain, relative: closer to its end the rounding of a tilt decides everything
 LARGEST_MULTIPLE = 64.0  # of a tilt, as far as anybody looks for the edge of a domain
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 import torch
@@ -14,7 +15,12 @@ from largeprompt.display import notation
 from largeprompt.measures.gaussian import Gaussian, gaussian_norm_moment4, square_root
 from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
+from largeprompt.measures.score_nodes import Array, ScoreNodes, check_scores
 from largeprompt.validation import Randomness
+
+REACH = 8.8  # standard deviations on either side of the center of a normal variable: 1e-18 of it lies outside
+SCORE_STEP = 0.14  # of the scores: the trapezoid rule errs by e^{-π²/SCORE_STEP} for the kernels of softmax
+WIDEST_STEP = 0.5  # of a normal variable: the rule errs by e^{-2π²/WIDEST_STEP²}
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -110,6 +116,28 @@ class GaussianMixture(TensorMeasure):
         centred = means - mean.unsqueeze(-2)
         within = torch.einsum("nk,kij->nij", share.squeeze(-1), self.covariances.to(w.dtype))
         return (value, mean, within + (share * centred).mT @ centred)[: order + 1]
+
+    def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
+        """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ - ee^T) independent of it."""
+        found, tilt = [], u.numpy()
+        for weight, mean, covariance in zip(self.weights.numpy(), self.means.numpy(), self.covariances.numpy(), strict=True):
+            if weight == 0:
+                continue
+            shift, level = covariance @ tilt, float(tilt @ mean)
+            sigma = math.sqrt(max(float(tilt @ shift), 0.0))
+            check_scores(sigma)
+            e = np.zeros_like(shift)
+            xi: Array = np.zeros(1)
+            log_mass: Array = np.zeros(1)
+            if sigma > 0:
+                e, step = shift / sigma, min(WIDEST_STEP, SCORE_STEP / sigma)
+                # the whole law, tilted once, and twice as far as the scores go
+                end = min(REACH + 2 * sigma, max(REACH + sigma, (top - level) / sigma))
+                xi = step * np.arange(-math.ceil(REACH / step), math.ceil(end / step) + 1, dtype=np.float64)
+                log_mass = np.asarray(-(xi**2) / 2 + math.log(step / math.sqrt(2 * math.pi)))
+            rest = covariance - np.outer(e, e)
+            found.append(ScoreNodes(log_mass + math.log(weight), level + sigma * xi, mean + xi[:, None] * e, rest))
+        return found
 
     def tilt(self, u: Tensor) -> GaussianMixture:
         component_cgf, means = self._tilted_components(u)

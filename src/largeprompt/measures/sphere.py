@@ -5,6 +5,7 @@ import itertools
 import math
 import operator
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,10 +13,11 @@ from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import MOST_DERIVED
-from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, far_slope, log_hyp0f1
+from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, cosine_reach, far_slope, log_hyp0f1
 from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.numerics.special import sech2, sign_cumulants
 from largeprompt.measures.placed import PlacedMeasure
+from largeprompt.measures.score_nodes import ScoreNodes, check_scores
 from largeprompt.validation import Randomness
 
 FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exact
@@ -131,6 +133,27 @@ class Sphere(PlacedMeasure):
             for a, b in ((one, other), (other, one)):
                 fourth = fourth + torch.einsum(f"n,{a},n{b[0]},n{b[1]}->nijkl", g3, eye, w, w)
         return *found, third, fourth
+
+    def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
+        """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on the sphere across u."""
+        dim, radius, tilt = self.dim, float(self._radius), u.numpy()
+        size = float(np.linalg.norm(tilt))
+        check_scores(radius * size)
+        axis = tilt / size if size > 0 else np.eye(dim)[0]
+        if dim == 1:
+            y, cosine, log_mass = np.zeros(2), np.array([-1.0, 1.0]), np.full(2, -math.log(2.0))
+        else:
+            # c = tanh y: the density in y is ∝ cosh(y)^{1-d}, smooth, and an even grid of y is a trapezoid rule
+            # tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
+            end = cosine_reach(dim - 1) + math.asinh(4 * radius * size / (dim - 1)) / 2
+            wide = 20 * (radius * size + 1) * min(end, 4.0) / (1 + 0.1 * math.sqrt(dim))
+            count = math.ceil(max(200, 10 * end, wide))
+            y = np.linspace(-end, end, 2 * count + 1)
+            cosine, log_mass = np.tanh(y), -(dim - 1) * np.logaddexp(y, -y)
+            log_mass -= np.logaddexp.reduce(log_mass)
+        across, rest, m = np.eye(dim) - np.outer(axis, axis), (radius / np.cosh(y)) ** 2, max(dim - 1, 1)
+        mean, fourth = radius * cosine[:, None] * axis, rest**2 * (1 / (m * (m + 2)) - 1 / m**2)
+        return [ScoreNodes(log_mass, radius * size * cosine, mean, across, rest / m, fourth)]
 
     def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
         """From the derivatives g_j of the cgf in ‖u‖²/2, and those of B_ν: r²B_ν(B_{ν+1} - B_ν)."""

@@ -18,11 +18,13 @@ from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import FEW_TILTS, RunningTilt, log_masses, read_once
+from largeprompt.measures.score_nodes import ScoreNodes
 from largeprompt.validation import Randomness
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
 CACHED = 2**22  # bytes of tokens for which two products take less time than the fused kernel, for one tilt on a CPU
 FUSED_DTYPES = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float16, torch.bfloat16)}
+NODES_AT_ONCE = 512  # atoms, for each τ of a finite prompt's law: what stays in the cache
 State = TypeVar("State")
 
 
@@ -150,6 +152,14 @@ class AtomicMeasure(TensorMeasure):
         mean = (share * points).sum(-2)
         centred = points - mean.unsqueeze(-2)
         return (value, mean, (share * centred).mT @ centred)[: order + 1]
+
+    def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
+        points = self.points.numpy()
+        masses = np.full(self.count, 1 / self.count) if self.weights is None else self.weights.numpy()
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(masses)
+        parts = (slice(start, start + NODES_AT_ONCE) for start in range(0, self.count, NODES_AT_ONCE))
+        return [ScoreNodes(log_mass[part], points[part] @ u.numpy(), points[part]) for part in parts]
 
     def tilt(self, u: Tensor) -> Measure:
         scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)

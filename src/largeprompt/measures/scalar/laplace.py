@@ -6,6 +6,7 @@ import math
 import torch
 from torch import Tensor
 
+from largeprompt.measures.scalar.density import ScalarDensity
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 EDGE = math.sqrt(2)  # tilts from here on have no exponential moment
@@ -30,6 +31,11 @@ class LaplaceLaw(ScalarLaw):
         up, down = 1 / (EDGE - w), -1 / (EDGE + w)
         slopes = (math.factorial(n - 1) * (up**n + down**n) for n in range(1, order + 1))
         return -torch.log(1 - w**2 / 2), *slopes
+
+    def density(self) -> ScalarDensity:
+        from scipy import stats  # takes half a second, and few need it
+
+        return ScalarDensity.of(stats.laplace(scale=1 / EDGE), kinks=(0.0,), width=1 / EDGE)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         side, size = uniform(u, generator), -torch.log1p(-uniform(u, generator))

@@ -14,6 +14,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
+from largeprompt.measures.base import DOMAIN_EDGE
 from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, no_complex_tilts
 from largeprompt.measures.placed import PlacedMeasure
 from largeprompt.validation import Randomness
@@ -162,6 +163,10 @@ class ProductMeasure(PlacedMeasure):
         values = torch.cat([function(law, u[..., list(indices)]) for law, indices in groups], dim=-1)
         return values[..., torch.argsort(torch.tensor(order, device=u.device))]
 
+    def coordinate(self, index: int) -> ScalarLaw:
+        """The law of one coordinate."""
+        return next(law for law, indices in self.groups if index in indices)
+
     def _tilts(self, u: Tensor) -> Tensor:
         u = super()._tilts(u)
         for law, indices in self.groups:
@@ -204,6 +209,13 @@ class ProductMeasure(PlacedMeasure):
             own = list(indices)
             found[:, own] = law.mean_less_limit(mean[:, own], w[:, own], u[own])
         return found
+
+    def _in_domain(self, u: Tensor) -> Tensor:
+        def inside(law: ScalarLaw, v: Tensor) -> Tensor:
+            low, high = law.domain
+            return ((v > low * (1 - DOMAIN_EDGE)) & (v < high * (1 - DOMAIN_EDGE))) | (v == 0)
+
+        return self._coordinatewise(u, inside).all(-1)
 
     def tilt_range(self, u: Tensor) -> tuple[float, float]:
         low, high = -math.inf, math.inf

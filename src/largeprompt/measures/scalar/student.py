@@ -11,6 +11,7 @@ from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import NoMomentError
 from largeprompt.measures.numerics.cumulants import Cumulants
+from largeprompt.measures.scalar.density import ScalarDensity
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -63,6 +64,12 @@ class StudentTLaw(ScalarLaw):
         if self.df <= order:
             given, remedy = f"a Student-t law with df = {self.df:g}", f"Its {moment} does not exist or is infinite."
             raise NoMomentError(moment, given, f"df > {order}", remedy)
+
+    def density(self) -> ScalarDensity:
+        from scipy import stats  # takes half a second, and few need it
+
+        law = stats.norm(scale=self.scale) if math.isinf(self.df) else stats.t(self.df, scale=self.scale)
+        return ScalarDensity.of(law, kinks=(0.0,), width=self.scale * min(1.0, math.sqrt(self.df)), moments=self.df)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         radius, angle = torch.rand((2, *u.shape), generator=generator, dtype=u.dtype, device=u.device)

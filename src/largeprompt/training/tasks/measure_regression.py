@@ -20,12 +20,12 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.nodes import mean_squares
 from largeprompt.measures import Discrete, Gaussian, Measure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import is_softmax
+from largeprompt.training.risk.features import mean_squares
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import RiskEstimate, Task, normal
 from largeprompt.validation import Randomness

@@ -170,7 +170,7 @@ def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[A
 
     Examples
     --------
-    >>> overlap, = lp.law.two_head_moments(10**9, 1.0, -1.0, [[(1, 1)]])
+    >>> overlap, = two_head_moments(10**9, 1.0, -1.0, [[(1, 1)]])
     >>> print(f"{1e9 * overlap:.6f} {math.exp(-1):.6f}")  # e^{σσ'} / L for long prompts
     0.367879 0.367879
     """
@@ -198,7 +198,7 @@ def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Ten
 
     Examples
     --------
-    >>> from largeprompt.law import two_head_overlap
+    >>> from largeprompt.training.optima.two_heads import two_head_overlap
     >>> overlap, rest = two_head_overlap(math.inf, 0.5, -0.7)  # long prompts share no token, and S = σ, S' = σ'
     >>> print(f"{overlap:.2f} {rest:.2f}")
     0.00 -0.35

@@ -42,7 +42,7 @@ def effective_length(
 
     Examples
     --------
-    >>> from largeprompt.law.dependent import effective_length
+    >>> from largeprompt.planning import effective_length
     >>> attention, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
     >>> print(f"{float(effective_length(attention, mu, [0.0], 3_000_000, 0.5)):.4g}")
     1e+06

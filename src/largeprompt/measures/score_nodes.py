@@ -1,0 +1,44 @@
+"""Laws whose score has real nodes: what the exact law of a finite prompt asks of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from largeprompt.errors import InvalidArgumentError
+
+WIDEST = 140_000.0  # scores: a million nodes
+
+Array = NDArray[np.float64]
+
+
+class ScoreNodes(NamedTuple):
+    """Nodes j of probability p_j at which the score is s_j and the token has a known mean and covariance.
+
+    Covariances are multiples ``scale`` (node,) of one matrix ``spread`` (d, d); none for plain atoms. Tokens are Gaussian given the
+    node, or where ``sphere`` is given uniform on a sphere: κ4::AB is its entry times tr CA tr CB + 2 tr CACB.
+    """
+
+    log_mass: Array  # log p_j
+    scores: Array  # s_j = u·x
+    mean: Array  # (node, d)
+    spread: Array | None = None
+    scale: Array | None = None
+    sphere: Array | None = None
+
+
+@runtime_checkable
+class HasScoreNodes(Protocol):
+    """A law that declares real nodes of its score, which then give the exact law of a finite prompt."""
+
+    def _score_nodes(self, u: Tensor, top: float) -> Sequence[ScoreNodes]:
+        """Groups of nodes along the tilt u, shape (d,); they need to serve scores up to ``top``, tilted once."""
+
+
+def check_scores(widest: float) -> None:
+    """Refuse scores that are so far apart that no grid holds them."""
+    if not widest <= WIDEST:
+        remedy = "Use smaller parameters, or sample_prompts(...)."
+        raise InvalidArgumentError("z", f"scores {widest:.3g} apart", f"scores at most {WIDEST:g} apart", remedy)
