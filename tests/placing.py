@@ -51,14 +51,12 @@ MADE_THERE = (  # tests that compare with the CPU by themselves, or whose number
     "measures/numerics/test_rules.py::test_products",
     "measures/test_running.py::test_sequence_parallel",
     "planning/test_average.py::test_an_estimate_has_an_error_bar",
-    "sampling/test_fused.py",
     "sampling/test_reduced.py::test_singular_tokens",
     "sampling/test_streams.py::test_samples_draw",
     "sampling/test_streams.py::test_cells_have",
     "training/dynamics/test_descent.py::test_an_interrupted",
     "training/dynamics/test_descent.py::test_steps_that",
     "training/dynamics/test_descent.py::test_stochastic",
-    "training/dynamics/test_prompts.py::test_steps_that_are_played",
 )
 
 

@@ -17,7 +17,7 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.measures.running import FEW_TILTS, RunningTilt, log_masses, read_once
+from largeprompt.measures.running import RunningTilt, log_masses
 from largeprompt.measures.score_nodes import ScoreNodes
 from largeprompt.validation import Randomness
 
@@ -71,10 +71,7 @@ class AtomicMeasure(TensorMeasure):
     def _running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
         queries, restore = self._layout(u)
         read = functools.partial(RunningTilt.of, covariance=covariance)
-        if self.weights is None and not covariance and read_once(queries, self.points):  # whose memory does not grow
-            blocks = [read(queries, self._squeezed(self.points, 2))]
-        else:
-            blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
+        blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
         spread = [block.covariance for block in blocks if block.covariance is not None]
         return RunningTilt(
             restore(torch.cat([block.log_mass for block in blocks], -1), 0),
@@ -92,12 +89,8 @@ class AtomicMeasure(TensorMeasure):
     def _tilted_mean(self, u: Tensor) -> Tensor:
         """The same for tilts that were checked."""
         alone, points = not self.batch_shape, self.points  # one prompt, the common case, without the cost of arranging batches
-        if alone and self.weights is None and u.is_cuda:
-            tilts = u.reshape(-1, self.dim)
-            if read_once(tilts, points):
-                return RunningTilt.of(tilts, points).mean.reshape(u.shape)
         if self._fused(u):
-            if alone and u.numel() == self.dim and not u.is_cuda and points.nbytes <= CACHED:
+            if alone and u.numel() == self.dim and points.nbytes <= CACHED:
                 tilt = u.reshape(1, self.dim)
                 return (torch.softmax(tilt @ points.mT, -1) @ points).reshape(u.shape)
             if alone:
@@ -184,11 +177,8 @@ class AtomicMeasure(TensorMeasure):
     def _fused(self, u: Tensor) -> bool:
         """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is best.
 
-        The kernel has no second derivative. On a GPU it has no float64, takes longer than plain products in float32, and for a few
-        tilts longer than the kernel of ``RunningTilt``.
+        The kernel has no second derivative. On a GPU it has no float64, and takes longer than plain products in float32.
         """
-        if u.is_cuda and u.numel() <= FEW_TILTS * self.dim:
-            return False
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
         fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
         return self.weights is None and fits and not recorded

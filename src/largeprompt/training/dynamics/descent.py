@@ -12,7 +12,7 @@ from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.dynamics.integrate import Ending
-from largeprompt.training.dynamics.prompts import repeated_gradients
+from largeprompt.training.dynamics.prompts import prompt_gradients
 from largeprompt.training.dynamics.trajectory import Trajectory
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import RiskError
@@ -209,12 +209,13 @@ def stochastic_gradient_descent(
 
     def start_from(objective: Objective, start: Tensor) -> Advance:
         step = stepping(getattr(torch.optim, optimizer), start, lr=step_size)
-        drawn = repeated_gradients(task, attention, tokens, batch_size, generator)
+        kind, device = type(attention), generator.device
 
         def advance(theta: Tensor, _: Tensor) -> Tensor:
             point = theta.clone().requires_grad_()
             U, V = objective.parametrisation.layer(point)
-            _, in_u, in_v = drawn(U[0].detach(), V[0].detach())
+            layer = kind(U[0].detach().to(device), V[0].detach().to(device))
+            _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
             return step(theta, torch.autograd.grad([U[0], V[0]], point, [in_u.to(U.device), in_v.to(V.device)])[0])
 
         return advance
