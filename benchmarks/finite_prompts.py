@@ -8,7 +8,7 @@ import torch
 
 import largeprompt as lp
 from benchmarks.measuring import alternate, peak_memory
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 
 SAMPLING = """
 import torch, largeprompt as lp

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import largeprompt as lp
-from largeprompt.law.blocks import STEP, Blocks, OutputMoments, Piece, widened
+from largeprompt.law.blocks import TAU_STEP, Blocks, OutputMoments, Piece, widened
 from largeprompt.law.jacobian import jacobian_error
 from largeprompt.law.tokens import Common
 
@@ -17,7 +17,7 @@ LIMIT = (MASS * np.exp(SCORES)) @ VALUES
 
 
 def build(below, above, noise=None):
-    tau = STEP * np.arange(-math.ceil(below / STEP), math.ceil(above / STEP) + 1)
+    tau = TAU_STEP * np.arange(-math.ceil(below / TAU_STEP), math.ceil(above / TAU_STEP) + 1)
     grown = np.exp(np.minimum(tau[:, None] + SCORES, 300.0))
     kept, lost = np.exp(-grown) @ MASS, -np.expm1(-grown) @ MASS
     log_phi = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(np.maximum(kept, 1e-300)))
@@ -27,7 +27,7 @@ def build(below, above, noise=None):
         return [Piece(slice(None), kernel[:, [k]], Common(VALUES[[k]] - LIMIT)) for k in (0, 1)]
 
     noise = None if noise is None else np.full(len(tau), noise)
-    return Blocks(np.full(len(tau), STEP), log_phi, pieces, 1, noise)
+    return Blocks(np.full(len(tau), TAU_STEP), log_phi, pieces, 1, noise)
 
 
 def moments(lengths, start=(60.0, 20.0), noise=None):

@@ -1,8 +1,11 @@
 """Attention over Markov paths: the exact law against enumeration, the first order against the exact law and the base theory."""
 
 import itertools
+import json
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -173,3 +176,80 @@ def test_the_door_to_a_path_against_every_path():
         lp.finite_prompt(attention, chain, z, math.inf)
     with pytest.raises(lp.InvalidArgumentError, match="independent tokens"):
         _ = law.jacobian_u_mse
+
+
+CASES = json.loads((Path(__file__).parents[1] / "reference" / "chain.json").read_text())
+
+
+def head(case):
+    attention = lp.SoftmaxAttention(torch.eye(len(case["u"]), dtype=F), torch.tensor(case["V"], dtype=F))
+    return attention, lp.measures.MarkovChain(case["transition"]), torch.tensor(case["u"], dtype=F)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{len(case['transition'])} symbols, tilt {max(case['u']):.2g}")
+def test_every_length_and_tilt_against_60_digits(case):
+    """Ten digits of bias, mse and E Y from 1 to 10^15 tokens; repeated squaring of M itself loses all at 10^15."""
+    attention, chain, z = head(case)
+    law = lp.finite_prompt(attention, chain, z, [row["length"] for row in case["rows"]])
+    for name, found in (("bias", law.bias), ("mse", law.mse), ("collision", 1 / law.effective_tokens)):
+        expected = torch.tensor([row[name] for row in case["rows"]], dtype=F)
+        size = expected.abs().amax(-1, keepdim=True) if name == "bias" else expected.abs()
+        assert float(((found - expected).abs() / size).max()) < 1e-10, name
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0])
+def test_long_prompts_against_the_first_order(scale):
+    generator = torch.Generator().manual_seed(2)
+    chain = lp.measures.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.5, 0.2, 0.3]])
+    U, V, z = (torch.randn(shape, generator=generator, dtype=F) for shape in ((6, 6), (2, 6), (6,)))
+    attention, lengths = lp.SoftmaxAttention(scale * U, V), torch.tensor([1e12, 1e15], dtype=F)
+    law, first = lp.finite_prompt(attention, chain, z, [10**12, 10**15]), chain_expansion(attention, chain, z)
+    assert_close(lengths * law.mse, first.constant.expand(2), rtol=1e-10, atol=0)
+    assert_close(lengths[:, None] * law.bias, first.drift.expand(2, 2), rtol=1e-9, atol=0)
+    assert_close(lengths[:, None, None] * law.covariance, first.covariance.expand(2, 2, 2), rtol=1e-9, atol=1e-12)
+
+
+def test_a_center_away_from_the_limit_and_a_known_end():
+    """At long lengths E‖T_L - c‖² less its limit is first order, given the end of the path too."""
+    generator = torch.Generator().manual_seed(5)
+    chain = lp.measures.MarkovChain.random(3, 1, 1.0, generator)
+    U, V, z = (torch.randn(shape, generator=generator, dtype=F) for shape in ((6, 6), (2, 6), (6,)))
+    attention = lp.SoftmaxAttention(U, V)
+    center = attention(chain.ngrams(2), z) + torch.tensor([1e-6, 0.0], dtype=F)
+    for ending in (None, torch.tensor(1)):
+        found = chain_error(attention, chain, z, 10**10, center=center, ending=ending)
+        assert_close(found, chain_expansion(attention, chain, z, ending=ending).error(center, 1e10), rtol=1e-8, atol=0)
+
+
+WIDE = [[0.3, 0.4, 0.3], [0.3, 0.6, 0.1], [0.8, 0.1, 0.1]]
+
+
+@pytest.mark.parametrize("place", range(6))
+@pytest.mark.parametrize("size", [1.0, 30.0, 100.0])
+def test_short_paths_with_wide_scores_against_all_paths(place, size):
+    """The mean of windows of two one-hot symbols sums to 2; it was up to 7.6e-4 off at L = 1, 3 and 5."""
+    lengths, P, z = [1, 2, 3, 5], np.array(WIDE), torch.zeros(6, dtype=F)
+    z[place] = size
+    eye, source = torch.eye(6, dtype=F), lp.measures.MarkovChain(WIDE)
+    law = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), source, z, lengths)
+    for row, length in enumerate(lengths):
+        mean, mse, collision = np.zeros(6), 0.0, 0.0
+        for path in itertools.product(range(3), repeat=length + 1):
+            chance = float(source.stationary[path[0]]) * math.prod(P[a, b] for a, b in itertools.pairwise(path))
+            tokens = source.tokens(torch.tensor(path), 2).numpy()
+            weights = np.exp(tokens @ z.numpy() - size)
+            output = weights @ tokens / weights.sum()
+            mean += chance * output
+            mse += chance * np.square(output - law.limit.numpy()).sum()
+            collision += chance * np.square(weights / weights.sum()).sum()
+        np.testing.assert_allclose(law.mean[row], mean, rtol=1e-11, atol=1e-13)
+        assert float(law.mse[row]) == pytest.approx(mse, rel=1e-11)
+        assert 1 / float(law.effective_tokens[row]) == pytest.approx(collision, rel=1e-11)
+
+
+def test_the_first_order_of_a_path_is_that_of_dependent_tokens():
+    attention, z = layer(chain(3, 1))
+    lengths, source = [10**6, 10**9], chain(3, 1)
+    exact, first = (lp.finite_prompt(attention, source, z, lengths, expansion=flag) for flag in (False, True))
+    for name in ("mse", "bias", "covariance", "effective_tokens", "jacobian_v_mse", "mean"):
+        assert_close(getattr(first, name)[1], getattr(exact, name)[1], rtol=1e-6, atol=1e-12)

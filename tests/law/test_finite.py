@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from largeprompt.law.gaussian import collision_moments, jacobian_statistics
 from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law import finite_prompt, regime
+from largeprompt.law.gaussian import collision_moments, jacobian_statistics
 
 F = torch.float64
 

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 import largeprompt as lp
 from largeprompt.law import weight_moment, weights
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 
 F = torch.float64
 Y, W3, S, S2 = [(2, 0)], [(3, 0)], [(1, 1)], [(1, 1), (1, 1)]

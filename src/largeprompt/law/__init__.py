@@ -11,7 +11,7 @@
 from largeprompt.law.chain import ChainExpansion, chain_error, chain_expansion
 from largeprompt.law.finite import FinitePromptLaw, finite_prompt
 from largeprompt.law.gaussian import CollisionMoments, collision_moments, regime
-from largeprompt.law.moment import weight_moment
+from largeprompt.law.weights import weight_moment
 
 __all__ = [
     "ChainExpansion",

@@ -21,8 +21,9 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.quadrature import Range, power, widen
 from largeprompt.law.tokens import Array, Independent, Numbers, TokenMoments, is_identity
 
-STEP = 0.2  # of τ: the trapezoid rule errs by e^{-π²/STEP} = 4e-22, as all integrands are analytic for Re t > 0
+TAU_STEP = 0.2  # of τ: the trapezoid rule errs by e^{-π²/TAU_STEP} = 4e-22, as all integrands are analytic for Re t > 0
 MOST_ROWS = 60_000  # of τ: seconds of work
+CACHED = 2**17  # numbers in the largest array while blocks are read: what stays in the cache
 RELATIVE, FLOOR = 1e-8, 1e-13  # the accuracy contract: |error| <= RELATIVE · value + FLOOR · E[Y] E‖y‖²
 ROUNDING = 1e-14  # of a sum, relative to the sizes of its terms: phases and gamma functions err by more than one ulp
 NODE_ROUNDING = 1e-15  # of second moments under complex tilts, relative to E‖x‖²: derivatives of a cgf may cancel that far
@@ -30,7 +31,7 @@ NODE_ROUNDING = 1e-15  # of second moments under complex tilts, relative to E‖
 
 def grid(below: float, above: float) -> Array:
     """τ from -below to above, multiples of the step."""
-    return np.asarray(STEP * np.arange(-math.ceil(below / STEP), math.ceil(above / STEP) + 1))
+    return np.asarray(TAU_STEP * np.arange(-math.ceil(below / TAU_STEP), math.ceil(above / TAU_STEP) + 1))
 
 
 @dataclasses.dataclass(frozen=True)

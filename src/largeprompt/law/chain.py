@@ -1,4 +1,14 @@
-"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly, and to first order in 1/L."""
+"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly, and to first order in 1/L.
+
+A step i → j of probability P_ij has the weight b_ij = e^s of its window, E b = 1, and M = P∘e^{-tb}. With c the least weight,
+M^N = e^{-tcN}(P^N - D_N); and for centered values v, E bv = 0, the derivative of M^N in the direction tbv∘M is e^{-tcN} A_N,
+A_N = t(C_N - E_N), C_N that of P^N, so that π C_N 1 = 0. Formula (ngram.11) of docs/mathematics/ngram.md doubles N:
+
+    D ← PD + DM,    C ← CP + PC,    E ← EM + ME + CD + DC,    A ← AM + MA,    S ← SM + MS + 2 Σ AA,    M = P - D.
+
+D and E are of the order Nt and keep their digits where they are small, however long the path. Where they are not small, M and A
+are multiplied themselves; each entry is taken from the form with the smaller terms.
+"""
 
 import dataclasses
 import math
@@ -11,16 +21,17 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.chain_powers import path_moments, require_digits
-from largeprompt.law.engine import Expectations as Solved
+from largeprompt.law.blocks import FLOOR, RELATIVE
+from largeprompt.law.engine import Expectations
+from largeprompt.law.nodes import LARGEST_LOG
 from largeprompt.measures import Discrete, MarkovChain
 from largeprompt.validation import Lengths
 
-STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
+PATH_STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
-ELEMENTS = 2**21  # largest array while powers are taken: 16 MiB
-LEAST_DIGITS, UNIT = 1e-8, 1e-15
+MATRICES = 2**21  # numbers in the largest array while powers are taken: 16 MiB
 LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
+PATH_ROUNDING = 4e-15  # of a sum, relative to the sizes of its terms
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -155,7 +166,7 @@ def chain_error(
     return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
 
 
-def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Solved:
+def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
     """Mean, covariance and errors of attention over L windows of a stationary path: :func:`finite_prompt` of a chain."""
     if any(math.isinf(length) for length in lengths):
         remedy = "Its limit is that of the law of one window: finite_prompt(attention, chain.ngrams(k), z, math.inf)."
@@ -165,7 +176,7 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
     last, tokens = u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
 
     def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w² of the output before V, lengths leading."""
+        """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w², lengths leading."""
         found = _integrals(chain, _scores(law, u), (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
         first, second, collision = (part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found)
         return first, second, collision
@@ -180,30 +191,27 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
             [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(rows)] for i, a in enumerate(rows)
         ]
         second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
-        found = second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
-        _require_left("covariance", found.diagonal(dim1=-2, dim2=-1), bias.square())
-        return found
-
-    def jacobian() -> Tensor:
-        raise InvalidArgumentError(
-            "jacobian_u_mse",
-            validation.text(chain),
-            "independent tokens",
-            "For a path only the output and its derivative in V are known.",
-        )
+        return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
 
     eye = torch.eye(attention.dim, dtype=attention.V.dtype)
-    limit = attention(law, z)
-    _require_left("mean", limit + bias, limit)
-    return Solved(limit + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, jacobian)
+    return Expectations(attention(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, _no_jacobian)
 
 
-def _require_left(name: str, found: Tensor, taken: Tensor) -> None:
-    """Refuse a difference of which too little is left beside what was taken off, unless that is rounding itself."""
-    lost = UNIT * taken.abs() / found.abs().clamp_min(1e-300)
-    if bool(((lost > LEAST_DIGITS) & (taken.abs() > 1e-12)).any()):
-        given = f"a path that seldom has the windows of its limit: rounding leaves {float(lost.max()):.1g} of its {name}"
-        raise InvalidArgumentError("length", given, f"a {name} exact to eight digits", "Use bias and mse, or longer prompts.")
+def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
+    """The same numbers to first order in 1/L."""
+    eye = torch.eye(attention.dim, dtype=attention.V.dtype)
+    found, whole = (chain_expansion(layer, chain, z) for layer in (attention, SoftmaxAttention(attention.U, eye)))
+
+    def over(part: Tensor) -> Tensor:
+        return torch.stack([part / length for length in lengths])
+
+    errors = over(found.drift), over(found.constant), over(whole.constant)
+    return Expectations(found.limit + errors[0], over(found.rho), lambda: errors, lambda: over(found.covariance), _no_jacobian)
+
+
+def _no_jacobian() -> Tensor:
+    remedy = "For a path only the errors of the output and of its derivative in V are known."
+    raise InvalidArgumentError("jacobian_u_mse", "a Markov chain", "independent tokens", remedy)
 
 
 def _scores(law: Discrete, u: Tensor) -> Tensor:
@@ -222,19 +230,27 @@ def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor,
         raise InvalidArgumentError("z", f"scores that differ by {spread:.4g}", f"at most {LARGEST_SPREAD:g}", "Shrink the queries.")
     low = -math.log(max(lengths)) - LEFT - reached.amax(-1).clamp_min(0.0)
     high = math.log(RIGHT / min(lengths)) - reached.amin(-1)
-    count = math.ceil(float((high - low).max()) / STEP) + 1
-    tau = low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
+    count = math.ceil(float((high - low).max()) / PATH_STEP) + 1
+    tau = low.unsqueeze(-1) + PATH_STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
     query = torch.arange(len(tau)).repeat_interleave(count)
-    chunk = max(1, ELEMENTS // (2 * (values.shape[-1] + 4) * chain.contexts**2))
+    chunk = max(1, MATRICES // (2 * (values.shape[-1] + 4) * chain.contexts**2))
     parts = []
     for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True):
         used = slice(int(q[0]), int(q[-1]) + 1)
         parts.append(path_moments(chain, one, q - q[0], scores[used], values[used], last[used], lengths))
-    nodes = STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)  # (length, query, node, o + 4)
-    nodes[:, :, 0, :-4] /= -math.expm1(-STEP)  # below the first node the mean, given the end of the path, falls like t alone
+    nodes = PATH_STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)  # (length, query, node, o + 4)
+    nodes[:, :, 0, :-4] /= -math.expm1(-PATH_STEP)  # below the first node the mean, given the end of the path, falls like t alone
     found = nodes.sum(2)
-    require_digits(found, LEAST_DIGITS)
-    return found[..., :-4], found[..., -4], found[..., -3]
+    mean, (square, collision, lost_mean, lost) = found[..., :-4], found[..., -4:].unbind(-1)
+    chances = chain._edges.flatten()
+    limit = (chances * torch.exp(scores)).unsqueeze(-2) @ values  # (query, 1, o)
+    floor = FLOOR * collision * ((values - limit).square().sum(-1) @ chances)  # of the accuracy contract
+    right = PATH_ROUNDING * lost <= RELATIVE * square + floor
+    if not bool((right & (PATH_ROUNDING * lost_mean <= RELATIVE * mean.norm(dim=-1) + floor.sqrt())).all()):
+        remedy = "Use chain_expansion(...) for the first order in 1/L, or shorter prompts."
+        given = "a path whose terms cancel so far that rounding is too much of the answer"
+        raise InvalidArgumentError("length", given, "paths whose law keeps eight digits", remedy)
+    return mean, square, collision
 
 
 def _tokens(attention: SoftmaxAttention, chain: MarkovChain, z: Any, *, exact: bool = False) -> tuple[Discrete, Tensor]:
@@ -258,3 +274,140 @@ def _ending(chain: MarkovChain, ending: Any, z: Tensor) -> Tensor:
     if bool((chain.stationary.flatten()[context] == 0).any()):
         raise InvalidArgumentError("ending", str(ending), "contexts of positive stationary probability")
     return context.expand(z.shape[:-1])
+
+
+@dataclasses.dataclass
+class _Powers:
+    """Matrices, or rows πM^N of them: first P, that of t = 0, (k, n), and C, (query, o, k, n); then for each t the others.
+
+    ``near`` and ``apart`` are sizes of the terms of E and of A, (t, k, n), norms over the outputs; ``spread`` that of S.
+    """
+
+    plain: Tensor
+    moved: Tensor
+    kept: Tensor  # M
+    lost: Tensor  # D
+    away: Tensor  # E
+    read: Tensor  # A
+    squared: Tensor  # S
+    collided: Tensor  # the derivative in the direction t²b²∘M, as E Σ w² needs it
+    near: Tensor
+    apart: Tensor
+    spread: Tensor
+
+    def times(self, y: "_Powers", query: Tensor, t: Tensor, stationary: Tensor) -> "_Powers":
+        """The product with a matrix, t of shape (t, 1, 1)."""
+        plain = self.plain @ y.plain
+        plain = plain / plain.sum(-1, keepdim=True)
+        moved = self.moved @ y.plain + self.plain @ y.moved
+        # rows of the start π have πC1 = C1; the part along 1π grows with N, were it not 0
+        row = stationary @ moved if moved.shape[-2] > 1 else moved.squeeze(-2)
+        moved = moved - row.sum(-1)[..., None, None] * stationary
+        size = _norm(moved)
+        size = size + size.sum(-1, keepdim=True) * stationary  # of which the correction has spread the rounding
+        lost = self.lost @ y.kept + self.plain @ y.lost
+        kept = torch.where(2 * lost <= plain, plain - lost, self.kept @ y.kept)
+        mine, its = self.moved[query], y.moved[query]
+        away = _each(self.away, y.kept) + _by(self.kept, y.away) + _each(mine, y.lost) + _by(self.lost, its)
+        near = self.near @ y.kept + self.kept @ y.near + _norm(mine) @ y.lost + self.lost @ _norm(its)
+        direct = _each(self.read, y.kept) + _by(self.kept, y.read)
+        apart = self.apart @ y.kept + self.kept @ y.apart
+        small = t * (size[query] + near)
+        read = torch.where((small <= apart).unsqueeze(1), t.unsqueeze(1) * (moved[query] - away), direct)
+        pairs = torch.einsum("toij,tojk->tik", self.read, y.read)
+        squared = self.squared @ y.kept + self.kept @ y.squared + 2 * pairs
+        spread = self.spread @ y.kept + self.kept @ y.spread + 2 * (self.apart @ _norm(y.read) + _norm(self.read) @ y.apart)
+        collided = self.collided @ y.kept + self.kept @ y.collided
+        return _Powers(plain, moved, kept, lost, away, read, squared, collided, near, torch.minimum(small, apart), spread)
+
+
+def _each(x: Tensor, y: Tensor) -> Tensor:
+    """Products of (t, o, k, n) with (t, n, n), all outputs at once."""
+    count, outputs, k, n = x.shape
+    return (x.reshape(count, outputs * k, n) @ y).reshape(count, outputs, k, -1)
+
+
+def _by(x: Tensor, y: Tensor) -> Tensor:
+    """Products of (t, k, n) with (t, o, n, n)."""
+    return x.unsqueeze(1) @ y
+
+
+def _norm(x: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(x, dim=-3)
+    return found
+
+
+def path_moments(
+    chain: MarkovChain, tau: Tensor, query: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]
+) -> Tensor:
+    """t E[A e^{-tB}], t² E[‖A‖² e^{-tB}] and t² E[Σ e^{2s} e^{-tB}], weighted by the last context, t = e^τ; then their rounding.
+
+    A = Σ e^s v, B = Σ e^s over a path of L windows. Each τ has a query, which has scores (windows,) with E e^s = 1, values
+    (windows, o) with E e^s v = 0, and last (contexts,). Shape (length, τ, o + 4): rounding of ‖the first‖ and of the second.
+    """
+    n, o = chain.contexts, values.shape[-1]
+    stationary = chain.stationary.flatten()
+    rows = (chain.rows / chain.rows.sum(-1, keepdim=True)).flatten()
+    lowest = torch.where(rows > 0, scores, math.inf).amin(-1, keepdim=True)[query]  # (τ, 1)
+    above, tau = scores[query] - lowest, tau.unsqueeze(-1)
+    least = torch.exp((tau + lowest).clamp_max(LARGEST_LOG))  # tc, as t alone may overflow
+    grown = torch.exp((tau + scores[query]).clamp_max(LARGEST_LOG))  # tb
+    rise = torch.where(above < 1, least * torch.expm1(above.clamp(max=1.0)), grown - least)  # t(b - c)
+    t = torch.exp(tau.clamp_max(LARGEST_LOG)).unsqueeze(-1)
+
+    def matrices(entries: Tensor) -> Tensor:
+        """Matrices of contexts from numbers of windows, (..., windows) to (..., n, n)."""
+        shape = (*entries.shape[:-1], n, chain.alphabet)
+        empty = entries.new_zeros(*shape[:-1], n)
+        return empty.scatter_(-1, chain._successors.expand(shape), (rows * entries).reshape(shape))
+
+    share = torch.exp(scores) * rows * stationary.repeat_interleave(chain.alphabet)
+    centred = (values - (share.unsqueeze(1) @ values) / share.sum(-1)[:, None, None]).mT  # (query, o, windows), to the last digit
+    weighted = torch.exp(scores).unsqueeze(1) * centred
+    survival, gone = torch.exp(-rise), -torch.expm1(-rise)
+    a = grown.unsqueeze(1) * centred[query]  # (τ, o, windows)
+    start = matrices(a * survival.unsqueeze(1))
+    step = _Powers(
+        matrices(torch.ones_like(rows)),
+        matrices(weighted),
+        matrices(survival),
+        matrices(gone),
+        matrices(weighted[query] * gone.unsqueeze(1)),
+        start,
+        matrices(a.square().sum(1) * survival),
+        matrices(grown.square() * survival),
+        matrices(torch.linalg.vector_norm(weighted[query], dim=1) * gone),
+        _norm(start),
+        matrices(a.square().sum(1) * survival),
+    )
+    zero = t.new_zeros(len(tau), 1, n)
+    none = zero.unsqueeze(1).expand(-1, o, -1, -1)
+    first = _Powers(
+        stationary.unsqueeze(0),
+        weighted.new_zeros(len(scores), o, 1, n),
+        stationary.expand(len(tau), 1, n),
+        *(zero, none, none, zero, zero, zero, zero, zero),
+    )
+    states = [first for _ in lengths]
+    for bit in range(max(lengths).bit_length()):
+        if bit:
+            step = step.times(step, query, t, stationary)
+        states = [
+            state.times(step, query, t, stationary) if length >> bit & 1 else state
+            for state, length in zip(states, lengths, strict=True)
+        ]
+    return torch.stack([_found(state, query, t, last, least * length) for state, length in zip(states, lengths, strict=True)])
+
+
+def _found(state: _Powers, query: Tensor, t: Tensor, last: Tensor, exponent: Tensor) -> Tensor:
+    """The moments of one length from its row, which is less e^{-tcL}."""
+    end = last[query].unsqueeze(1)  # (τ, 1, contexts)
+    scale = torch.exp(-exponent)  # (τ, 1)
+    moved = state.moved[query]
+    centred = t * ((moved * (end - 1).unsqueeze(1)).sum(-1) - (state.away * end.unsqueeze(1)).sum(-1)).squeeze(-1).unsqueeze(-1)
+    centred, direct = centred.squeeze(-1), (state.read * end.unsqueeze(1)).sum((-2, -1))  # (τ, o)
+    small = (t * (state.near * end + _norm(moved) * (end - 1).abs())).sum((-2, -1)).unsqueeze(-1)
+    large = (state.apart * end).sum((-2, -1)).unsqueeze(-1)
+    mean = torch.where(small <= large, centred, direct)
+    others = [(part * end).sum((-2, -1)).unsqueeze(-1) for part in (state.squared, state.collided, state.spread)]
+    return scale * torch.cat([mean, others[0], others[1], torch.minimum(small, large), others[2]], -1)

@@ -23,33 +23,105 @@ from scipy.special import loggamma
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import STEP, Blocks, Piece, Waves, grid, widened
-from largeprompt.law.line import MARGIN, Contour, ContourNodes, Line
+from largeprompt.law.blocks import TAU_STEP, Blocks, Piece, Waves, grid, widened
 from largeprompt.law.quadrature import NOTHING, log_survival
-from largeprompt.law.tokens import Array, Numbers, TokenMoments
+from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
 from largeprompt.measures import Measure
+from largeprompt.measures.base import DOMAIN_EDGE
 
 DIGITS = 40.0  # -log of what a sum over ω may leave out
-NARROWEST = 0.04  # half-width of a strip worth summing in
-WIDEST = 3.0  # half-width beyond which Γ grows faster than the sum converges
-MOST_CONTOURS = 400  # scores so wide that they need more are refused
+LAST_OMEGA = 30.0  # Γ falls like e^{-πω/2}
+NARROWEST_STRIP, WIDEST_STRIP = 0.04, 3.0  # half-widths: worth summing in, and beyond which Γ grows faster than sums converge
+SHARES = 0.98 * 0.7 ** np.arange(12)  # of the width of a strip, of which the best is taken
+MARGIN = 0.05  # between a residue and the edge of the domain
 STEEPEST = 1.1  # log of how much larger a sum over ω may be than its value
 FLAT = 0.2  # log of the same below which one contour serves all τ
-NEAR_RANGE = 60.0  # τ beyond which nothing is left where the lower tail gives no bound
+MOST_CONTOURS = 400  # seconds of work
 FINE = 16  # neighboring τ that share an exponential
 AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
 @dataclasses.dataclass(frozen=True)
+class Line:
+    """A law along tilts u, shape (query, d): Λ(ζu) - ζΛ(u) and the moments of x - T at ζu, for ζ between ``low`` and ``high``.
+
+    Queries lead the shapes of all that is found.
+    """
+
+    mu: Measure
+    u: Tensor
+    low: float
+    high: float
+    cgf: Array  # (query,)
+    limit: Array  # (query, d)
+    cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
+
+    @classmethod
+    def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
+        """The line through some tilts of a law."""
+        lows, highs = zip(*(mu._tilt_range(tilt) for tilt in u), strict=True)
+        return cls(mu, u, max(lows), min(highs), mu._cgf(u).numpy(), mu._tilted_mean(u).numpy(), cumulants)
+
+    def exponents(self, zeta: Numbers) -> Numbers:
+        """log E e^{ζs}, shape (query, ζ)."""
+        return self._cumulants(zeta, 0)[0] - zeta * self.cgf[:, None]
+
+    def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
+        """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second or the fourth."""
+        value, mean, *higher = self._cumulants(zeta, cumulants)
+        kind = Dense if higher[0].ndim == 4 else Independent
+        return value - zeta * self.cgf[:, None], kind(mean - self.limit[:, None], *higher)
+
+    def _cumulants(self, zeta: Numbers, order: int) -> list[Numbers]:
+        """Λ and its derivatives at ζu, shape (query, ζ, ...)."""
+        tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u.unsqueeze(1)
+        found = self.mu._complex_cumulants(tilts.flatten(0, 1), order)
+        return [part.resolve_conj().unflatten(0, tilts.shape[:2]).numpy() for part in found]
+
+    def real(self, zeta: Any) -> Array:
+        """log E e^{ζs} at real ζ; infinite at the ends of the domain, to rounding, and beyond."""
+        places = torch.as_tensor(zeta, dtype=torch.float64)  # real functions cost a tenth of complex ones
+        inside = (places > self.low * (1 - DOMAIN_EDGE)) & (places < self.high * (1 - DOMAIN_EDGE))
+        known = torch.where(inside, places, 0.0)
+        found = self.mu._cgf(known.unsqueeze(-1) * self.u.unsqueeze(1)) - known * torch.from_numpy(self.cgf)[:, None]
+        return torch.where(inside, found, torch.inf).numpy()
+
+    def excess(self, zeta: float, steps: Any) -> Array:
+        """How far log E e^{ζs} lies above its tangent, on the steeper side and for the worst query: σ²δ²/2 for a Gaussian."""
+        value, moments = self.at(np.concatenate([[zeta], zeta - steps, zeta + steps]))
+        slope = ((moments.mean[:, 0] + self.limit) * self.u.numpy()).sum(-1).real - self.cgf
+        below, above = np.split(value.real[:, 1:], 2, -1)
+        rise = np.outer(slope, steps)
+        return np.asarray((np.maximum(below + rise, above - rise) - value.real[:, :1]).max(0))
+
+    @functools.cached_property
+    def deviation(self) -> float:
+        """Standard deviation of the score of the law itself, the largest over the queries."""
+        return math.sqrt(max(0.0, float(((self.u @ self.mu.covariance) * self.u).sum(-1).max())))
+
+
+@dataclasses.dataclass(frozen=True)
+class Contour:
+    """Re z = ``place``, in the middle of a strip of half-width ``width``; ``residue``: the pole next to it is taken out."""
+
+    place: float
+    width: float
+    residue: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Sum:
-    """The nodes of a contour that matter, for the rows of τ that use it: t^{a-z} = t^{a-c} e^{-iωτ}, and log Γ(z) dω/π."""
+    """The sum over a contour for the rows of τ that use it: t^{a-z} = t^{a-c} e^{-iωτ} at the nodes z that matter."""
 
     rows: NDArray[np.int64]
     contour: Contour
-    nodes: ContourNodes
+    z: Numbers
+    log_gamma: Numbers  # log Γ(z) dω/π
+    exponents: Numbers  # log E e^{ζs} at ζ = a - z, (query, node)
+    moments: TokenMoments | None  # of y there; none for φ
     growth: Array  # t^{a-c}, (row,)
     waves: Numbers  # e^{-iωτ}, (row, node)
-    log_gamma: Numbers
+    taken: tuple[Array, TokenMoments] | None  # log E e^{ζs} and the moments of what is taken out, at ζ = 2 or a
 
     def total(self, coefficients: Numbers) -> Array:
         """Real part of Σ t^{a-z} coefficients, shape (..., row) for coefficients (..., node)."""
@@ -64,7 +136,7 @@ class _Sums:
         self.digits = DIGITS + math.log(longest)
         self.alive = np.ones(len(tau), dtype=bool)
         self.log_phi, self.noise = self._log_phi()
-        self.alive = np.asarray(((shortest - 2) * self.log_phi > -DIGITS - math.log(longest)).any(0))
+        self.alive = np.asarray(((shortest - 2) * self.log_phi > -self.digits).any(0))
         self._known: dict[int, list[tuple[Piece, ...]]] = {}
 
     def _contours(self, order: int) -> list[Contour]:
@@ -78,32 +150,29 @@ class _Sums:
         top = order + 1.0 if right > order + 2 else (order + right) / 2 if right > order + 0.2 else right - 0.1
         poles = (-1.0, -2.0) if order == 1 else (0.0, -1.0, -2.0)
         for place in [top, *self._places(edge + width, order, right)]:
-            free = min(right - place, place - left, WIDEST, *(abs(place - pole) for pole in poles))
-            if free > NARROWEST and (place > 0 or order < 2):
+            free = min(right - place, place - left, WIDEST_STRIP, *(abs(place - pole) for pole in poles))
+            if free > NARROWEST_STRIP and (place > 0 or order < 2):
                 found.append(Contour(place, free, False))
         return found
 
     def _places(self, start: float, order: int, right: float) -> Iterator[float]:
         """Contours near enough to each other that no sum is much larger than its value: 1.5/σ apart for a Gaussian."""
-        narrow = math.sqrt(self.line.own_variance)
-        middles = [0.5] if order < 3 else np.arange(order) + 0.5  # orders three and four reach where cgfs may bend far more
-        middles = [middle for middle in middles if middle + 0.5 < max(self.line.high, 1.0 + MARGIN)]
-        if self.line.bend < FLAT and all(float(self.line.excess(middle, np.array([0.5]))[0]) < FLAT for middle in middles[1:]):
+        line, middles = self.line, np.arange(max(1, order - 1 if order < 3 else order)) + 0.5  # orders 3 and 4 reach farther
+        if all(float(line.excess(middle, np.array([0.5]))[0]) < FLAT for middle in middles if middle < max(line.high - 0.5, 0.6)):
             return
-        place, end = start, min(order + 1 + 11 / narrow, right - NARROWEST)
+        place, end = start, min(order + 1 + 11 / line.deviation, right - NARROWEST_STRIP)
         for _ in range(MOST_CONTOURS):
             if place >= end:
                 return
             yield place
             tried = 1.25 * 0.7 ** np.arange(20)
-            tried = tried[(order - place - tried > self.line.low) & (order - place + tried < self.line.high)]
-            near = tried[self.line.excess(order - place, tried) < STEEPEST]
+            tried = tried[(order - place - tried > line.low) & (order - place + tried < line.high)]
+            near = tried[line.excess(order - place, tried) < STEEPEST]
             if not len(near):
                 return
             place += float(near[0])
-        given = f"scores of standard deviation {narrow:.3g}"
-        remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-        raise InvalidArgumentError("z", given, "scores near enough to each other for the exact law of such tokens", remedy)
+        given, remedy = f"a tilt along which the cgf of {line.mu!r} bends sharply", "Use certificate(...), or sample_prompts(...)."
+        raise InvalidArgumentError("z", given, "tilts that contours can follow: smaller ones", remedy)
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
         """For each τ, the contour whose terms are smallest; among several queries, nowhere far above the smallest."""
@@ -122,45 +191,64 @@ class _Sums:
         choice = self._choice(order, contours)
         for index, contour in enumerate(contours):
             rows = np.flatnonzero((choice == index) & self.alive)
-            if not len(rows):
-                continue
-            nodes = self.line.nodes(order, contour, self.digits, float(self.tau[rows[0]]), float(self.tau[rows[-1]]))
-            log_gamma: Numbers = loggamma(nodes.z) + math.log(nodes.step / math.pi)
-            size = (log_gamma + nodes.exponents).real
-            if contour.residue:  # of what is taken out too
-                size = np.maximum(size, log_gamma.real + (self.line.taken(order)[0].real if order else 0.0))
-            needed = (size > size.max(-1, keepdims=True) - self.digits - 4).any(0)
-            used = slice(int(np.flatnonzero(needed)[-1]) + 1)
-            growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, nodes.z[used].imag)
-            moments = _part(nodes.moments, (slice(None), used)) if nodes.moments is not None else None
-            kept = ContourNodes(nodes.z[used], nodes.step, nodes.exponents[:, used], moments)
-            yield Sum(rows, contour, kept, growth, waves, log_gamma[used])
+            if len(rows):
+                yield self._sum(order, contour, rows)
+
+    def _sum(self, order: int, contour: Contour, rows: NDArray[np.int64]) -> Sum:
+        step = self._step(order - contour.place, contour, float(self.tau[rows[0]]), float(self.tau[rows[-1]]))
+        z = contour.place + 1j * step * (np.arange(math.ceil((LAST_OMEGA + 2 * abs(contour.place)) / step)) + 0.5)
+        line, moments = self.line, None
+        if order:
+            exponents, moments = line.at(order - z, line.cumulants)
+        else:
+            exponents = line.exponents(-z)
+        log_gamma: Numbers = loggamma(z) + math.log(step / math.pi)
+        taken = line.at(np.array([float(max(order, 2))]), line.cumulants) if order and contour.residue else None
+        size = (log_gamma + exponents).real
+        if contour.residue:  # of what is taken out too
+            size = np.maximum(size, log_gamma.real + (taken[0].real if taken else 0.0))
+        used = slice(int(np.flatnonzero((size > size.max(-1, keepdims=True) - self.digits - 4).any(0))[-1]) + 1)
+        growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, np.asarray(z[used].imag))
+        moments = _part(moments, (slice(None), used)) if moments else None
+        return Sum(rows, contour, z[used], log_gamma[used], exponents[:, used], moments, growth, waves, taken)
+
+    def _step(self, zeta: float, contour: Contour, low: float, high: float) -> float:
+        """Step of ω such that e^{-digits} is left for τ from low to high, formula (engine.4).
+
+        A sum of step h leaves e^{-2πD/h} times the terms at a distance D on either side: t^{ζ±D} E e^{(ζ±D)s}, not t^ζ E e^{ζs}.
+        """
+        widths = contour.width * SHARES
+        found = self.line.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
+        above, below = np.split(found[:, 1:] - found[:, :1], 2, -1)
+        # for small t what is meant is the term that was taken out
+        slope = (above[:, -1:] - below[:, -1:]) / (2 * widths[-1])
+        other = np.maximum(above - widths * slope, below + widths * slope) if contour.residue else below - widths * low
+        excess = np.maximum(above + widths * high, other).max(0)
+        return float((2 * math.pi * widths / (self.digits + np.maximum(excess, 0.0))).max())
 
     def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
         """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are expensive."""
         coarse, fine = np.divmod(rows, FINE)
         first, last = coarse[0], coarse[-1] + 1
         steps = np.exp(-1j * np.outer(self.tau[FINE * np.arange(first, last)], omega))
-        found = (steps[:, None] * np.exp(-1j * STEP * np.outer(np.arange(FINE), omega))).reshape(-1, len(omega))
+        found = (steps[:, None] * np.exp(-1j * TAU_STEP * np.outer(np.arange(FINE), omega))).reshape(-1, len(omega))
         return found[fine[0] :][: len(rows)] if rows[-1] - rows[0] < len(rows) else found[rows - FINE * first]
 
     def _log_phi(self) -> tuple[Array, Array]:
         """log φ, and the size of what was summed to get it, relative to φ."""
         lost, kept, size = (np.empty((len(self.line.u), len(self.tau))) for _ in range(3))
         for part in self.sums(0):
-            rows, exponents = part.rows, part.nodes.exponents
-            if part.contour.residue:  # φ - e^{-t}, without poles at 0 and -1
-                t = np.exp(np.minimum(self.tau[rows], 300.0))
-                coefficients = np.exp(part.log_gamma) * np.expm1(exponents)
-                rest = part.total(coefficients)
-                lost[:, rows], kept[:, rows] = -np.expm1(-t) - rest, np.exp(-t) + rest
+            rows, t = part.rows, np.exp(np.minimum(self.tau[part.rows], 300.0))
+            # with the residue φ - e^{-t}, without poles at 0 and -1
+            coefficients = np.exp(part.log_gamma) * (np.expm1(part.exponents) if part.contour.residue else np.exp(part.exponents))
+            value = part.total(coefficients)
+            if part.contour.residue:
+                lost[:, rows], kept[:, rows] = -np.expm1(-t) - value, np.exp(-t) + value
                 size[:, rows] = np.minimum(t, 1.0)
+            elif -1 < part.contour.place < 0:  # the residue 1 at 0 is taken off
+                lost[:, rows], kept[:, rows], size[:, rows] = -value, 1 + value, 0.0
             else:
-                coefficients = np.exp(part.log_gamma + exponents)
-                value = part.total(coefficients)
-                crossed = -1 < part.contour.place < 0  # the residue 1 at 0 is taken off
-                lost[:, rows], kept[:, rows] = (-value, 1 + value) if crossed else (1 - value, value)
-                size[:, rows] = 0.0 if crossed else np.minimum(1.0, np.abs(value))
+                lost[:, rows], kept[:, rows], size[:, rows] = 1 - value, value, np.minimum(1.0, np.abs(value))
             size[:, rows] += part.growth * np.abs(coefficients).sum(-1, keepdims=True)
         kept = np.maximum(kept, 1e-300)
         return np.maximum(log_survival(np.maximum(lost, 0.0), kept), NOTHING), size / np.maximum(kept, 1e-16 * size)
@@ -175,16 +263,15 @@ class _Sums:
         """Each piece, as a list over the queries."""
         queries = range(len(self.line.u))
         for part in self.sums(order):
-            assert part.nodes.moments is not None
-            factor, moments = np.exp(part.log_gamma + part.nodes.exponents), part.nodes.moments
+            assert part.moments is not None
+            factor, moments = np.exp(part.log_gamma + part.exponents), part.moments
             yield [Waves(part.rows, part.waves, _part(moments, query), part.growth, factor[query]) for query in queries]
-            if part.contour.residue:
+            if part.taken:
                 # -t e^{-t} or e^{-t} times the moment at 2u or au has the pole that would be next to the contour
                 t = np.exp(np.minimum(self.tau[part.rows], 300.0))
-                taken, weight = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
+                taken, weight = (-t, -part.z) if order == 1 else (1.0, 1.0)
                 rest = taken * t**order * np.exp(-t) - part.total(np.exp(part.log_gamma) * weight)
-                exponents, moments = self.line.taken(order)
-                kernels = np.exp(exponents.real) * rest  # (query, row)
+                kernels, moments = np.exp(part.taken[0].real) * rest, part.taken[1]  # (query, row)
                 yield [Piece(part.rows, kernels[query][:, None], _part(moments, query)) for query in queries]
 
 
@@ -217,18 +304,19 @@ def contour_blocks(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: 
     def build(query: int, below: float, above: float) -> Blocks:
         found = sums(below, above)
         pieces = functools.partial(found.pieces, query)
-        return Blocks(np.full(len(found.tau), STEP), found.log_phi[query], pieces, mu.dim, found.noise[query])
+        return Blocks(np.full(len(found.tau), TAU_STEP), found.log_phi[query], pieces, mu.dim, found.noise[query])
 
     with np.errstate(all="ignore"):  # what overflows is refused
-        start, further = _range(line, max(lengths)), 14.0 if line.low < -0.1 else NEAR_RANGE
+        start, further = _range(line, max(lengths))
         return [widened(functools.partial(build, query), lengths, start, further) for query in range(len(u))]
 
 
-def _range(line: Line, longest: float) -> tuple[float, float]:
-    """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a (Chernoff)."""
+def _range(line: Line, longest: float) -> tuple[tuple[float, float], float]:
+    """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a, and steps beyond."""
     up = np.linspace(0.0, min(2.0, line.high), 12)[1:-1] if line.high < 2 else np.linspace(0.0, 2.0, 11)[1:]
     down = np.linspace(0.0, max(-16.0, line.low), 24)[1:-1]
     rising, falling = np.split(line.real(np.concatenate([up, down])).max(0), [len(up)])
     below = float(((2 * math.log(longest) + 42 + rising) / up).min())
-    above = float(((26 + falling) / -down).min()) + 2 if line.low < -0.1 else NEAR_RANGE
-    return below, max(above, 5.0)
+    if line.low > -0.1:  # the lower tail gives no bound
+        return (below, 60.0), 60.0
+    return (below, max(float(((26 + falling) / -down).min()) + 2, 5.0)), 14.0

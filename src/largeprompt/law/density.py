@@ -7,6 +7,7 @@ With t = e^{-x} and scores y = uz of density f, φ is the distribution function 
 a graded set of x serves scores of any size, fine where the kernel or the density vary, geometric far out.
 """
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -15,20 +16,19 @@ import torch
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import Blocks, OwnNodes
+from largeprompt.law.blocks import CACHED, Blocks, OwnNodes
 from largeprompt.law.quadrature import NOTHING, log_survival
 from largeprompt.law.tokens import Array, Independent
 from largeprompt.measures.scalar.density import HasDensity, ScalarDensity
 from largeprompt.measures.scalar.product import ProductMeasure
 
-NODES = 16  # of a Gauss-Legendre panel
-PLACES, MASSES = np.polynomial.legendre.leggauss(NODES)
+PANEL_NODES = 16  # of a Gauss-Legendre panel
+PLACES, MASSES = np.polynomial.legendre.leggauss(PANEL_NODES)
 LAST_GAP = float((1 - PLACES[-1]) / (PLACES[-1] - PLACES[-2]))  # from the last node to the end of its panel, by the gap before
-TOP, FLOOR = 4.2, 44.0  # e^{-e^s} < 1e-28 above TOP; e^s < 1e-19 below -FLOOR
+TOP, BOTTOM = 4.2, 44.0  # e^{-e^s} < 1e-28 above TOP; e^s < 1e-19 below -BOTTOM
 EVEN = np.concatenate([np.arange(TOP, -3.5, -0.9), -4.0 - 4.0 * np.arange(11)])  # panels of s, short where e^{-e^s} turns
 LIGHT = 110.0  # scores beyond which only heavy tails have anything left
 RATIO = 1.5  # of neighboring panels far out
-ELEMENTS = 2**17  # of the largest array: what stays in the cache
 SMALLEST_TILT = 1e-30  # the inner grid doubles from the width of the density to the scores that softmax tells apart
 LARGEST_TILT = 1e6  # beyond, only the largest token is read
 DEFECT = 1e-10  # of the normalization Σ w = 1, beyond which the answer is refused
@@ -73,7 +73,7 @@ def outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array, 
 
 def lowest(x: Array) -> Array:
     """Where s begins: for light tails the bulk, at s = -x, outweighs what is near s = 0."""
-    return np.asarray(-FLOOR - np.clip(x, 0.0, LIGHT))
+    return np.asarray(-BOTTOM - np.clip(x, 0.0, LIGHT))
 
 
 def inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array, Array]:
@@ -83,7 +83,7 @@ def inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array,
     """
     x, bottom = x[:, None], lowest(x)[:, None]
     moved = np.where(np.abs(x) < 2 * LIGHT, x, 0.0)
-    breaks = [moved + EVEN, moved - FLOOR + (bottom + FLOOR) * np.linspace(0, 1, 10)]
+    breaks = [moved + EVEN, moved - BOTTOM + (bottom + BOTTOM) * np.linspace(0, 1, 10)]
     doublings = max(4, math.ceil(math.log2(8 / (tilt * law.width))) + 1)
     reach = np.concatenate([[0.0], tilt * law.width * 2.0 ** np.arange(0, doublings)])
     if law.breaks:
@@ -127,27 +127,27 @@ def density_blocks(law: ProductMeasure, u: Tensor, center: Array, lengths: Seque
     assert isinstance(scalar, HasDensity)
     known = scalar.density() if side > 0 else scalar.density().mirrored()
     x, measure = outer_grid(known, size, max(lengths))
-    nodes = inner_grid(x[:1], known, size)[0][0].size
-    rows = max(1, ELEMENTS // nodes)
+    rows = max(1, CACHED // (inner_grid(x[:1], known, size)[0].size * law.dim))
     parts = [slice(start, min(start + rows, len(x))) for start in range(0, len(x), rows)]
     others = _other_cumulants(law, index, cumulants)
 
-    def masses(part: slice) -> tuple[Array, Array, Array]:
-        score, s, weights = inner_grid(x[part], known, size)
-        token = score / size
-        return side * token, s, weights * known.density(token) / size
+    @functools.cache
+    def mass(start: int) -> Array:
+        """f dy at the nodes of a part, the expensive one of its arrays."""
+        score, _, weights = inner_grid(x[start : start + rows], known, size)
+        return weights * known.density(score / size) / size
 
     def pieces(order: int) -> Iterator[OwnNodes]:
         for part in parts:
-            token, s, mass = masses(part)
-            kernel = (mass * np.exp(order * s - np.exp(s))).reshape(len(token), -1)
+            score, s, _ = inner_grid(x[part], known, size)
+            kernel = (mass(part.start) * np.exp(order * s - np.exp(s))).reshape(len(s), -1)
             if part.stop == len(x) and order <= 2:
                 kernel[-1] *= tail_factor(x, measure, known.moments, order, order)
             mean = np.zeros((kernel.size, law.dim))
-            mean[:, index] = token.ravel() - center[index]
+            mean[:, index] = side * score.ravel() / size - center[index]
             yield OwnNodes(part, kernel, Independent(mean, *(np.broadcast_to(each, mean.shape) for each in others)))
 
-    found = [survival(x[part], known, size, mass, s) for part in parts for _, s, mass in [masses(part)]]
+    found = [survival(x[part], known, size, mass(part.start), inner_grid(x[part], known, size)[1]) for part in parts]
     lost, kept = (np.concatenate(each) for each in zip(*found, strict=True))
     blocks = Blocks(measure, np.maximum(log_survival(lost, kept), NOTHING), pieces, law.dim)
     tokens = np.array(lengths)[:, None]
@@ -169,5 +169,5 @@ def _other_cumulants(law: ProductMeasure, index: int, count: int) -> Array:
     for i in range(law.dim):
         scalar = law.coordinate(i)
         if i != index and not (isinstance(scalar, HasDensity) and scalar.density().moments <= 2):
-            found[:, i] = [float(k) for k in scalar.cumulants(zero)[1:]] if count > 2 else [float(scalar.tilted_variance(zero))]
+            found[:, i] = [float(k) for k in scalar.derivatives(zero, count)[2:]]
     return found

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainError
-from largeprompt.law.blocks import STEP, OutputMoments
+from largeprompt.law.blocks import TAU_STEP, OutputMoments
 from largeprompt.law.contour import contour_blocks, group_by_scale
 from largeprompt.law.density import density_blocks
 from largeprompt.law.jacobian import jacobian_error
@@ -30,10 +30,10 @@ from largeprompt.measures.wrapped import AffineImage
 
 Source = Literal["nodes", "density", "contour"]
 
-ROOM = -0.1  # contours need the cgf at ζu for ζ from here to beyond 1
-WIDEST = 50.0  # standard deviation of scores for contours: time and memory grow like its square
+LEAST_ROOM = -0.1  # contours need the cgf at ζu for ζ from here to beyond 1
+WIDEST_SCORES = 50.0  # standard deviation of scores for contours: time and memory grow like its square
 MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at every τ: 512 MiB
-ROWS = 60 / STEP  # of τ, about
+ROWS = 60 / TAU_STEP  # of τ, about
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,16 +55,18 @@ def source_of(law: Measure, u: Tensor) -> Source:
     tilted = torch.nonzero(u).flatten().tolist()
     alone = isinstance(law, ProductMeasure) and len(tilted) == 1 and isinstance(law.coordinate(tilted[0]), HasDensity)
     deviation = math.sqrt(max(float(u @ law.covariance @ u), 0.0)) if high > 1 else math.inf
-    if alone and (low > ROOM or deviation > WIDEST):
+    if alone and (low > LEAST_ROOM or deviation > WIDEST_SCORES):
         return "density"
     if high <= 1:
-        given = f"a tilt of {len(tilted)} coordinates of {law!r} outside the domain of its cgf"
+        given = f"a tilt of {law!r}, along {len(tilted)} of its coordinates, outside the domain of its cgf"
         allowed = "tilts inside the domain, or along one coordinate that declares its density (Student's t, log-normal, Laplace)"
         raise TiltDomainError("z", given, allowed, "Average over drawn prompts: sample_prompts(...).")
-    if deviation <= WIDEST:
+    if deviation <= WIDEST_SCORES:
         return "contour"
     remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-    raise InvalidArgumentError("z", f"scores of standard deviation {deviation:.3g}", f"at most {WIDEST:g} for {law!r}", remedy)
+    raise InvalidArgumentError(
+        "z", f"scores of standard deviation {deviation:.3g}", f"at most {WIDEST_SCORES:g} for {law!r}", remedy
+    )
 
 
 def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
@@ -168,8 +170,8 @@ def _own_moments(law: Measure) -> tuple[Array, Array]:
     mean, variance, zero = np.zeros(law.dim), np.zeros(law.dim), torch.zeros(1, dtype=torch.float64)
     for scalar, indices in law.groups:
         tail = scalar.density().moments if isinstance(scalar, HasDensity) else math.inf
-        mean[list(indices)] = float(scalar.tilted_mean(zero)) if tail > 1 else math.nan
-        variance[list(indices)] = float(scalar.tilted_variance(zero)) if tail > 2 else math.inf
+        mean[list(indices)] = float(scalar.derivatives(zero, 1)[1]) if tail > 1 else math.nan
+        variance[list(indices)] = float(scalar.derivatives(zero, 2)[2]) if tail > 2 else math.inf
     return mean, np.diag(variance)
 
 

@@ -18,7 +18,7 @@ from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import gaussian
-from largeprompt.law.chain import chain_prompt
+from largeprompt.law.chain import chain_first_order, chain_prompt
 from largeprompt.law.engine import Expectations, solve
 from largeprompt.measures import Gaussian, MarkovChain, Measure
 from largeprompt.validation import Lengths
@@ -257,16 +257,16 @@ def _solve(
     attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, lengths: Sequence[float], method: Method
 ) -> Expectations:
     """Choose the method, by the table of :func:`finite_prompt`."""
-    if isinstance(mu, MarkovChain) and method == "exact":
-        return _moved(chain_prompt(attention.to(device="cpu"), mu, z.cpu(), lengths), z.device)
-    law = mu.ngrams(mu.order + 1).to(device=z.device) if isinstance(mu, MarkovChain) else mu
-    values, _ = attention._values(law, z)
+    if isinstance(mu, MarkovChain):
+        path = chain_prompt if method == "exact" else chain_first_order
+        return _moved(path(attention.to(device="cpu"), mu, z.cpu(), lengths), z.device)
+    values, _ = attention._values(mu, z)
     u = attention._tilts(z)
     if method == "first order":
-        return _expansion(attention(law, z), law, u, values, lengths)
-    if isinstance(law, Gaussian):
-        return _gaussian(attention(law, z), law, u, values, lengths)
-    return solve(law, u, values, lengths)
+        return _expansion(attention(mu, z), mu, u, values, lengths)
+    if isinstance(mu, Gaussian):
+        return _gaussian(attention(mu, z), mu, u, values, lengths)
+    return solve(mu, u, values, lengths)
 
 
 def _moved(found: Expectations, device: torch.device) -> Expectations:
@@ -311,6 +311,7 @@ def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: S
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
     """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and (first.4)."""
+    mu._check_domain(2 * u)
     rate = torch.exp(mu._cgf(2 * u) - 2 * mu._cgf(u) - math.log(length)) if math.isfinite(length) else torch.zeros_like(mu._cgf(u))
     delta = mu._tilted_mean(2 * u) - mu._tilted_mean(u)
     spread = mu._tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.law import weights
-from largeprompt.law.moment import slopes_at_zero, weight_moments
 from largeprompt.law.quadrature import Product
 from largeprompt.law.table import FROZEN, WeightTables
+from largeprompt.law.weights import lattice_moments, slopes_at_zero, weight_moments
 from largeprompt.measures import Gaussian
 
 Regime = Literal["linear", "heavy", "frozen"]
@@ -129,7 +128,7 @@ def _centred(length: float, scale: Tensor, collision: Tensor) -> list[tuple[Tens
     """Spread, cross and mixed from A_b = Σ w (ξ - c)^b with c = E S: κ = A_2 - A_1², as values and sizes of terms."""
     sigma = scale.detach().cpu().double().reshape(-1).numpy()
     center = sigma * (1 - collision.detach().cpu().double().reshape(-1).numpy())
-    values = torch.from_numpy(np.asarray(weights.moments(length, sigma, center, CENTRED))).to(scale)
+    values = torch.from_numpy(np.asarray(lattice_moments(length, sigma, center, CENTRED))).to(scale)
     a2, a11, a22, a211, a1111, b2, a1b1, a11y, a2y, y = values.reshape(len(CENTRED), *scale.shape)
     parts = [a22, -2 * a211, a1111, -2 * a2, 2 * a11, torch.ones_like(a2)], [b2, -2 * a1b1, a11y], [a2y, -a11y, -y]
     return [_total(terms) for terms in parts]

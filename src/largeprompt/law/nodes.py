@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.law.blocks import STEP, Blocks, Piece, grid, widened
+from largeprompt.law.blocks import CACHED, TAU_STEP, Blocks, Piece, grid, widened
 from largeprompt.law.quadrature import LARGEST_EXPONENT, NOTHING, Range, log_survival
 from largeprompt.law.tokens import Array, Common, TokenMoments
 from largeprompt.measures import Measure
@@ -21,7 +21,6 @@ NEGLIGIBLE = 42.0  # -log of what counts as nothing, 6e-19
 LARGEST_LOG = 300.0  # of numbers that are squared
 NOTHING_SURVIVES = 1e4  # t e^s beyond which e^{-t e^s} is zero
 MOST_LEVELS = 10_000  # of τ that are looked at for the end of its range
-ELEMENTS = 2**18  # of the largest array while nodes are read: what stays in the cache
 WIDER = 14.0  # by how much τ goes on where something is left at its end
 
 
@@ -55,7 +54,7 @@ def _blocks(groups: Sequence[Group], tau: Array, dim: int) -> Blocks:
     def parts() -> Iterator[tuple[slice, Array, Array, TokenMoments]]:
         """Rows of τ, t e^s of shape (row, node), the masses and the moments at the nodes."""
         for mass, scores, moments in groups:
-            rows = max(1, ELEMENTS // len(scores))
+            rows = max(1, CACHED // len(scores))
             for start in range(0, len(tau), rows):
                 part = slice(start, min(start + rows, len(tau)))
                 yield part, np.exp(np.minimum(tau[part, None] + scores, LARGEST_LOG)), mass, moments
@@ -69,7 +68,7 @@ def _blocks(groups: Sequence[Group], tau: Array, dim: int) -> Blocks:
         for rows, grown, mass, moments in parts():
             yield Piece(rows, mass * np.minimum(grown, NOTHING_SURVIVES) ** order * np.exp(-grown), moments)
 
-    return Blocks(np.full(len(tau), STEP), np.maximum(log_survival(lost, kept), NOTHING), pieces, dim)
+    return Blocks(np.full(len(tau), TAU_STEP), np.maximum(log_survival(lost, kept), NOTHING), pieces, dim)
 
 
 def node_blocks(mu: Measure, u: Tensor, limit: Array, lengths: Sequence[float]) -> Blocks:

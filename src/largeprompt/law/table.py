@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 
 P2, P3 = (2, 0), (3, 0)
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives

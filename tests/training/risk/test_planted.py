@@ -12,7 +12,7 @@ from scipy.stats import binom
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 from largeprompt.training.risk.planted import planted_moments
 from largeprompt.training.risk.token_kinds import ReadOutKinds, linear_error, softmax_error
 

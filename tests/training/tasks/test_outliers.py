@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from training_examples import draw, general_outliers, isotropic_outliers
 
 import largeprompt as lp
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 from largeprompt.training import SobolAverage
 from largeprompt.training.risk.token_kinds import softmax_error
 from largeprompt.training.tasks.outliers import good_tokens

@@ -19,7 +19,6 @@ from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import RunningTilt, log_masses
 from largeprompt.measures.score_nodes import ScoreNodes
-from largeprompt.validation import Randomness
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
 CACHED = 2**22  # bytes of tokens for which two products take less time than the fused kernel, for one tilt on a CPU
@@ -80,14 +79,10 @@ class AtomicMeasure(TensorMeasure):
             restore(torch.cat(spread, -3), 2) if spread else None,
         )
 
-    def cgf(self, u: Tensor) -> Tensor:
-        return self.running(u).cgf
-
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self._tilted_mean(self._tilts(u))
+    def _cgf(self, u: Tensor) -> Tensor:
+        return self._running(u).cgf
 
     def _tilted_mean(self, u: Tensor) -> Tensor:
-        """The same for tilts that were checked."""
         alone, points = not self.batch_shape, self.points  # one prompt, the common case, without the cost of arranging batches
         if self._fused(u):
             if alone and u.numel() == self.dim and points.nbytes <= CACHED:
@@ -102,13 +97,13 @@ class AtomicMeasure(TensorMeasure):
             return restore(scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1)
         return self._running(u).mean
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        covariance = self.running(u, covariance=True).covariance
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        covariance = self._running(u, covariance=True).covariance
         assert covariance is not None  # asked for in the line above
         return covariance
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        u, center = torch.broadcast_tensors(u, center)
         pairs, restore = self._layout(torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1))
 
         def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
@@ -136,7 +131,7 @@ class AtomicMeasure(TensorMeasure):
         blocks = self._stream(queries, lambda u, x, _: largest(u @ x.mT), lambda *parts: largest(torch.cat(parts, -1)), width=1)
         return restore(torch.cat(blocks, -2), 1)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         points = self.points.to(w.dtype)
         mass = self.points.new_full((self.count,), 1 / self.count) if self.weights is None else self.weights
         exponents = w @ points.mT
@@ -154,18 +149,16 @@ class AtomicMeasure(TensorMeasure):
         parts = (slice(start, start + NODES_AT_ONCE) for start in range(0, self.count, NODES_AT_ONCE))
         return [ScoreNodes(log_mass[part], points[part] @ u.numpy(), points[part]) for part in parts]
 
-    def tilt(self, u: Tensor) -> Measure:
-        scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)
+    def _tilt(self, u: Tensor) -> Measure:
+        scores = (self.points @ u.unsqueeze(-1)).squeeze(-1)  # (..., l)
         if self.weights is not None:
             scores = scores + log_masses(self.weights)
         return self._trusted(self.points, torch.softmax(scores, -1))
 
-    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
-        matrix, offset = self._affine(matrix, offset)
+    def _map(self, matrix: Tensor, offset: Tensor) -> Measure:
         return self._trusted(self.points @ matrix.mT + offset, self.weights)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         shape = (*self.batch_shape, n)
         if self.weights is None:
             index = torch.randint(self.count, shape, generator=generator, device=self.device)

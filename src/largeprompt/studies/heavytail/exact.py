@@ -12,7 +12,8 @@ import torch
 
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.law import finite_prompt
-from largeprompt.law.density import ELEMENTS, MASSES, NODES, PLACES, inner_grid, outer_grid, survival
+from largeprompt.law.blocks import CACHED
+from largeprompt.law.density import MASSES, PANEL_NODES, PLACES, inner_grid, outer_grid, survival
 from largeprompt.law.quadrature import NOTHING, Array, drawn, log_survival
 from largeprompt.measures import Product, ScalarLaw
 from largeprompt.measures.scalar.density import HasDensity
@@ -55,8 +56,8 @@ def output(law: ScalarLaw, tilt: float, lengths: Sequence[int], center: float = 
 
 def _tail_matrix() -> Array:
     """Integral of each Lagrange polynomial of the panel [-1, 1] from a node to 1: shape (node, polynomial)."""
-    legendre = np.polynomial.legendre.legvander(PLACES, NODES - 1)
-    coefficients = (legendre * MASSES[:, None]).T * (np.arange(NODES) + 0.5)[:, None]  # of each Lagrange polynomial
+    legendre = np.polynomial.legendre.legvander(PLACES, PANEL_NODES - 1)
+    coefficients = (legendre * MASSES[:, None]).T * (np.arange(PANEL_NODES) + 0.5)[:, None]  # of each Lagrange polynomial
     integrated = np.polynomial.legendre.legint(coefficients, axis=0)
     ends = np.asarray(np.polynomial.legendre.legval(1.0, integrated))
     return np.asarray(ends[None, :] - np.polynomial.legendre.legval(PLACES, integrated).T)
@@ -79,7 +80,7 @@ def extremes(law: HasDensity, tilt: float, lengths: Sequence[int]) -> Extremes:
     size, tokens = abs(tilt), np.array(lengths, dtype=np.float64)
     known = law.density() if tilt > 0 else law.density().mirrored()
     x, measure = outer_grid(known, size, float(tokens.max()))
-    rows = max(1, ELEMENTS // inner_grid(x[:1], known, size)[0].size)
+    rows = max(1, CACHED // inner_grid(x[:1], known, size)[0].size)
     sums = np.zeros((7, len(tokens)))
     for start in range(0, len(x), rows):
         part = slice(start, start + rows)

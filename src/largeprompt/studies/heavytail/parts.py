@@ -60,7 +60,7 @@ def grid(config: HeavyTailConfig) -> list[int]:
 
 def target(law: ScalarLaw, tilt: float) -> float:
     """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and variance."""
-    return float(law.tilted_mean(torch.tensor(tilt, dtype=torch.float64))) if law.domain[0] < tilt < law.domain[1] else tilt
+    return float(law.derivatives(torch.tensor(tilt, dtype=torch.float64), 1)[1]) if law.domain[0] < tilt < law.domain[1] else tilt
 
 
 def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array]:
@@ -81,7 +81,7 @@ def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array
         mean = (np.log(length / 2) + gammaln(1 - alpha) + alpha * psi(1 - alpha) + np.euler_gamma) / EDGE
         return np.full_like(length, 1 - alpha), mean
     u = torch.tensor([tilt, 2 * tilt], dtype=torch.float64)
-    limit = np.full_like(length, float(law.tilted_mean(u)[0]))
+    limit = np.full_like(length, float(law.derivatives(u, 1)[1][0]))
     if alpha <= 2:
         level = alpha / 2 * gamma(2 - alpha) * gamma(alpha) * math.exp(-alpha * float(law.cgf(u)[0]))
         return level * length ** (1 - alpha), limit

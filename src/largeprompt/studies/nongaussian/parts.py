@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
 from largeprompt.law.nodes import score_range
-from largeprompt.law.quadrature import STEP, Product, log_survival, partition_integrals
+from largeprompt.law.quadrature import Product, log_survival, partition_integrals
 from largeprompt.measures import (
     Discrete,
     Empirical,
@@ -24,12 +24,14 @@ from largeprompt.measures import (
     RademacherSum,
     SkewNormal,
 )
-from largeprompt.measures.numerics.ladder import cumulant_ladder, ladder_radius
+from largeprompt.measures.numerics.ladder import cumulant_ladder
 from largeprompt.measures.numerics.rules import gauss_rule
+from largeprompt.measures.score_nodes import SCORE_STEP
 from largeprompt.planning.dependent import effective_length
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.nongaussian.config import CONTROL, NonGaussianConfig
+from largeprompt.studies.nongaussian.radius import ladder_radius
 
 Array = NDArray[np.float64]
 F = torch.float64
@@ -124,7 +126,7 @@ def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dat
             "gap": ("tilt", gap),
             "third": ("tilt", rungs[:, 2]),
             "fourth": ("tilt", rungs[:, 3]),
-            "radius": ladder_radius(rule, largest=RADIUS),
+            "radius": ladder_radius(rule, RADIUS),
             "spread": ("tilt", spread),
             "mse": (grid, mse),
             "first_order": (grid, first),
@@ -146,7 +148,7 @@ def _error_moments(rule: Discrete, z: torch.Tensor, limits: Array, lengths: Sequ
     tokens = rule.atoms[:, 0].numpy() - limits[:, None]
 
     def blocks(span: tuple[float, float]) -> tuple[Array, dict[tuple[int, int], Array]]:
-        tau = -span[0] + STEP * np.arange(math.ceil(sum(span) / STEP) + 1)
+        tau = -span[0] + SCORE_STEP * np.arange(math.ceil(sum(span) / SCORE_STEP) + 1)
         grown = np.exp(np.minimum(tau[:, None, None] + scores, 300.0))
         mass = rule.weights.numpy() * np.exp(-grown)
         log_phi = log_survival(-np.expm1(-grown) @ rule.weights.numpy(), mass.sum(-1))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import collision_moments
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.optima.two_heads import LARGEST_SCALE, two_head_overlap
 from largeprompt.training.tasks.regression import LinearRegression

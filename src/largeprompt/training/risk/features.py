@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt.law.blocks import STEP, grid
+from largeprompt.law.blocks import TAU_STEP, grid
 from largeprompt.law.nodes import LARGEST_LOG, NOTHING_SURVIVES, score_range
 from largeprompt.law.quadrature import Array, Range, drawn, log_survival, relative_ends, widen
 
@@ -44,7 +44,7 @@ def _value(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tenso
 
     def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Tensor, Tensor], Array]:
         log_phi, one, two, _ = _kernels(torch.from_numpy(grid(*ranges[0])), scores, probabilities)
-        once, twice = (drawn(length, k, log_phi, STEP) for k in (1, 2))
+        once, twice = (drawn(length, k, log_phi, TAU_STEP) for k in (1, 2))
         first = one @ centered
         bias = once.unsqueeze(-1) * first
         square = once * (two @ sizes).squeeze(-1) + twice * first.square().sum(-1)
@@ -65,7 +65,7 @@ def _gradient(
     def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Tensor, Tensor, Tensor], Array]:
         log_phi, one, two, grown = _kernels(torch.from_numpy(grid(*ranges[0])), scores, probabilities)
         read, spread = one @ features, (two @ sizes.unsqueeze(-1)).squeeze(-1)
-        once, twice, thrice = (drawn(length, k, log_phi, STEP) for k in (1, 2, 3))
+        once, twice, thrice = (drawn(length, k, log_phi, TAU_STEP) for k in (1, 2, 3))
         square = read.square().sum(-1)
         along = 2 * twice.unsqueeze(-1) * read
         sums = torch.cat([along, -(twice * spread + thrice * square).unsqueeze(-1), once.unsqueeze(-1)], -1)  # (..., τ, o + 2)

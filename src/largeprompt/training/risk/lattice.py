@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.quadrature import STEP, Array, Range, log_survival, relative_ends, widen
+from largeprompt.law.quadrature import Array, Range, log_survival, relative_ends, widen
 from largeprompt.law.weights import Scores, block_expectations
+from largeprompt.measures.score_nodes import SCORE_STEP
 
 LARGEST_VARIANCE = 2048.0  # softmax over 10^15 tokens is frozen from 70 on
 LARGEST_LEVEL = 1000.0
@@ -57,7 +58,7 @@ class _Blocks(torch.autograd.Function):
 
 
 def kind(start: float, count: int, level: Tensor, variance: Tensor, highest: int) -> Kind:
-    """Block expectations at τ = start, start + STEP, ... for scores of mean ``level`` and ``variance``, each (n,)."""
+    """Block expectations at τ = start, start + SCORE_STEP, ... for scores of mean ``level`` and ``variance``, each (n,)."""
     lost, kept, *G = _Blocks.apply(level, variance, start, count, highest)  # type: ignore[no-untyped-call]
     return Kind(log_survival(lost, kept), kept, lost, tuple(G))
 
@@ -78,8 +79,8 @@ def integrate(integrands: Callable[[float, int], Sequence[Tensor]], below: float
     """∫ dτ of functions given on the lattice, each (n, τ), from -below to above, widened until nothing is lost at the ends."""
 
     def evaluate(ranges: Sequence[Range]) -> tuple[list[Tensor], Array]:
-        values = integrands(-ranges[0][0], math.ceil(sum(ranges[0]) / STEP) + 1)
+        values = integrands(-ranges[0][0], math.ceil(sum(ranges[0]) / SCORE_STEP) + 1)
         ends = np.max([relative_ends(value.detach().cpu().numpy().T) for value in values], axis=0)
-        return [STEP * value.sum(-1) for value in values], ends
+        return [SCORE_STEP * value.sum(-1) for value in values], ends
 
     return widen(evaluate, [(below, above)])
