@@ -121,8 +121,6 @@ CALLS = [
     "lp.law.regime(score_variance=1.0, length=10)",
     "lp.law.collision_moments(length=10, scale=1.0, variance=None)",
     "planning.effective_length(attention=layer, mu=normal, z=z, length=10, correlation=0.5)",
-    "lp.law.chain_error(attention=chain_layer, chain=chain, z=chain_query, length=10, center=None, ending=None)",
-    "lp.law.chain_expansion(attention=chain_layer, chain=chain, z=chain_query, ending=None)",
     "lp.law.finite_prompt(attention=chain_layer, mu=chain, z=chain_query, length=10)",
     "lp.measures.MarkovChain(transition=[[0.5, 0.5], [0.2, 0.8]])",
     "lp.measures.MarkovChain.random(alphabet=2, order=1, concentration=1.0, generator=0)",
@@ -225,7 +223,7 @@ times parameters collision standard_error support_radius weights law stationary 
 """
 NO_CALLS = """
 Attention Measure Task GaussianTask Parametrisation ScalarLaw ProductMeasure LogConcaveLaw AtomicMeasure
-Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples Trajectory ChainExpansion CollisionMoments RunningTilt
+Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples Trajectory CollisionMoments RunningTilt
 PlantedMoments ScalarPrompt BlockOptimum Contexts DescentGap Ensemble HeadsOptimum IsotropicOptimum LinearOptimum Solution Tube
 LocationOptimum LongPromptConstants OutlierOptimum RiskEstimate StochasticGap DeepLimit DeepNoise FINDINGS Normalisation
 AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError TiltDomainError __version__

@@ -11,7 +11,6 @@ import torch
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.law.chain import chain_error, chain_expansion
 
 F = torch.float64
 
@@ -42,64 +41,12 @@ def enumerated(c, attention, z, length, center, ending=None):
     return total / mass
 
 
-@pytest.mark.parametrize(("alphabet", "order", "length"), [(3, 1, 1), (3, 1, 4), (2, 1, 7), (2, 2, 5), (2, 3, 3)])
-def test_exact_error_by_enumeration(alphabet, order, length):
-    c = chain(alphabet, order)
-    attention, z = layer(c)
-    limit = attention(c.ngrams(order + 1), z)
-    assert_close(chain_error(attention, c, z, length), enumerated(c, attention, z, length, limit), rtol=1e-11, atol=0)
-    center = limit + 0.3
-    found = chain_error(attention, c, z, length, center=center, ending=torch.tensor([1, 1, 1]))
-    assert_close(found, enumerated(c, attention, z, length, center, ending=1), rtol=1e-11, atol=0)
-
-
 def test_exact_error_where_some_steps_are_impossible_and_scores_are_large():
     c = lp.measures.MarkovChain([[0.0, 1.0], [0.4, 0.6]])
     attention, z = layer(c)
     attention = lp.SoftmaxAttention(4 * attention.U, attention.V)
     limit = attention(c.ngrams(2), z)
-    assert_close(chain_error(attention, c, z, 5), enumerated(c, attention, z, 5, limit), rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("order", [1, 2])
-def test_first_order_is_the_limit_of_the_exact_law(order):
-    """L²(exact - first order) has a limit, with and without a final context: bias, covariance and the pull of the end are right."""
-    c = chain(3, order)
-    attention, z = layer(c)
-    center = torch.zeros(3, 2, dtype=F)
-    for ending in (None, torch.tensor([0, 1, 2])):
-        found = chain_expansion(attention, c, z, ending=ending)
-        exact = chain_error(attention, c, z, [2**14, 2**16], center=center, ending=ending)
-        rest = [(exact[i] - found.error(center, length)) * length for i, length in enumerate((2**14, 2**16))]
-        assert float((rest[1] / rest[0]).abs().max()) < 0.3  # falls like 1/L
-        assert float(rest[1].abs().max()) < 0.02 * float(found.constant.max())
-    assert_close(2**16 * chain_error(attention, c, z, 2**16), found.constant, rtol=0.02, atol=0)
-
-
-def test_independent_tokens_and_symbols_give_the_base_theory():
-    c = chain(4, 1)
-    attention, z = layer(c)
-    found = chain_expansion(attention, c, z)
-    base = lp.finite_prompt(attention, c.ngrams(2), z, 1, expansion=True)
-    assert_close(found.independent_constant, base.mse)
-    assert_close(found.limit, base.limit)
-    assert_close(found.rho, 1 / base.effective_tokens)
-    # a head that reads the last symbol: overlapping windows of independent symbols are uncorrelated in g, though not independent
-    alike = c.independent()
-    d = 8
-    V = torch.cat([torch.zeros(4, 4, dtype=F), torch.eye(4, dtype=F)], 1)
-    query = torch.zeros(d, dtype=F)
-    query[1] = 2.0
-    head = lp.SoftmaxAttention(torch.eye(d, dtype=F), V)
-    apart = chain_expansion(head, alike, query)
-    assert_close(apart.covariance, apart.independent, rtol=1e-12, atol=1e-14)
-    assert not torch.allclose(apart.drift, lp.finite_prompt(head, alike.ngrams(2), query, 1, expansion=True).bias)
-
-
-def test_wider_windows_than_the_order_needs():
-    c = chain(3, 1)
-    attention, z = layer(c.lifted(2))
-    assert_close(chain_expansion(attention, c, z).constant, chain_expansion(attention, c.lifted(2), z).constant, rtol=1e-9, atol=0)
+    assert_close(lp.finite_prompt(attention, c, z, 5).mse, enumerated(c, attention, z, 5, limit), rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("size", [300.0, -800.0, 5000.0])
@@ -109,45 +56,7 @@ def test_large_tilts_neither_overflow_nor_vanish(size):
     attention, z = lp.SoftmaxAttention(eye, eye[2:]), torch.tensor([size, 0.0, 0.0, 0.0], dtype=F)
     center = attention(c.ngrams(2), z)
     expected = enumerated(c, attention, z, 6, center)
-    assert_close(chain_error(attention, c, z, 6), torch.as_tensor(expected, dtype=F), rtol=1e-10, atol=0)
-
-
-def test_shapes_and_words():
-    c = chain(2, 1)
-    attention, z = layer(c)
-    assert chain_error(attention, c, z, 7).shape == (3,)
-    assert chain_error(attention, c, z[0], [7, 9]).shape == (2,)
-    assert chain_error(attention, c, z.reshape(3, 1, -1), [7, 9]).shape == (2, 3, 1)
-    assert repr(chain_expansion(attention, c, z)) == "ChainExpansion(queries=(3,), out=2)"
-
-
-def test_refusals():
-    c = chain(2, 1)
-    attention, z = layer(c)
-    cases = {
-        "attention: got": lambda: chain_error(lp.LinearAttention(attention.U, attention.V), c, z, 3),
-        "chain: got": lambda: chain_error(attention, c.ngrams(2), z, 3),
-        "length: got 0": lambda: chain_error(attention, c, z, 0),
-        "ending: got": lambda: chain_error(attention, c, z, 3, ending=2),
-        "ending: got 'x'": lambda: chain_error(attention, c, z, 3, ending="x"),
-        "ending: got torch.bool": lambda: chain_expansion(attention, c, z, ending=True),
-        "ending and z: got": lambda: chain_error(attention, c, z, 3, ending=[0, 1]),
-        "ending: got shape": lambda: chain_expansion(attention, c, z[0], ending=[0, 1]),
-        "z: got scores that differ": lambda: chain_error(attention, c, 1e6 * z, 3),
-        "center: got": lambda: chain_error(attention, c, z, 3, center=[0.0, 0.0, 0.0]),
-    }
-    for message, call in cases.items():
-        with pytest.raises(lp.InvalidArgumentError, match=message):
-            call()
-    with pytest.raises(lp.InvalidArgumentError, match="3 times 2, the alphabet"):
-        chain_error(attention, chain(2, 2), z, 3)
-    with pytest.raises(lp.InvalidArgumentError, match="a multiple of 3"):
-        chain_expansion(attention, chain(3, 1), z)
-    never = lp.measures.MarkovChain([[0.5, 0.25, 0.25], [0.0, 0.4, 0.6], [0.0, 0.6, 0.4]])
-    wide, query = layer(never)
-    with pytest.raises(lp.InvalidArgumentError, match="positive stationary probability"):
-        chain_error(wide, never, query, 3, ending=0)
-    assert math.isfinite(float(chain_error(wide, never, query, 3).sum()))
+    assert_close(lp.finite_prompt(attention, c, z, 6).mse, torch.as_tensor(expected, dtype=F), rtol=1e-10, atol=0)
 
 
 def test_the_door_to_a_path_against_every_path():
@@ -171,7 +80,6 @@ def test_the_door_to_a_path_against_every_path():
     torch.testing.assert_close(law.mean[1], mean, rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(law.covariance[1], second - mean[:, :, None] * mean[:, None, :], rtol=0, atol=1e-14)
     torch.testing.assert_close(1 / law.effective_tokens[1], collision, rtol=1e-13, atol=0)
-    torch.testing.assert_close(law.mse, chain_error(attention, chain, z, [1, length, 10**6]))
     with pytest.raises(lp.InvalidArgumentError, match="ngrams"):
         lp.finite_prompt(attention, chain, z, math.inf)
     with pytest.raises(lp.InvalidArgumentError, match="independent tokens"):
@@ -203,22 +111,10 @@ def test_long_prompts_against_the_first_order(scale):
     chain = lp.measures.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.5, 0.2, 0.3]])
     U, V, z = (torch.randn(shape, generator=generator, dtype=F) for shape in ((6, 6), (2, 6), (6,)))
     attention, lengths = lp.SoftmaxAttention(scale * U, V), torch.tensor([1e12, 1e15], dtype=F)
-    law, first = lp.finite_prompt(attention, chain, z, [10**12, 10**15]), chain_expansion(attention, chain, z)
-    assert_close(lengths * law.mse, first.constant.expand(2), rtol=1e-10, atol=0)
-    assert_close(lengths[:, None] * law.bias, first.drift.expand(2, 2), rtol=1e-9, atol=0)
-    assert_close(lengths[:, None, None] * law.covariance, first.covariance.expand(2, 2, 2), rtol=1e-9, atol=1e-12)
-
-
-def test_a_center_away_from_the_limit_and_a_known_end():
-    """At long lengths E‖T_L - c‖² less its limit is first order, given the end of the path too."""
-    generator = torch.Generator().manual_seed(5)
-    chain = lp.measures.MarkovChain.random(3, 1, 1.0, generator)
-    U, V, z = (torch.randn(shape, generator=generator, dtype=F) for shape in ((6, 6), (2, 6), (6,)))
-    attention = lp.SoftmaxAttention(U, V)
-    center = attention(chain.ngrams(2), z) + torch.tensor([1e-6, 0.0], dtype=F)
-    for ending in (None, torch.tensor(1)):
-        found = chain_error(attention, chain, z, 10**10, center=center, ending=ending)
-        assert_close(found, chain_expansion(attention, chain, z, ending=ending).error(center, 1e10), rtol=1e-8, atol=0)
+    law, first = (lp.finite_prompt(attention, chain, z, [10**12, 10**15], expansion=flag) for flag in (False, True))
+    assert_close(law.mse, first.mse, rtol=1e-10, atol=0)
+    assert_close(law.bias, first.bias, rtol=1e-9, atol=0)
+    assert_close(lengths[:, None, None] * law.covariance, lengths[:, None, None] * first.covariance, rtol=1e-9, atol=1e-12)
 
 
 WIDE = [[0.3, 0.4, 0.3], [0.3, 0.6, 0.1], [0.8, 0.1, 0.1]]
@@ -253,3 +149,28 @@ def test_the_first_order_of_a_path_is_that_of_dependent_tokens():
     exact, first = (lp.finite_prompt(attention, source, z, lengths, expansion=flag) for flag in (False, True))
     for name in ("mse", "bias", "covariance", "effective_tokens", "jacobian_v_mse", "mean"):
         assert_close(getattr(first, name)[1], getattr(exact, name)[1], rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize(("alphabet", "order", "length"), [(3, 1, 1), (3, 1, 4), (2, 1, 7), (2, 2, 5), (2, 3, 3)])
+def test_exact_error_by_enumeration(alphabet, order, length):
+    c = chain(alphabet, order)
+    attention, z = layer(c)
+    expected = enumerated(c, attention, z, length, attention(c.ngrams(order + 1), z))
+    assert_close(lp.finite_prompt(attention, c, z, length).mse, expected, rtol=1e-11, atol=0)
+
+
+def test_refusals():
+    c = chain(2, 1)
+    attention, z = layer(c)
+    cases = {
+        "attention: got": lambda: lp.finite_prompt(lp.LinearAttention(attention.U, attention.V), c, z, 3),
+        "length: got 0": lambda: lp.finite_prompt(attention, c, z, 0),
+        "z: got scores that differ": lambda: lp.finite_prompt(attention, c, 1e6 * z, 3),
+        "a measure on R": lambda: lp.finite_prompt(attention, chain(2, 2), z, 3),
+    }
+    for message, call in cases.items():
+        with pytest.raises(lp.InvalidArgumentError, match=message):
+            call()
+    never = lp.measures.MarkovChain([[0.5, 0.25, 0.25], [0.0, 0.4, 0.6], [0.0, 0.6, 0.4]])
+    wide, query = layer(never)
+    assert math.isfinite(float(lp.finite_prompt(wide, never, query, 3).mse.sum()))

@@ -4,23 +4,11 @@
   it are a closed form for Gaussian tokens (:mod:`~largeprompt.law.gaussian`), transfer matrices for chains
   (:mod:`~largeprompt.law.chain`), and an engine for all other laws (:mod:`~largeprompt.law.engine`).
 - :func:`weight_moment` gives moments of softmax weights over Gaussian scores, :func:`collision_moments` those of Y = Σ w².
-- :func:`chain_error` and :func:`chain_expansion` give the error of a path with a given center and end, and its first order.
 - :func:`regime` names the regime: whether many tokens are read, or few.
 """
 
-from largeprompt.law.chain import ChainExpansion, chain_error, chain_expansion
 from largeprompt.law.finite import FinitePromptLaw, finite_prompt
 from largeprompt.law.gaussian import CollisionMoments, collision_moments, regime
 from largeprompt.law.weights import weight_moment
 
-__all__ = [
-    "ChainExpansion",
-    "CollisionMoments",
-    "FinitePromptLaw",
-    "chain_error",
-    "chain_expansion",
-    "collision_moments",
-    "finite_prompt",
-    "regime",
-    "weight_moment",
-]
+__all__ = ["CollisionMoments", "FinitePromptLaw", "collision_moments", "finite_prompt", "regime", "weight_moment"]

@@ -13,7 +13,6 @@ are multiplied themselves; each entry is taken from the form with the smaller te
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +24,6 @@ from largeprompt.law.blocks import FLOOR, RELATIVE
 from largeprompt.law.engine import Expectations
 from largeprompt.law.nodes import LARGEST_LOG
 from largeprompt.measures import Discrete, MarkovChain
-from largeprompt.validation import Lengths
 
 PATH_STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
@@ -34,150 +32,17 @@ LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
 PATH_ROUNDING = 4e-15  # of a sum, relative to the sizes of its terms
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChainExpansion:
-    """Attention over a long path of a chain: T_L ≈ T + drift/L, with covariance/L around it.
-
-    drift = -Σ_k Cov(g_0, h_k), covariance = Σ_k Cov(g_0, g_k): formula (ngram.4) of docs/mathematics/ngram.md.
-
-    Attributes
-    ----------
-    limit, drift
-        Shape (..., o).
-    covariance
-        Of dependent tokens, shape (..., o, o).
-    independent
-        The same for independent tokens of the same law: the term k = 0.
-    rho
-        E w² = e^{Λ(2u)-2Λ(u)}: L/ρ is the effective number of tokens.
-    """
-
-    limit: Tensor
-    drift: Tensor
-    covariance: Tensor
-    independent: Tensor
-    rho: Tensor
-
-    def error(self, center: Tensor, length: float) -> Tensor:
-        """E‖T_L - c‖² to first order: ‖T - c‖² + (2 drift·(T - c) + tr covariance)/L, shape (...)."""
-        away = self.limit - center
-        return away.square().sum(-1) + (2 * (self.drift * away).sum(-1) + self.constant) / length
-
-    @property
-    def constant(self) -> Tensor:
-        """C with E‖T_L - T‖² ≈ C/L, shape (...)."""
-        return self.covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-    @property
-    def independent_constant(self) -> Tensor:
-        """C for independent tokens of the same law, shape (...)."""
-        return self.independent.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-    def __repr__(self) -> str:
-        return f"ChainExpansion(queries={tuple(self.rho.shape)}, out={self.limit.shape[-1]})"
-
-
-def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, *, ending: Any = None) -> ChainExpansion:
-    """First order in 1/L of attention over the windows of a stationary path, through the chain's fundamental matrix.
-
-    Parameters
-    ----------
-    attention
-        One head on tokens of k·m entries: windows of k symbols, one-hot.
-    chain
-        The chain; any order.
-    z
-        Queries, shape (..., k·m).
-    ending
-        Number of the context in which the path ends, for each query, shape (...); any context when left out.
-
-    Examples
-    --------
-    Bigrams; a match of the first symbol with symbol 0 scores β = 2, and the next symbol is read:
-
-    >>> from largeprompt.law.chain import chain_expansion
-    >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    >>> found = chain_expansion(attention, lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]]), [2.0, 0.0, 0.0, 0.0])
-    >>> found.limit, found.constant
-    (tensor([0.8741, 0.1259], dtype=torch.float64), tensor(0.3749, dtype=torch.float64))
-    """
-    law, z = _tokens(attention, chain, z)
-    u = attention.tilts(z)
-    limit = attention(law, z)
-    weight = torch.exp(u @ law.atoms.mT - law.cgf(u).unsqueeze(-1))  # (..., windows)
-    values = law.atoms @ attention.V.mT
-    g = weight.unsqueeze(-2) * (values.mT - limit.unsqueeze(-1))  # (..., o, windows)
-    drift = -chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1)
-    if ending is not None:
-        context = _ending(chain, ending, z)
-        hot = torch.nn.functional.one_hot(context, chain.contexts).to(g.dtype)
-        lagged = chain.lagged_covariance(g, hot.unsqueeze(-2)).squeeze(-1)
-        drift = drift + lagged / chain.stationary.flatten()[context].unsqueeze(-1)
-    return ChainExpansion(
-        limit, drift, chain.long_run_covariance(g), (g * law.weights) @ g.mT, (weight.square() * law.weights).sum(-1)
-    )
-
-
-def chain_error(
-    attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, length: Lengths, *, center: Any = None, ending: Any = None
-) -> Tensor:
-    """Exact E‖T_L - c‖² of attention over L windows of a stationary path, at a cost that grows like log L.
-
-    ∫ t E[‖A‖² e^{-tB}] dt, A = Σ e^s (Vx - c), B = Σ e^s: formula (ngram.6) of docs/mathematics/ngram.md, by a transfer matrix.
-
-    Parameters
-    ----------
-    attention, chain, z, ending
-        As for :func:`chain_expansion`; the windows have order + 1 symbols.
-    length
-        L, the number of windows; several lead the shape of the result.
-    center
-        c, shape (..., o); the infinite-prompt limit when left out.
-
-    Returns
-    -------
-    Tensor
-        Shape (...), led by the lengths where there are several.
-
-    Examples
-    --------
-    >>> from largeprompt.law.chain import chain_error
-    >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
-    >>> error = chain_error(attention, chain, [2.0, 0.0, 0.0, 0.0], [1000, 10**6])
-    >>> error * torch.tensor([1000, 10**6])  # tends to C
-    tensor([0.3778, 0.3749], dtype=torch.float64)
-    """
-    law, z = _tokens(attention, chain, z, exact=True)
-    lengths, several = validation.lengths("length", length)
-    u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    limit = attention(law, z)
-    center = limit if center is None else validation.tensor("center", center, like=attention.V)
-    validation.last_dimensions("center", center, (attention.V.shape[-2],), ": one entry for each output")
-    away = (limit - center.expand(*queries, -1)).reshape(len(u), -1)
-    if ending is None:
-        last = u.new_ones(len(u), chain.contexts)
-    else:
-        context = _ending(chain, ending, z).reshape(-1)
-        last = torch.nn.functional.one_hot(context, chain.contexts) / chain.stationary.flatten()[context].unsqueeze(-1)
-    values = (law.atoms @ attention.V.mT).expand(len(u), -1, -1)  # (query, window, o)
-    first, second, _ = _integrals(chain, _scores(law, u), values, last, [int(one) for one in lengths])
-    found: Tensor = second + ((2 * first + away) * away).sum(-1)
-    return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
-
-
 def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
     """Mean, covariance and errors of attention over L windows of a stationary path: :func:`finite_prompt` of a chain."""
     if any(math.isinf(length) for length in lengths):
         remedy = "Its limit is that of the law of one window: finite_prompt(attention, chain.ngrams(k), z, math.inf)."
         raise InvalidArgumentError("length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy)
-    law, z = _tokens(attention, chain, z, exact=True)
-    u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    last, tokens = u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
+    law, u, queries = window_law(attention, chain), attention._tilts(z).reshape(-1, attention.dim), z.shape[:-1]
+    scores, last, tokens = window_scores(law, u), u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
 
     def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w², lengths leading."""
-        found = _integrals(chain, _scores(law, u), (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
+        found = path_integrals(chain, scores, (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
         first, second, collision = (part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found)
         return first, second, collision
 
@@ -185,10 +50,10 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
 
     def covariance() -> Tensor:
         """By E ab = (E (a+b)² - E a² - E b²)/2 for each pair of outputs."""
-        rows = list(attention.V)
-        single = [integrals(row.unsqueeze(0))[1] for row in rows]
+        single = [integrals(row.unsqueeze(0))[1] for row in attention.V]
         pairs = [
-            [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(rows)] for i, a in enumerate(rows)
+            [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(attention.V)]
+            for i, a in enumerate(attention.V)
         ]
         second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
         return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
@@ -198,15 +63,29 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
 
 
 def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
-    """The same numbers to first order in 1/L."""
-    eye = torch.eye(attention.dim, dtype=attention.V.dtype)
-    found, whole = (chain_expansion(layer, chain, z) for layer in (attention, SoftmaxAttention(attention.U, eye)))
+    """The same to first order in 1/L, by the chain's fundamental matrix: formula (ngram.4) of docs/mathematics/ngram.md."""
+    law = window_law(attention, chain)
+    weight = torch.exp(window_scores(law, attention._tilts(z)))  # (..., windows)
+    limit, rate = attention(law, z), (weight.square() * law.weights).sum(-1)
+
+    def centered(V: Tensor) -> Tensor:
+        """e^s V(x - T), shape (..., o, windows)."""
+        values = (law.atoms @ V.mT).mT
+        return weight.unsqueeze(-2) * (values - ((weight * law.weights).unsqueeze(-2) * values).sum(-1, keepdim=True))
 
     def over(part: Tensor) -> Tensor:
         return torch.stack([part / length for length in lengths])
 
-    errors = over(found.drift), over(found.constant), over(whole.constant)
-    return Expectations(found.limit + errors[0], over(found.rho), lambda: errors, lambda: over(found.covariance), _no_jacobian)
+    g = centered(attention.V)
+    spread = chain.long_run_covariance(g)
+    bias = over(-chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1))
+
+    def errors() -> tuple[Tensor, Tensor, Tensor]:
+        whole = chain.long_run_covariance(centered(torch.eye(attention.dim, dtype=attention.V.dtype)))
+        one, other = (part.diagonal(dim1=-2, dim2=-1).sum(-1) for part in (spread, whole))
+        return bias, over(one), over(other)
+
+    return Expectations(limit + bias, over(rate), errors, lambda: over(spread), _no_jacobian)
 
 
 def _no_jacobian() -> Tensor:
@@ -214,12 +93,12 @@ def _no_jacobian() -> Tensor:
     raise InvalidArgumentError("jacobian_u_mse", "a Markov chain", "independent tokens", remedy)
 
 
-def _scores(law: Discrete, u: Tensor) -> Tensor:
+def window_scores(law: Discrete, u: Tensor) -> Tensor:
     """Scores of the windows less Λ(u), shape (query, window)."""
     return u @ law.atoms.mT - law.cgf(u).unsqueeze(-1)
 
 
-def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
+def path_integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
     """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt, (length, query).
 
     Scores (query, windows), values (query, windows, o), which are read less their limit, last (query, contexts).
@@ -247,33 +126,20 @@ def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor,
     floor = FLOOR * collision * ((values - limit).square().sum(-1) @ chances)  # of the accuracy contract
     right = PATH_ROUNDING * lost <= RELATIVE * square + floor
     if not bool((right & (PATH_ROUNDING * lost_mean <= RELATIVE * mean.norm(dim=-1) + floor.sqrt())).all()):
-        remedy = "Use chain_expansion(...) for the first order in 1/L, or shorter prompts."
+        remedy = "Use expansion=True for the first order in 1/L, or shorter prompts."
         given = "a path whose terms cancel so far that rounding is too much of the answer"
         raise InvalidArgumentError("length", given, "paths whose law keeps eight digits", remedy)
     return mean, square, collision
 
 
-def _tokens(attention: SoftmaxAttention, chain: MarkovChain, z: Any, *, exact: bool = False) -> tuple[Discrete, Tensor]:
-    """Law of one token, and the queries; attention must be one head on one-hot windows, of order + 1 symbols where ``exact``."""
+def window_law(attention: SoftmaxAttention, chain: MarkovChain) -> Discrete:
+    """Law of one token: a one-hot window of order + 1 symbols, which one head must read."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
         raise InvalidArgumentError("attention", validation.text(attention), "SoftmaxAttention with one head")
-    if not isinstance(chain, MarkovChain):
-        raise InvalidArgumentError("chain", type(chain).__name__, "a MarkovChain")
-    if attention.dim % chain.alphabet or (exact and attention.dim != (chain.order + 1) * chain.alphabet):
-        allowed = f"{f'{chain.order + 1} times' if exact else 'a multiple of'} {chain.alphabet}, the alphabet"
-        raise InvalidArgumentError("attention", f"a layer on R^{attention.dim}", f"tokens of dimension {allowed}")
-    law = chain.ngrams(attention.dim // chain.alphabet)
-    return law, attention._values(law, z)[1]
-
-
-def _ending(chain: MarkovChain, ending: Any, z: Tensor) -> Tensor:
-    context = validation.indices("ending", ending, chain.contexts, "numbers of contexts, ")
-    if validation.broadcast("ending and z", context.shape, z.shape[:-1]) != z.shape[:-1]:
-        given, queries = validation.shape_text(context.shape), validation.shape_text(z.shape[:-1])
-        raise InvalidArgumentError("ending", f"shape {given}", f"a context for each query, shape {queries}")
-    if bool((chain.stationary.flatten()[context] == 0).any()):
-        raise InvalidArgumentError("ending", str(ending), "contexts of positive stationary probability")
-    return context.expand(z.shape[:-1])
+    if attention.dim != (chain.order + 1) * chain.alphabet:
+        allowed = f"tokens of dimension {chain.order + 1} times {chain.alphabet}, the alphabet"
+        raise InvalidArgumentError("attention", f"a layer on R^{attention.dim}", allowed)
+    return chain.ngrams(chain.order + 1)
 
 
 @dataclasses.dataclass
