@@ -16,7 +16,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, NoMomentError, TiltDomainError
-from largeprompt.law.blocks import TAU_STEP, OutputMoments
+from largeprompt.law.blocks import TAU_STEP, Blocks, OutputMoments
 from largeprompt.law.contour import contour_blocks, group_by_scale
 from largeprompt.law.density import density_blocks
 from largeprompt.law.jacobian import jacobian_error
@@ -32,8 +32,7 @@ Source = Literal["nodes", "density", "contour"]
 
 LEAST_ROOM = -0.1  # contours need the cgf at ζu for ζ from here to beyond 1
 WIDEST_SCORES = 50.0  # standard deviation of scores for contours: time and memory grow like its square
-MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at every τ: 512 MiB
-ROWS = 60 / TAU_STEP  # of τ, about
+MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at 60/TAU_STEP values of τ: 512 MiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Expectations:
 
     mean: Tensor  # (length, ..., o)
     collision: Tensor  # (length, ...)
-    errors: Callable[[], tuple[Tensor, Tensor, Tensor]]  # bias, mean squared error, the same without V
+    errors: Callable[[], tuple[Tensor, Tensor, Tensor]]  # bias, mean squared error, and that without V
     covariance: Callable[[], Tensor]
     jacobian: Callable[[], Tensor]  # E‖V(C_L - Γ)‖²
 
@@ -61,12 +60,11 @@ def source_of(law: Measure, u: Tensor) -> Source:
         given = f"a tilt of {law!r}, along {len(tilted)} of its coordinates, outside the domain of its cgf"
         allowed = "tilts inside the domain, or along one coordinate that declares its density (Student's t, log-normal, Laplace)"
         raise TiltDomainError("z", given, allowed, "Average over drawn prompts: sample_prompts(...).")
-    if deviation <= WIDEST_SCORES:
-        return "contour"
-    remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-    raise InvalidArgumentError(
-        "z", f"scores of standard deviation {deviation:.3g}", f"at most {WIDEST_SCORES:g} for {law!r}", remedy
-    )
+    if deviation > WIDEST_SCORES:
+        given, allowed = f"scores of standard deviation {deviation:.3g}", f"at most {WIDEST_SCORES:g} for {law!r}"
+        remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
+        raise InvalidArgumentError("z", given, allowed, remedy)
+    return "contour"
 
 
 def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
@@ -75,34 +73,30 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> E
         raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws.")
     batch = np.broadcast_shapes(u.shape[:-1], values.shape[:-2])
     tilts = u.detach().expand(*batch, -1).reshape(-1, mu.dim).to("cpu", torch.float64)
-    read = values.detach().expand(*batch, -1, -1).reshape(-1, *values.shape[-2:]).to("cpu", torch.float64)
+    read = values.detach().expand(*batch, -1, -1).reshape(-1, *values.shape[-2:]).to("cpu", torch.float64).numpy()
     law, matrix, offset = _unwrapped(mu.to(torch.float64, "cpu"))
-    own = tilts @ matrix
-    outside = ~law._in_domain(own)
-    if bool(outside.any()) and math.inf in lengths:
-        _raise_no_limit(law)
-    tokens = _Tokens.of(law, own, outside)
-    finite = [length for length in lengths if 1 < length < math.inf]
-    moments = tokens.moments(finite) if finite else [None] * len(own)
-    cells = [
-        _Cell(tokens, i, matrix.numpy(), offset.numpy(), V.numpy(), list(lengths), found)
-        for i, (V, found) in enumerate(zip(read, moments, strict=True))
-    ]
+    tokens = _Tokens.of(law, tilts @ matrix, list(lengths))
+    cells = [_Cell(tokens, query, V @ matrix.numpy(), V @ offset.numpy()) for query, V in enumerate(read)]
 
     def stacked(part: Callable[[_Cell], Array], *shape: int) -> Tensor:
         found = np.stack([part(cell) for cell in cells], 1) if cells else np.zeros(0)
         return torch.from_numpy(found.reshape(len(lengths), *batch, *shape)).to(u)
 
-    def errors() -> tuple[Tensor, Tensor, Tensor]:
-        bias = stacked(lambda cell: cell.bias, values.shape[-2])
-        return bias, stacked(lambda cell: cell.mse), stacked(lambda cell: cell.error(cell.matrix))
-
+    outputs = values.shape[-2]
+    collision = stacked(lambda cell: cell.rows(lambda moments: moments.collision, np.ones(())))
+    if bool((collision > 1 + 1e-6).any()):
+        given = f"{mu!r}, whose cgf gives E Σ w² = {float(collision.max()):.3g}"
+        raise InvalidArgumentError("mu", given, "the cgf of a probability law, for which it is at most 1")
     return Expectations(
-        stacked(lambda cell: cell.mean, values.shape[-2]),
-        stacked(lambda cell: cell.collision),
-        errors,
-        lambda: stacked(lambda cell: cell.covariance, values.shape[-2], values.shape[-2]),
-        lambda: stacked(lambda cell: cell.jacobian),
+        stacked(lambda cell: cell.mean, outputs),
+        collision,
+        lambda: (
+            stacked(lambda cell: cell.bias, outputs),
+            stacked(lambda cell: cell.error(cell.read)),
+            stacked(lambda cell: cell.error(matrix.numpy())),
+        ),
+        lambda: stacked(lambda cell: cell.covariance, outputs, outputs),
+        lambda: stacked(lambda cell: cell.jacobian(matrix.numpy())),
     )
 
 
@@ -116,51 +110,66 @@ def _unwrapped(mu: Measure) -> tuple[Measure, Tensor, Tensor]:
     return mu, eye, center
 
 
-def _raise_no_limit(law: Measure) -> None:
-    given = f"a tilt of {law!r} outside the domain of its cgf"
-    remedy = "There is no infinite-prompt limit to compare with; mean, covariance and effective_tokens of finite prompts exist."
-    raise TiltDomainError("z", given, "tilts inside the domain", remedy)
-
-
 @dataclasses.dataclass(frozen=True)
 class _Tokens:
     """A law and its tilts (query, d), with the limit T of each; zero where there is none."""
 
     law: Measure
     tilts: Tensor
-    outside: Tensor  # (query,)
+    lengths: list[float]
+    outside: Tensor  # whether there is no limit, (query,)
     limits: Array  # (query, d)
     mean: Array  # of one token: NaN where it does not exist
     spread: Array  # covariance of one token: infinite where it does not exist
 
     @classmethod
-    def of(cls, law: Measure, tilts: Tensor, outside: Tensor) -> "_Tokens":
-        limits = torch.zeros_like(tilts)
+    def of(cls, law: Measure, tilts: Tensor, lengths: list[float]) -> "_Tokens":
+        outside, limits = ~law._in_domain(tilts), torch.zeros_like(tilts)
+        tokens = cls(law, tilts, lengths, outside, limits.numpy(), *_own_moments(law))
+        if math.inf in lengths:
+            tokens.require_limit(outside.any())
         if not bool(outside.all()):
             limits[~outside] = law._tilted_mean(tilts[~outside])
-        return cls(law, tilts, outside, limits.numpy(), *_own_moments(law))
+        return tokens
+
+    def require_limit(self, missing: Tensor) -> None:
+        """Refuse a question about the limit where there is none."""
+        if bool(missing):
+            given = f"a tilt of {self.law!r} outside the domain of its cgf"
+            remedy = (
+                "There is no infinite-prompt limit to compare with; mean, covariance and effective_tokens of finite prompts exist."
+            )
+            raise TiltDomainError("z", given, "tilts inside the domain", remedy)
 
     def single(self, query: int) -> tuple[Array, Array]:
         """Bias and E yy^T of one token, y = x - T."""
         bias = self.mean - self.limits[query]
         return bias, self.spread + np.outer(bias, bias)
 
-    def moments(self, lengths: Sequence[float], cumulants: int = 2) -> list[OutputMoments]:
-        """The law for 1 < L < ∞, for each query."""
-        sources = [source_of(self.law, u) for u in self.tilts]
-        found = {}
-        for query, source in enumerate(sources):
-            if source == "nodes":
-                found[query] = node_blocks(self.law, self.tilts[query], self.limits[query], lengths)
-            if source == "density":
-                assert isinstance(self.law, ProductMeasure)
-                found[query] = density_blocks(self.law, self.tilts[query], self.limits[query], lengths, cumulants)
-        rest = torch.tensor([query for query, source in enumerate(sources) if source == "contour"], dtype=torch.int64)
+    def finite(self, cumulants: int, queries: Sequence[int]) -> dict[int, OutputMoments]:
+        """The law at the lengths 1 < L < ∞ for some of the queries."""
+        lengths, contours = [length for length in self.lengths if 1 < length < math.inf], []
+        found: dict[int, Blocks] = {}
+        for query in queries if lengths else ():
+            u, limit = self.tilts[query], self.limits[query]
+            match source_of(self.law, u):
+                case "nodes":
+                    found[query] = node_blocks(self.law, u, limit, lengths)
+                case "density":
+                    assert isinstance(self.law, ProductMeasure)
+                    found[query] = density_blocks(self.law, u, limit, lengths, cumulants)
+                case "contour":
+                    contours.append(query)
+        rest = torch.tensor(contours, dtype=torch.int64)
         for group in group_by_scale(self.law, self.tilts[rest]):
             found |= zip(rest[group].tolist(), contour_blocks(self.law, self.tilts[rest[group]], lengths, cumulants), strict=True)
-        spreads = (float(np.trace(self.single(query)[1])) for query in range(len(sources)))
-        squares = np.square(self.limits).sum(-1).tolist()
-        return [OutputMoments(found[i], lengths, spread, squares[i]) for i, spread in enumerate(spreads)]
+        square = np.square(self.limits).sum(-1).tolist()
+        return {i: OutputMoments(blocks, lengths, float(np.trace(self.single(i)[1])), square[i]) for i, blocks in found.items()}
+
+    @functools.cached_property
+    def moments(self) -> dict[int, OutputMoments]:
+        """The law of each query."""
+        return self.finite(2, range(len(self.tilts)))
 
 
 def _own_moments(law: Measure) -> tuple[Array, Array]:
@@ -177,99 +186,75 @@ def _own_moments(law: Measure) -> tuple[Array, Array]:
 
 @dataclasses.dataclass
 class _Cell:
-    """One tilt of tokens x = matrix·y + offset, read by V = ``values``."""
+    """What one head makes of one tilt: outputs ``read`` y + ``offset``."""
 
     tokens: _Tokens
     query: int
-    matrix: Array
+    read: Array
     offset: Array
-    values: Array
-    lengths: list[float]
-    moments: OutputMoments | None  # of the lengths that are neither 1 nor infinite
 
-    @functools.cached_property
-    def read(self) -> Array:
-        return self.values if is_identity(self.matrix) else self.values @ self.matrix
-
-    def _rows(self, known: Callable[[OutputMoments], Array], single: Array) -> Array:
+    def rows(self, known: Callable[[OutputMoments], Array], single: Array, moments: OutputMoments | None = None) -> Array:
         """One row for each length: a single token is read itself, an infinite prompt without error."""
-        rest = iter(known(self.moments) if self.moments else ())
-        return np.stack(
-            [single if length == 1 else np.zeros_like(single) if math.isinf(length) else next(rest) for length in self.lengths]
-        )
+        moments = moments or self.tokens.moments.get(self.query)
+        rest, zero = iter(known(moments) if moments else ()), np.zeros_like(single)
+        return np.stack([single if n == 1 else zero if math.isinf(n) else next(rest) for n in self.tokens.lengths])
 
     @functools.cached_property
     def _bias(self) -> Array:
         """E of T_L - T before V; NaN in coordinates without a mean."""
         single = self.tokens.single(self.query)[0]
-        return self._rows(lambda moments: np.where(np.isnan(single), math.nan, moments.bias), single)
+        return self.rows(lambda moments: np.where(np.isnan(single), math.nan, moments.bias), single)
+
+    def _output(self, vectors: Array) -> Array:
+        """What is read of vectors; coordinates that are not read may be NaN."""
+        used = self.read.any(0)
+        return vectors[:, used] @ self.read[:, used].T
 
     @property
     def mean(self) -> Array:
-        return _read(self._bias + self.tokens.limits[self.query], self.read) + self.values @ self.offset
-
-    @property
-    def collision(self) -> Array:
-        return self._rows(lambda moments: moments.collision, np.ones(()))
+        return self._output(self._bias + self.tokens.limits[self.query]) + self.offset
 
     @property
     def bias(self) -> Array:
-        self._require_limit()
-        return _read(self._bias, self.read)
+        self.tokens.require_limit(self.tokens.outside[self.query])
+        return self._output(self._bias)
 
-    @property
-    def mse(self) -> Array:
-        """Mean square of the error that is read."""
-        return self.error(self.read)
+    def _infinite(self, read: Array) -> bool:
+        """Whether a coordinate that is read has no variance."""
+        return bool(np.isinf(self.tokens.spread.diagonal()[read.any(0)]).any())
 
     def error(self, read: Array) -> Array:
         """Mean square of what a matrix reads of the error."""
-        self._require_limit()
-        if np.isinf(self.tokens.spread.diagonal()[read.any(0)]).any():
-            return np.full(len(self.lengths), math.inf)
+        self.tokens.require_limit(self.tokens.outside[self.query])
+        if self._infinite(read):
+            return np.full(len(self.tokens.lengths), math.inf)
         B = read if is_identity(read) else read.T @ read
         single = np.nan_to_num(self.tokens.single(self.query)[1], posinf=0.0)  # of coordinates that are not read
-        return self._rows(lambda moments: moments.error(B), np.asarray((B * single).sum()))
+        return self.rows(lambda moments: moments.error(B), np.asarray((B * single).sum()))
 
     @property
     def covariance(self) -> Array:
-        law, bias = self.tokens.law, self._bias
-        if np.isinf(self.tokens.spread.diagonal()[self.read.any(0)]).any():
-            raise NoMomentError("covariance", validation.text(law), "tokens with a variance", "It is infinite at every length.")
+        if self._infinite(self.read):
+            law = validation.text(self.tokens.law)
+            raise NoMomentError("covariance", law, "tokens with a variance", "It is infinite at every length.")
         used = self.read.any(0)
-        read, bias = self.read[:, used], bias[:, used]
-        found = self._rows(lambda moments: moments.second()[:, used][:, :, used], self.tokens.spread[used][:, used])
-        several = np.array([length > 1 for length in self.lengths])[:, None, None]
-        found = found - several * bias[:, :, None] * bias[:, None, :]
-        found = read @ found @ read.T
-        rows = np.arange(len(read))
-        found[:, rows, rows] = np.maximum(found[:, rows, rows], 0.0)
+        read, bias = self.read[:, used], self._bias[:, used]
+        found = self.rows(lambda moments: moments.second()[:, used][:, :, used], self.tokens.spread[used][:, used])
+        several = np.array([length > 1 for length in self.tokens.lengths])[:, None, None]
+        found = read @ (found - several * bias[:, :, None] * bias[:, None, :]) @ read.T
+        outputs = np.arange(len(read))
+        found[:, outputs, outputs] = np.maximum(found[:, outputs, outputs], 0.0)
         return found
 
-    @property
-    def jacobian(self) -> Array:
-        self._require_limit()
-        tokens, law, query = self.tokens, self.tokens.law, self.query
-        if law.dim**2 * ROWS > MOST_ENTRIES:
-            allowed = f"tokens of dimension at most {math.isqrt(int(MOST_ENTRIES / ROWS))}"
-            given = f"dimension {law.dim}"
-            raise InvalidArgumentError("jacobian_u_mse", given, allowed, "Use jacobian_certificate(...) for a bound.")
-        A, B = self.read.T @ self.read, self.matrix.T @ self.matrix
-        limit = law._tilted_covariance(tokens.tilts[query]).numpy()
-        one = slice(query, query + 1)
-        alone = dataclasses.replace(tokens, tilts=tokens.tilts[one], outside=tokens.outside[one], limits=tokens.limits[one])
-
-        def finite(moments: OutputMoments) -> Array:
-            return jacobian_error(alone.moments(moments.lengths, cumulants=4)[0], A, B, limit)
-
-        return self._rows(finite, np.asarray(np.trace(A @ limit @ B @ limit)))
-
-    def _require_limit(self) -> None:
-        if bool(self.tokens.outside[self.query]):
-            _raise_no_limit(self.tokens.law)
-
-
-def _read(vectors: Array, matrix: Array) -> Array:
-    """Products of vectors with a matrix; coordinates that are not read may be NaN."""
-    used = matrix.any(0)
-    return vectors[:, used] @ matrix[:, used].T
+    def jacobian(self, matrix: Array) -> Array:
+        """E‖V(C_L - Γ)‖² of tokens that are the image of these under a matrix."""
+        tokens, dim = self.tokens, self.tokens.law.dim
+        tokens.require_limit(tokens.outside[self.query])
+        most = math.isqrt(int(MOST_ENTRIES * TAU_STEP / 60))
+        if dim > most:
+            remedy = "Use jacobian_certificate(...) for a bound."
+            raise InvalidArgumentError("jacobian_u_mse", f"dimension {dim}", f"tokens of dimension at most {most}", remedy)
+        A, B = self.read.T @ self.read, matrix.T @ matrix
+        limit = tokens.law._tilted_covariance(tokens.tilts[self.query]).numpy()
+        moments = tokens.finite(4, [self.query]).get(self.query)
+        return self.rows(lambda found: jacobian_error(found, A, B, limit), np.asarray(np.trace(A @ limit @ B @ limit)), moments)

@@ -13,7 +13,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.attention.operators import Attention
-from largeprompt.devices import moved
+from largeprompt.devices import moved, sheltered
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
@@ -68,6 +68,7 @@ class FinitePromptLaw(ByLength):
         return {name: _detached(value) for name, value in self.__dict__.items() if name != "_expectations"}
 
     @functools.cached_property
+    @sheltered
     def _expectations(self) -> Expectations:
         lengths = self.length if isinstance(self.length, tuple) else (self.length,)
         return _solve(self.attention, self.mu, self.z, lengths, self.method)
@@ -105,6 +106,7 @@ class FinitePromptLaw(ByLength):
         return found if isinstance(law, Gaussian) or self.method != "exact" else found.detach()
 
     @functools.cached_property
+    @sheltered
     def _errors(self) -> tuple[Tensor, Tensor, Tensor]:
         bias, mse, without_values = map(self._pack, self._expectations.errors())
         return bias, mse, self.attention.V.shape[-2] * without_values
@@ -130,11 +132,13 @@ class FinitePromptLaw(ByLength):
         return self._errors[2]
 
     @functools.cached_property
+    @sheltered
     def covariance(self) -> Tensor:
         """Cov T_L, shape (..., o, o)."""
         return self._pack(self._expectations.covariance())
 
     @functools.cached_property
+    @sheltered
     def jacobian_u_mse(self) -> Tensor:
         """E‖dT_L/dU - dT/dU‖², shape (...)."""
         return self.z.square().sum(-1) * self._pack(self._expectations.jacobian())
@@ -177,6 +181,7 @@ class FinitePromptLaw(ByLength):
         return f"FinitePromptLaw({self.method}, length={plain(self.length)}, {numbers})"
 
 
+@sheltered
 def finite_prompt(
     attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, length: Lengths, *, expansion: bool = False
 ) -> FinitePromptLaw:

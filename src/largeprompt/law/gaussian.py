@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.devices import sheltered
 from largeprompt.law.quadrature import Product
 from largeprompt.law.table import FROZEN, WeightTables
 from largeprompt.law.weights import lattice_moments, slopes_at_zero, weight_moments
@@ -62,6 +63,7 @@ class JacobianStatistics(NamedTuple):
     pairs: Tensor  # E[Y - 2 W3 + Y²] = E‖diag(w) - w w^T‖²
 
 
+@sheltered
 def collision_moments(length: float, scale: Any, variance: Tensor | None = None) -> CollisionMoments:
     """E Y, E W3 and E Y² of w = softmax(σξ), ξ_1..ξ_L standard normal: all that the error of attention over Gaussian tokens needs.
 

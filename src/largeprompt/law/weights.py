@@ -15,6 +15,7 @@ from scipy.special import ndtr
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.quadrature import (
     LARGEST_EXPONENT,
@@ -106,25 +107,16 @@ def _narrow(start: float, count: int, scores: Scores, needed: Sequence[Term]) ->
     """For σ below the lattice step: a trapezoid rule in ξ itself, one exponential for every (τ, setting, ξ)."""
     level, scale, center = scores
     highest = max(a for a, _ in needed)
-    side = NARROW_STEP * np.arange(1, math.ceil((NORMAL_REACH + highest * scale.max()) / NARROW_STEP) + 1)
-    xi = np.concatenate([-side[::-1], [0.0], side])
+    count_xi = math.ceil((NORMAL_REACH + highest * scale.max()) / NARROW_STEP)
+    xi = NARROW_STEP * np.arange(-count_xi, count_xi + 1)
     weight = np.exp(-(xi**2) / 2) * (NARROW_STEP / math.sqrt(2 * math.pi))
     t = np.exp(start + level + SCORE_STEP * np.arange(count)[:, None])[:, :, None]  # (τ, setting, 1)
     growth = np.exp(scale[:, None] * xi)  # e^{σξ}, (setting, ξ)
     survival = np.exp(-t * growth)
-    values = {}
-    for a, b in needed:
-        power = t[:, :, 0] ** a
-        if b % 2 and not center.any():
-            # odd in ξ up to the tilt: f(ξ) - f(-ξ) = 2 e^{-t cosh σξ} sinh(aσξ - t sinh σξ) keeps its digits as σ -> 0
-            turned, right, left = scale[:, None] * side, len(side) + 1, len(side) - 1
-            argument = a * turned - t * np.sinh(turned)
-            apart = growth[:, right:] ** a * survival[..., right:] - (growth**a)[:, left::-1] * survival[..., left::-1]
-            close = 2 * np.exp(-t * np.cosh(turned)) * np.sinh(np.clip(argument, -1, 1))
-            odd = np.where(np.abs(argument) < 1, close, apart)
-            values[a, b] = power * (odd @ (weight[len(side) + 1 :] * side**b))
-        else:
-            values[a, b] = power * np.einsum("tsx,sx->ts", survival, weight * growth**a * (xi - center[:, None]) ** b)
+    values = {
+        (a, b): t[:, :, 0] ** a * np.einsum("tsx,sx->ts", survival, weight * growth**a * (xi - center[:, None]) ** b)
+        for a, b in needed
+    }
     return -np.expm1(-t * growth) @ weight, survival @ weight, values
 
 
@@ -246,30 +238,29 @@ def _derivative(terms: Product, *_: Any) -> Combination:
 
 class _Moments(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, evaluate: Evaluate, derivative: Derivative, products: tuple[Product, ...], *scales: Tensor) -> Tensor:
-        ctx.save_for_backward(*scales)
-        ctx.arguments = evaluate, derivative, products
+    def forward(evaluate: Evaluate, _: Derivative, products: tuple[Product, ...], *scales: Tensor) -> Tensor:
         rows = torch.stack(scales, -1).detach().cpu().to(torch.float64).numpy().reshape(-1, len(scales))
         unique, back = np.unique(rows, axis=0, return_inverse=True)
         values = evaluate(unique, products)[:, back.reshape(-1)]
         return torch.from_numpy(values.reshape(len(products), *scales[0].shape)).to(scales[0])
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.arguments = inputs[:3]
+        ctx.save_for_backward(*inputs[3:])
+
+    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         scales = ctx.saved_tensors
         evaluate, derivative, products = ctx.arguments
         results: list[Tensor | None] = [None, None, None]
-        for head in range(len(scales)):
-            if not ctx.needs_input_grad[head + 3]:
-                results.append(None)
-                continue
-            combinations = [derivative(product, head, scales) for product in products]
+        for head, scale in enumerate(scales):
+            combinations = [derivative(product, head, scales) for product in products] if ctx.needs_input_grad[head + 3] else []
             wanted = tuple(sorted({terms for combination in combinations for _, terms in combination}))
-            total = torch.zeros_like(scales[head])
-            if wanted:
-                known = dict(zip(wanted, moments(evaluate, derivative, wanted, *scales), strict=True))
-                for gradient, combination in zip(gradients[0], combinations, strict=True):
-                    total = total + gradient * sum(factor * known[terms] for factor, terms in combination)
+            known = dict(zip(wanted, moments(evaluate, derivative, wanted, *scales), strict=True)) if wanted else {}
+            total = torch.zeros_like(scale)
+            for gradient, combination in zip(gradients[0], combinations, strict=False):
+                total = total + gradient * sum(factor * known[terms] for factor, terms in combination)
             results.append(total)
         return tuple(results)
 
@@ -315,6 +306,7 @@ def weight_moments(length: float, scale: Any, products: Sequence[Any], center: f
     return moments(evaluate, _derivative, tuple(_terms(powers) for powers in products), value)
 
 
+@sheltered
 def weight_moment(length: float, scale: Any, powers: Any, center: float = 0.0) -> Tensor:
     """E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j} for w = softmax(σξ), ξ_1..ξ_L standard normal.
 

@@ -16,6 +16,7 @@ from largeprompt.certificates import certificate
 from largeprompt.certificates.ingredients import binary_exponent, rescaled
 from largeprompt.certificates.output import gaussian_collision_bound
 from largeprompt.certificates.random_query import gaussian_parts, query_atoms, score_forms
+from largeprompt.devices import sheltered
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
@@ -83,6 +84,7 @@ class QueryAverage(ByLength):
         return f"QueryAverage({self.method}, length={plain(self.length)}, {numbers})"
 
 
+@sheltered
 def query_average(
     attention: SoftmaxAttention,
     mu: Measure,

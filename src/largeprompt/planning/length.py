@@ -13,6 +13,7 @@ from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import certificate
 from largeprompt.certificates.random_query import query_atoms
+from largeprompt.devices import sheltered
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import finite_prompt, regime
@@ -64,6 +65,7 @@ class PromptLength(float):
         return f"PromptLength({plain(self.length)}, {', '.join(words)}; {self.reason})"
 
 
+@sheltered
 def prompt_length(
     attention: SoftmaxAttention,
     mu: Measure,
