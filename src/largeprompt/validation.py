@@ -176,7 +176,7 @@ def _plain(name: str, value: Tensor) -> Tensor:
             kinds = {
                 "that is nested": value.is_nested,
                 "that is quantized": value.is_quantized,
-                "on the device meta": value.is_meta,
+                "without entries, on the device meta": value.is_meta,
             }
             kind = next((word for word, found in kinds.items() if found), f"of layout {value.layout}")
             raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", f"Use {name}.to_dense() if it is sparse.")
