@@ -1,10 +1,6 @@
 """Names that every docstring and README example may use without importing them; which tests share a worker."""
 
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,9 +9,6 @@ from hypothesis import settings
 
 import largeprompt as lp
 
-# they import Triton
-KERNELS = [f"src/largeprompt/{folder}/kernels.py" for folder in ("sampling", "audit", "measures", "training/dynamics")]
-collect_ignore = [] if importlib.util.find_spec("triton") else KERNELS
 settings.register_profile("fixed", derandomize=True)  # the same examples in every run
 settings.load_profile("fixed")
 
@@ -39,22 +32,6 @@ def pytest_collection_modifyitems(config, items):
         from tests.placing import there
 
         items[:] = there(items)
-
-
-@pytest.fixture(params=["cpu", "cuda"])
-def compare_kernels(request):
-    """Run a comparison of kernels with plain sums, code that prints "same": interpreted without a GPU, compiled with one."""
-    pytest.importorskip("triton", reason="Triton is not installed: it comes with PyTorch's builds for GPUs")
-    if (request.param == "cuda") != torch.cuda.is_available():
-        pytest.skip("interpreted without a GPU, compiled with one")
-    environment = os.environ | ({"TRITON_INTERPRET": "1"} if request.param == "cpu" else {})
-
-    def compare(code):
-        asked = [sys.executable, "-c", code, request.param]
-        ran = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
-        assert ran.stdout == "same\n", ran.stderr
-
-    return compare
 
 
 @pytest.fixture(autouse=True)

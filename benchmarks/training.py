@@ -12,7 +12,7 @@ from benchmarks.measuring import alternate
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.paper.config import PaperConfig
 from largeprompt.studies.paper.parts import start, task
-from largeprompt.training.dynamics.prompts import repeated_gradients
+from largeprompt.training.dynamics.prompts import prompt_gradients
 
 STEPS = 300_000
 TIMED_LENGTHS = (10, 30, 100, 300, 1000)
@@ -84,7 +84,7 @@ def stochastic_steps(length: int, device: torch.device, batch: int = 256, dim: i
     eye = torch.eye(dim, dtype=torch.float64)
     regression, generator = lp.LinearRegression(eye, eye / dim, 0.1), torch.Generator(device=device).manual_seed(0)
     U, V = (torch.randn(n, dim + 1, dtype=torch.float64, device=device, generator=generator) / 8 for n in (dim + 1, 1))
-    drawn = repeated_gradients(regression, lp.SoftmaxAttention(U, V), length, batch, generator)
+    layer = lp.SoftmaxAttention(U, V)
 
     def eager() -> None:
         tokens, query, answer = regression.sample(batch, length, generator)
@@ -93,7 +93,7 @@ def stochastic_steps(length: int, device: torch.device, batch: int = 256, dim: i
         error = (weights.unsqueeze(-2) @ tokens).squeeze(-2) @ v.mT - answer
         (error.square().sum(-1).mean() / 2).backward()
 
-    return lambda: drawn(U, V), eager
+    return lambda: prompt_gradients(regression, layer, length, batch, generator), eager
 
 
 def rows() -> list[tuple[str, str, str]]:

@@ -18,6 +18,7 @@ BESIDE_THE_MIRROR = {
     "test_package.py",
     "test_docs.py",
     "theory/test_rates.py",
+    "theory/test_accuracy.py",
     "theory/test_first_order.py",
     "cli/test_wild.py",
     "faults/test_faults.py",

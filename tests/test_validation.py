@@ -8,6 +8,7 @@ import torch
 
 import largeprompt as lp
 from largeprompt import validation
+from largeprompt.training.risk.planted import planted_moments
 
 F = torch.float64
 
@@ -217,7 +218,7 @@ def test_layers_in_single_precision_are_trained_in_double(name):
     [
         lambda: lp.LinearRegression(torch.eye(1), torch.eye(1), 0.1),
         lambda: lp.training.MeasureRegression(lp.Gaussian(torch.zeros(1), torch.eye(1)), torch.eye(1), 0.1),
-        lambda: lp.law.planted_moments(100, torch.ones(1), 1.0),
+        lambda: planted_moments(100, torch.ones(1), 1.0),
         lambda: lp.Gaussian(torch.zeros(2, dtype=F), torch.eye(2)),
         lambda: lp.SoftmaxAttention(torch.eye(2, dtype=F), torch.eye(2)),
         lambda: lp.GaussianMixture([0.5, 0.5], torch.zeros(2, 2, dtype=F), torch.eye(2).expand(2, 2, 2)),

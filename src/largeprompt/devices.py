@@ -1,9 +1,11 @@
-"""Quadratures that are done on the CPU, for arguments on any device."""
+"""Where and under which settings numbers are computed: on the CPU, and whatever the caller has set of NumPy and PyTorch."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,3 +44,17 @@ def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Paramete
         return result
 
     return anywhere
+
+
+def sheltered(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Run with NumPy's own error settings, and outside of ``torch.inference_mode``, under which nothing can be differentiated."""
+
+    @functools.wraps(function)
+    def inside(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+            if torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(False))
+            return function(*args, **kwargs)
+
+    return inside

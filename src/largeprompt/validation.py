@@ -26,7 +26,8 @@ Lengths = float | Sequence[float]  # one prompt length, or several
 Randomness = torch.Generator | int  # where random numbers come from: a generator, or a seed
 
 
-LARGEST = {torch.float64: 1e152, torch.float32: 1e18}  # entries whose squares are finite, sums of a million of them too
+HALF = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16)}  # of which products are taken in float32
+LARGEST = {torch.float64: 1e152, torch.float32: 1e18} | HALF  # entries whose squares are finite, sums of a million of them too
 
 
 def store(instance: object, **fields: object) -> None:
@@ -37,13 +38,13 @@ def store(instance: object, **fields: object) -> None:
 
 def text(value: object) -> str:
     """What was given, for an error message: at most 80 characters, whatever it is."""
-    if isinstance(value, Tensor | np.ndarray) and value.ndim:
-        return f"{type(value).__name__} of {value.dtype}, shape {shape_text(value.shape)}"
     if isinstance(value, int) and abs(value) >= 10**30:  # Python writes no more than 4300 digits
         return f"{'a negative' if value < 0 else 'an'} integer of {int(abs(value).bit_length() * math.log10(2)) + 1} digits"
     try:
+        if isinstance(value, Tensor | np.ndarray) and value.ndim:
+            return f"{type(value).__name__} of {value.dtype}, shape {shape_text(value.shape)}"
         found = " ".join(repr(value).split())
-    except Exception:  # of a stranger's repr, or of an integer inside a list
+    except Exception:  # of a stranger's class, or of an integer inside a list
         found = type(value).__name__
     return found if len(found) <= 80 else f"{found[:77]}..."
 
@@ -119,7 +120,7 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
     A tensor of another dtype or device than ``like`` is refused rather than converted: a silent float32 would cost digits.
     """
     if isinstance(value, Tensor):
-        result = value
+        result = _plain(name, value)
     elif isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
         given = f"{int(np.ma.getmaskarray(value).sum())} masked of {value.size} entries"
         raise InvalidArgumentError(name, given, "numbers without a mask", "Fill them in, or take them out.")
@@ -149,13 +150,10 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
         argument = f"{wanted}" if kind == "dtype" else f"'{wanted}'"
         allowed = f"{kind} {wanted}, as the other arguments"
         raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
-    if result.layout != torch.strided or result.is_nested or result.is_quantized or result.is_meta:
-        kind = "without entries, on the device meta" if result.is_meta else f"of layout {result.layout}"
-        raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", f"Use {name}.to_dense() if it is sparse.")
     if finite and result.numel():
         near = result.detach().cpu() if result.is_cuda and result.numel() <= FEW else result.detach()  # a GPU is waited for once
         low, high = map(float, torch.aminmax(near))  # one pass, and no second array of the size of the first
-        largest = LARGEST.get(result.dtype, math.inf)
+        largest = LARGEST[result.dtype]
         if not (-largest <= low and high <= largest):
             count = int((~torch.isfinite(result)).sum())
             given = f"{count} NaN or infinite of {result.numel()} entries" if count else f"an entry of size {max(-low, high):.3g}"
@@ -163,6 +161,34 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
             remedy = "Remove or replace them; they often come from an overflow." if count else "Choose other units."
             raise InvalidArgumentError(name, given, allowed, remedy)
     return result
+
+
+def _plain(name: str, value: Tensor) -> Tensor:
+    """A tensor that is dense, of a usual dtype, and no stranger's subclass."""
+    inner = value
+    while torch._C._functorch.is_functorch_wrapped_tensor(inner):
+        if torch._C._functorch.is_batchedtensor(inner):
+            remedy = "Batch dimensions lead in every call: pass the whole batch."
+            raise InvalidArgumentError(name, "a tensor inside torch.func.vmap", "plain tensors", remedy)
+        inner = torch._C._functorch.get_unwrapped(inner)
+    with torch._C.DisableTorchFunctionSubclass():
+        if value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided:
+            kinds = {
+                "that is nested": value.is_nested,
+                "that is quantized": value.is_quantized,
+                "without entries, on the device meta": value.is_meta,
+            }
+            kind = next((word for word, found in kinds.items() if found), f"of layout {value.layout}")
+            raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", f"Use {name}.to_dense() if it is sparse.")
+        if type(value) is not Tensor:
+            value = value.as_subclass(Tensor)
+        if value.is_inference():
+            with torch.inference_mode(False):
+                value = value.clone()
+    if value.is_floating_point() and value.dtype not in LARGEST:
+        remedy = f"Use {name}.to(torch.float32)."
+        raise InvalidArgumentError(name, f"dtype {value.dtype}", "float64, float32, float16 or bfloat16", remedy)
+    return value
 
 
 def in_range(name: str, result: Tensor) -> Tensor:
@@ -197,6 +223,7 @@ def shaped(
 ) -> Tensor:
     """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor` and :func:`last_dimensions`."""
     if isinstance(value, Tensor):  # a wrong shape tells more than a wrong dtype
+        value = _plain(name, value)
         last_dimensions(name, value, expected, meaning, batch=batch)
         return tensor(name, value, like=like, finite=finite)
     return last_dimensions(name, tensor(name, value, like=like, finite=finite), expected, meaning, batch=batch)
@@ -296,6 +323,7 @@ def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
 
 def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[list[float], bool]:
     """Return one or several prompt lengths as a list, and whether several were given."""
+    value = _plain(name, value) if isinstance(value, Tensor) else value
     several = (isinstance(value, Sequence) and not isinstance(value, str | bytes)) or (
         isinstance(value, np.ndarray | Tensor) and value.ndim > 0
     )

@@ -27,9 +27,9 @@ def test_planted_clusters_are_found_by_the_likelier_start(planted):
 
 def test_half_of_the_work_ends_with_the_trial(random_heads, monkeypatch):
     """Tokens are compared with both starts in the trial rounds, and with one afterwards."""
-    seen, original = [], clusters.plain_expectation
+    seen, original = [], clusters.expectation
     watched = lambda *given: seen.append(sum(count * starts for count, starts in given[3])) or original(*given)  # noqa: E731
-    monkeypatch.setattr(clusters, "plain_expectation", watched)
+    monkeypatch.setattr(clusters, "expectation", watched)
     monkeypatch.setattr(clusters, "SETTLED", 0.0)
     found = responsibilities(random_heads(), (1, 2, 4))
     assert seen == [13] * clusters.TRIAL + [7] * (clusters.ROUNDS - clusters.TRIAL)

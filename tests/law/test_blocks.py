@@ -1,15 +1,13 @@
 """From blocks to the law of the output: a token of two values, whose blocks are two terms, and what is refused."""
 
-import functools
 import math
 
 import numpy as np
 import pytest
-import torch
 
 import largeprompt as lp
-from largeprompt.law.blocks import STEP, Blocks, Piece, output_moments
-from largeprompt.law.nodes import node_moments
+from largeprompt.law.blocks import TAU_STEP, Blocks, OutputMoments, Piece, widened
+from largeprompt.law.jacobian import jacobian_error
 from largeprompt.law.tokens import Common
 
 SCORES, VALUES = np.array([0.7, -0.4]), np.array([[2.0], [-1.0]])
@@ -19,7 +17,7 @@ LIMIT = (MASS * np.exp(SCORES)) @ VALUES
 
 
 def build(below, above, noise=None):
-    tau = STEP * np.arange(-math.ceil(below / STEP), math.ceil(above / STEP) + 1)
+    tau = TAU_STEP * np.arange(-math.ceil(below / TAU_STEP), math.ceil(above / TAU_STEP) + 1)
     grown = np.exp(np.minimum(tau[:, None] + SCORES, 300.0))
     kept, lost = np.exp(-grown) @ MASS, -np.expm1(-grown) @ MASS
     log_phi = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(np.maximum(kept, 1e-300)))
@@ -28,7 +26,13 @@ def build(below, above, noise=None):
         kernel = np.minimum(grown, 1e4) ** order * np.exp(-grown) * MASS
         return [Piece(slice(None), kernel[:, [k]], Common(VALUES[[k]] - LIMIT)) for k in (0, 1)]
 
-    return Blocks(log_phi, pieces, None if noise is None else np.full(len(tau), noise))
+    noise = None if noise is None else np.full(len(tau), noise)
+    return Blocks(np.full(len(tau), TAU_STEP), log_phi, pieces, 1, noise)
+
+
+def moments(lengths, start=(60.0, 20.0), noise=None):
+    blocks = widened(lambda *ends: build(*ends, noise=noise), lengths, start, 7.0)
+    return OutputMoments(blocks, lengths, float((MASS @ (VALUES - LIMIT) ** 2)[0]))
 
 
 def two_values(length):
@@ -48,7 +52,7 @@ def two_values(length):
 @pytest.mark.parametrize("start", [(3.0, 1.0), (60.0, 20.0)], ids=["widened", "wide enough"])
 def test_two_values_are_a_binomial_sum(start):
     lengths = [2, 3, 4, 7, 40]
-    found = output_moments(build, lengths, start, 7.0, 1)
+    found = moments(lengths, start)
     bias, collision, error, spread = (np.array(part) for part in zip(*map(two_values, lengths), strict=True))
     np.testing.assert_allclose(found.bias[:, 0], bias, rtol=1e-12)
     np.testing.assert_allclose(found.collision, collision, rtol=1e-12)
@@ -57,44 +61,35 @@ def test_two_values_are_a_binomial_sum(start):
     np.testing.assert_allclose(found.second()[:, 0, 0], error, rtol=1e-12)
     centred = VALUES - LIMIT
     limit = (MASS * np.exp(SCORES) * centred.T) @ centred
-    np.testing.assert_allclose(found.jacobian(np.eye(1), 9 * np.eye(1), limit), 9 * spread, rtol=1e-10)
+    np.testing.assert_allclose(jacobian_error(found, np.eye(1), 9 * np.eye(1), limit), 9 * spread, rtol=1e-10)
 
 
 def test_pieces_add_up_and_their_sizes_bound_them():
     blocks = build(20.0, 5.0)
-    total, size = (part(2, lambda y: y.mean, (1,)) for part in (blocks.total, blocks.size))
+    total, size = blocks.total_and_size(2, lambda y: y.mean, (1,))
     joint = sum(piece.kernel @ piece.moments.mean for piece in blocks.pieces(2))
     np.testing.assert_allclose(total, joint, rtol=1e-14)
     assert bool((np.abs(total) <= size * (1 + 1e-14)).all())
     assert bool((np.abs(total) < 0.9 * size).any())
-    weights = np.random.default_rng(0).random((3, len(blocks.log_phi)))
+    second = blocks.total(2, lambda y: y.squared(np.eye(1)))
+    np.testing.assert_allclose(blocks.matrices(2)[:, 0, 0], second, rtol=1e-12)
     np.testing.assert_allclose(
-        blocks.second(2, weights)[:, 0, 0], weights @ blocks.total(2, lambda y: y.squared(np.eye(1))), rtol=1e-12
+        sum(piece.second(np.ones((1, len(total)))) for piece in blocks.pieces(2))[0, 0, 0], second.sum(), rtol=1e-12
     )
 
 
 def test_sums_that_round_too_much_are_refused():
-    output_moments(lambda *ends: build(*ends, noise=1.0), [10], (40.0, 10.0), 7.0, 1)
-    with pytest.raises(lp.InvalidArgumentError, match=r"so far apart that rounding leaves.*certificate"):
-        output_moments(lambda *ends: build(*ends, noise=1e7), [10], (40.0, 10.0), 7.0, 1)
+    moments([10], noise=1.0)
+    with pytest.raises(lp.InvalidArgumentError, match=r"so far apart that rounding may change.*certificate"):
+        moments([10], noise=1e10)
 
 
-def test_the_derivative_in_u_is_right_or_refused():
-    """Two signs of one coordinate: C_2 is 0 or sech²u, which is the limit; at u = 6 eight digits are not left."""
-    signs, one = lp.Discrete([[1.0], [-1.0]], [0.5, 0.5]), np.eye(1)
-    for u in (0.5, 1.0, 2.0, 3.0, 6.0):
-        found = functools.partial(node_moments(signs, torch.tensor([[u]], dtype=torch.float64), [2])[0].jacobian, one, one)
-        if u < 4:
-            assert found(one / math.cosh(u) ** 2) == pytest.approx(1 / math.cosh(u) ** 4 / 2, rel=1e-10)
-        else:
-            with pytest.raises(lp.InvalidArgumentError, match="terms cancel"):
-                found(one / math.cosh(u) ** 2)
-
-
-def test_the_derivative_error_of_signs_at_small_tilts():
-    """C_L = 1 - S² for the mean S of signs: E S⁴ = (3L - 2)/L³, where yy^T = 1 and its limit cancel."""
-    attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
-    for mu in (lp.Rademacher(1), lp.Discrete([[1.0], [-1.0]], [0.5, 0.5])):
-        for length in (2, 10**6, 10**10, 10**12, 10**15):
-            found = lp.finite_prompt(attention, mu, [1e-13], length).jacobian_u_mse
-            assert float(found) == pytest.approx(1e-26 * (3 * length - 2) / length**3, rel=1e-9)
+@pytest.mark.parametrize("u", [0.5, 1.0, 2.0, 3.0, 6.0, 12.0])
+def test_the_derivative_in_u_of_two_signs(u):
+    """C_2 is 0 or 1 with equal chances, and its limit sech²u, to the digits that the contract gives."""
+    attention, limit = lp.SoftmaxAttention([[1.0]], [[1.0]]), 1 / math.cosh(u) ** 2
+    law = lp.finite_prompt(attention, lp.Discrete([[1.0], [-1.0]], [0.5, 0.5]), [u], 2)
+    expected = u**2 * limit**2 / 2
+    spread = 1 + math.tanh(u) ** 2
+    allowed = 1e-6 * expected + 1e-11 * u**2 * spread**2 / float(law.effective_tokens)
+    assert abs(float(law.jacobian_u_mse) - expected) < allowed

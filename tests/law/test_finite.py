@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law import finite_prompt, regime
-from largeprompt.law.statistics import collision_moments, jacobian_statistics
+from largeprompt.law.gaussian import collision_moments, jacobian_statistics
 
 F = torch.float64
 
@@ -288,7 +288,6 @@ def test_odd_input_gets_our_errors():
         (lambda: lp.weight_moment(100, 1000.0, [(2, 0)]), "standard deviation of the scores"),
         (lambda: lp.finite_prompt(ONE, NORMAL, [3000.0], 100), "standard deviation of the scores"),
         (lambda: lp.weight_moment(10, 1.0, [(200, 0)]), "powers"),
-        (lambda: lp.law.weight_moments(10, 1.0, []), "products"),
         (lambda: lp.weight_moment(10, 1.0, [(2, 0)], center=[1.0, 2.0]), "center"),
         (lambda: lp.finite_prompt(ONE, NORMAL, [1.0], [[1], [1, 2]]), "length"),
         (lambda: lp.law.regime(1.0, 0), "length: got 0"),

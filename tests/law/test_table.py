@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from largeprompt.law import weight_moments
 from largeprompt.law.table import WeightTables
+from largeprompt.law.weights import weight_moments
 
 F = torch.float64
 

@@ -1,5 +1,6 @@
-"""The scalar reduction has the law of the full sampler, jointly over nested lengths, and the properties of its streams."""
+"""The reduced sampler against the exact law and the full sampler, jointly over nested lengths; what must not change what."""
 
+import itertools
 import math
 
 import pytest
@@ -56,12 +57,34 @@ def features(outputs, centre):
     return torch.cat([rows, (rows.unsqueeze(-1) * rows.unsqueeze(-2)).flatten(1)], 1)
 
 
-def assert_same_law(mu, z, lengths, attention=ATTENTION):
-    full = sample_prompts(attention, mu, z, lengths, REPLICAS, seeded(1)).outputs
-    short = sample_prompts(attention, mu, z, lengths, REPLICAS, seeded(2), reduced=True).outputs
+def assert_same_law(mu, z, lengths, centre=None):
+    centre = ATTENTION(mu, z) if centre is None else centre
+    full = sample_prompts(ATTENTION, mu, z, lengths, REPLICAS, seeded(1)).outputs
+    short = sample_prompts(ATTENTION, mu, z, lengths, REPLICAS, seeded(2), reduced=True).outputs
     assert short.shape == full.shape
-    difference = features(full, attention(mu, z)) - features(short, attention(mu, z))
+    difference = features(full, centre) - features(short, centre)
     assert_sample_mean(difference, torch.zeros_like(difference[0]), false_alarm=FALSE_ALARM)
+
+
+def assert_exact_moments(outputs, law):
+    for samples, mean, covariance in zip(outputs.to(torch.float64), law.mean, law.covariance, strict=True):
+        centred = samples - mean
+        assert_sample_mean(centred, torch.zeros_like(mean), false_alarm=FALSE_ALARM)
+        assert_sample_mean(centred.unsqueeze(-1) * centred.unsqueeze(-2), covariance, false_alarm=FALSE_ALARM)
+
+
+@pytest.mark.parametrize(("mu", "z", "lengths"), CASES.values(), ids=CASES)
+def test_moments_are_those_of_the_exact_law(mu, z, lengths):
+    outputs = sample_prompts(ATTENTION, mu, z, lengths, REPLICAS, seeded(4), reduced=True).outputs
+    assert_exact_moments(outputs, lp.finite_prompt(ATTENTION, mu, z, lengths))
+
+
+@pytest.mark.parametrize(("mu", "sigma"), [(GAUSSIAN, 1e-6), (GAUSSIAN, 2.0), (GAUSSIAN, 60.0), (MIXTURE, 1e-6), (MIXTURE, 6.0)])
+def test_float32_has_the_exact_law(mu, sigma):
+    single, z = lp.SoftmaxAttention(EYE.float(), ATTENTION.V.float()), scaled(mu, sigma)
+    outputs = sample_prompts(single, mu.to(dtype=torch.float32), z.float(), (4, 30), REPLICAS, seeded(5), reduced=True).outputs
+    assert outputs.dtype == torch.float32
+    assert_exact_moments(outputs, lp.finite_prompt(ATTENTION, mu, z, (4, 30)))
 
 
 @pytest.mark.parametrize(("mu", "z", "lengths"), CASES.values(), ids=CASES)
@@ -71,10 +94,18 @@ def test_reduced_has_the_law_of_the_full_sampler(mu, z, lengths):
 
 @pytest.mark.parametrize("case", ["Gaussian, strong", "mixture, strong"])
 def test_reduced_has_the_law_of_the_full_sampler_across_cells(monkeypatch, case):
-    monkeypatch.setattr(streams.Grid, "cells", property(lambda grid: 3))
+    monkeypatch.setattr(streams.Grid, "cells", property(lambda grid: grid.length))
     mu, z, lengths = CASES[case]
-    assert streams.Grid(lengths[-1], 1).span(2)[1] == lengths[-1]
+    stream = reduced.ScalarStream.of(mu, z, lengths[-1], 0, 0)
+    assert stream.grid.cells > 3
+    assert any(length % stream.piece for length in lengths)
     assert_same_law(mu, z, lengths)
+
+
+@pytest.mark.parametrize("mu", [GAUSSIAN, SINGULAR, MIXTURE], ids=["Gaussian", "singular", "mixture"])
+@pytest.mark.parametrize("sigma", [1e4, 1e150])
+def test_huge_queries_read_one_token(mu, sigma):
+    assert_same_law(mu, scaled(mu, sigma), (3, 20), centre=ATTENTION.V @ mu.mean)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -87,12 +118,12 @@ def test_mean_is_the_shrunken_affine_map(full, length, sigma, power):
 
 
 def test_without_scores_prompts_are_averages():
-    """At u = 0: mean m, and Cov(T_L, T_M) = Γ/max(L, M)."""
-    attention = lp.SoftmaxAttention(EYE, EYE)
-    outputs = sample_prompts(attention, SINGULAR, 0 * DIRECTION, (4, 10), REPLICAS, seeded(), reduced=True).outputs - SINGULAR.mean
-    assert_sample_mean(outputs.movedim(0, 1), torch.zeros(2, 3, dtype=torch.float64), false_alarm=FALSE_ALARM)
-    for first, second, length in ((0, 0, 4), (0, 1, 10), (1, 1, 10)):
-        product = outputs[first].unsqueeze(-1) * outputs[second].unsqueeze(-2)
+    """At u = 0: mean m, and Cov(T_L, T_M) = Γ/max(L, M); lengths end inside pieces."""
+    attention, lengths = lp.SoftmaxAttention(EYE, EYE), (2, 6, 7, 11)
+    outputs = sample_prompts(attention, SINGULAR, 0 * DIRECTION, lengths, REPLICAS, seeded(), reduced=True).outputs - SINGULAR.mean
+    assert_sample_mean(outputs.movedim(0, 1), torch.zeros(4, 3, dtype=torch.float64), false_alarm=FALSE_ALARM)
+    for (_, first), (length, second) in itertools.combinations_with_replacement(zip(lengths, outputs, strict=True), 2):
+        product = first.unsqueeze(-1) * second.unsqueeze(-2)
         assert_sample_mean(product, SINGULAR.covariance / length, false_alarm=FALSE_ALARM)
 
 
@@ -129,10 +160,10 @@ def test_error_falls_to_the_limit():
 
 
 @pytest.mark.parametrize("mu", [GAUSSIAN, MIXTURE], ids=["Gaussian", "mixture"])
-@pytest.mark.parametrize("cells", [None, 7])
-def test_seeds_replicas_and_lengths(monkeypatch, mu, cells):
-    if cells:
-        monkeypatch.setattr(streams.Grid, "cells", property(lambda grid: cells))
+@pytest.mark.parametrize("many", [False, True])
+def test_seeds_replicas_and_lengths(monkeypatch, mu, many):
+    if many:
+        monkeypatch.setattr(streams.Grid, "cells", property(lambda grid: grid.length))
 
     def draw(lengths, replicas, seed=0, z=DIRECTION):
         return sample_prompts(ATTENTION, mu, z, lengths, replicas, seeded(seed), reduced=True).outputs
@@ -181,23 +212,27 @@ def test_blocks_of_replicas_make_room_for_many_dimensions():
     assert streams.Grid(10, 1, 10**7).replicas == 1
 
 
-def test_residuals_of_the_leaves_add_up_to_that_of_the_cell():
-    """The tree only splits what the cell drew: Σ √V x over the leaves is √V x of the root, and x stays standard normal."""
-    tree = reduced.Node.tree(0, 37, (1, 5, 6, 30))
-    leaves = tree.leaves
-    assert [leaf.start for leaf in leaves] == [0, *(leaf.stop for leaf in leaves[:-1])]
-    assert {1, 5, 6, 30, 37} <= {leaf.stop for leaf in leaves}
-    reduction = reduced.Reduction.of(MIXTURE, DIRECTION, EYE)
-    stream = reduced.ScalarStream(reduction, 37, 0, 0)
-    label, xi = reduction.draw((stream.grid.replicas, 37), seeded())
-    segments = {leaf: reduction.segment(label[:, leaf.start : leaf.stop], xi[:, leaf.start : leaf.stop]) for leaf in leaves}
-    noise = list(stream._leaf_noise(tree, segments, 0, 0, stream.grid.replicas))
-    total = sum((segment.log_power / 2).exp().unsqueeze(-1) * x for segment, x in zip(segments.values(), noise, strict=True))
-    whole = reduction.segment(label, xi)
-    assert_close(total, (whole.log_power / 2).exp().unsqueeze(-1) * stream.noise(0, 0, 1, stream.grid.replicas)[:, 0])
-    x = torch.cat(noise, 1).flatten(1)
-    product = x.unsqueeze(-1) * x.unsqueeze(-2)
-    assert_sample_mean(product, torch.eye(x.shape[1], dtype=torch.float64), false_alarm=FALSE_ALARM)
+@pytest.mark.parametrize("sigma", [0.0, 1.0, 30.0, 300.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_residual_of_the_start_of_a_piece_is_a_brownian_bridge(dtype, sigma):
+    """With unit vectors for x and η, residual sums are their coefficients: Cov(B_n, B_m) = P_n for n ≤ m, 0 between components."""
+    p, k = 12, 3
+    unit = torch.eye(k + p, dtype=dtype)
+    xi = torch.randn(1, 1, p, generator=seeded(), dtype=dtype)
+    label = torch.arange(p) % 2  # the third component has no token
+    scores = torch.where(label == torch.arange(k).unsqueeze(-1), sigma * (1 + torch.arange(k).unsqueeze(-1)) * xi, -math.inf)
+    whole = reduced.Tokens(scores.reshape(1, 1, k, p), xi)
+    end = whole.root * unit[:k]
+    starts = [whole.start(0, count) for count in range(1, p + 1)]
+    bridges = [whole.bridge(start, end, unit[None, None, k:]) for start in starts]
+    assert_close(bridges[-1], end, rtol=1e-5, atol=1e-6)
+    for n in range(p):
+        for m in range(n, p):
+            both = bridges[n].squeeze() @ bridges[m].squeeze().mT
+            shrink = torch.exp(starts[n].peak - starts[m].peak)  # P_n is relative to its own peak squared
+            expected = torch.diag((starts[n].root.square().squeeze(-1) * shrink).squeeze())
+            scale = (starts[n].root * starts[m].root.mT).squeeze().clamp_min(1e-30)
+            assert_close(both / scale, expected / scale, rtol=0, atol=20 * torch.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-23), (torch.float32, 1e-40), (torch.float64, 1e-170)])
@@ -218,9 +253,9 @@ def test_rare_components_are_as_rare_in_single_precision():
     labels = []
     for dtype in (torch.float32, torch.float64):
         eye = torch.eye(1, dtype=dtype).expand(2, 1, 1)
-        mu = lp.GaussianMixture(torch.tensor([1 - 1e-8, 1e-8], dtype=dtype), eye[:, 0], eye)
-        reduction = reduced.Reduction.of(mu, eye[0, 0], eye[0])
-        assert float(1 - reduction.cumulative[0]) == pytest.approx(1e-8, rel=1e-6)
-        mu = lp.GaussianMixture(torch.tensor([0.25, 0.75], dtype=dtype), eye[:, 0], eye)
-        labels.append(reduced.Reduction.of(mu, eye[0, 0], eye[0]).draw((4, 1000), torch.Generator().manual_seed(0))[0])
+        for weights in ([1 - 1e-8, 1e-8], [0.25, 0.75]):
+            mu = lp.GaussianMixture(torch.tensor(weights, dtype=dtype), eye[:, 0], eye)
+            stream = reduced.ScalarStream.of(mu, eye[0, 0], 1000, 0, 0)
+            assert float(1 - stream.shares[0]) == pytest.approx(weights[1], rel=1e-6)
+        labels.append(stream.cell(0, 0, 4)[0].scores.isinf())
     assert torch.equal(*labels)

@@ -31,6 +31,14 @@ def stream(mu, length, seed=0):
     return streams.TokenStream(mu, length, streams.draw_seed(seeded(seed)))
 
 
+def prompt(mu, length, replica):
+    """The whole prompt of one replica, shape (length, d)."""
+    tokens = stream(mu, length)
+    block, row = divmod(replica, tokens.grid.replicas)
+    drawn = torch.cat([tokens.cell(block, cell)[row] for cell in range(tokens.grid.cells)])
+    return drawn if tokens.root is None else mu.mean + drawn @ tokens.root.mT
+
+
 @pytest.fixture
 def small_cells(monkeypatch):
     """Cells of few numbers, so that a short prompt crosses many of them."""
@@ -43,7 +51,7 @@ def test_outputs_are_attention_on_the_prefixes(mu):
     samples = sample_prompts(ATTENTION, mu, Z, lengths, 5, seeded())
     assert samples.outputs.shape == (4, 5, 3, 3)
     for replica in range(5):
-        tokens = stream(mu, 60).prompt(replica)
+        tokens = prompt(mu, 60, replica)
         for i, length in enumerate(lengths):
             assert_close(samples.outputs[i, replica], ATTENTION(lp.Empirical(tokens[:length]), Z), rtol=1e-11, atol=1e-12)
 
@@ -54,13 +62,13 @@ def test_outputs_are_attention_on_the_prefixes_across_cells():
     assert streams.Grid(53, 2).cells == 5
     samples = sample_prompts(ATTENTION, mu, Z, lengths, 3, seeded(), jacobian=True)
     for replica in range(3):
-        tokens = stream(mu, 53).prompt(replica)
+        tokens = prompt(mu, 53, replica)
         assert tokens.shape == (53, 2)
         for i, length in enumerate(lengths):
-            prompt = lp.Empirical(tokens[:length])
-            assert_close(samples.outputs[i, replica], ATTENTION(prompt, Z), rtol=1e-11, atol=1e-12)
+            prefix = lp.Empirical(tokens[:length])
+            assert_close(samples.outputs[i, replica], ATTENTION(prefix, Z), rtol=1e-11, atol=1e-12)
             derivative = samples.readout_jacobian[i, replica].unsqueeze(-1) * Z[:, None, None, :]
-            assert_close(derivative, ATTENTION.jacobian_u(prompt, Z), rtol=1e-10, atol=1e-12)
+            assert_close(derivative, ATTENTION.jacobian_u(prefix, Z), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("u_heads", "v_heads"), [((), ()), ((2,), (2,)), ((2,), ()), ((), (2,)), ((3, 1), (2,)), ((1, 2), (3, 1))])
@@ -73,10 +81,10 @@ def test_heads_and_queries_share_the_tokens(u_heads, v_heads, queries):
     assert samples.outputs.shape == (2, 4, *attention.heads, *queries, 3)
     assert samples.readout_jacobian.shape == (2, 4, *attention.heads, *queries, 3, 2)
     for replica in range(4):
-        prompt = lp.Empirical(stream(lp.Rademacher(2), 8).prompt(replica))
-        assert_close(samples.outputs[1, replica], attention(prompt, z), rtol=1e-11, atol=1e-12)
+        tokens = lp.Empirical(prompt(lp.Rademacher(2), 8, replica))
+        assert_close(samples.outputs[1, replica], attention(tokens, z), rtol=1e-11, atol=1e-12)
         derivative = samples.readout_jacobian[1, replica].unsqueeze(-1) * z[..., None, None, :]
-        assert_close(derivative, attention.jacobian_u(prompt, z), rtol=1e-10, atol=1e-12)
+        assert_close(derivative, attention.jacobian_u(tokens, z), rtol=1e-10, atol=1e-12)
 
 
 def test_reading_in_blocks_of_queries_changes_nothing(monkeypatch):
@@ -145,7 +153,7 @@ def test_moments_without_scores():
 def test_one_token_is_the_token():
     eye = lp.SoftmaxAttention([[9.0, 1.0], [0.0, 3.0]], EYE)
     samples = sample_prompts(eye, LAWS["Gaussian"], Z[0], (1, 9), 50, seeded(), jacobian=True)
-    tokens = torch.stack([stream(LAWS["Gaussian"], 9).prompt(replica)[0] for replica in range(50)])
+    tokens = torch.stack([prompt(LAWS["Gaussian"], 9, replica)[0] for replica in range(50)])
     assert_close(samples.outputs[0], tokens)
     assert_close(samples.readout_jacobian[0], torch.zeros(50, 2, 2, dtype=torch.float64))
 

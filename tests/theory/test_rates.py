@@ -51,12 +51,14 @@ def averaged(square):
 
 def heavy_collision(tilt):
     """E Σ w² of Laplace tokens, whose weights have the tail index √2/tilt."""
-    return lambda lengths: lp.law.scalar_prompt(lp.scalar.LaplaceLaw(), tilt, [int(n) for n in lengths]).collision
+    return lambda lengths: 1 / lp.finite_prompt(SCALAR, lp.Laplace(1), [tilt], [int(n) for n in lengths]).effective_tokens.numpy()
 
 
 def argmax_gap(df):
     """1 - E Σ w² of Student-t tokens: softmax becomes argmax."""
-    return lambda lengths: 1 - lp.law.scalar_prompt(lp.StudentT(1, df).law, 1.0, [int(n) for n in lengths]).collision
+    return lambda lengths: (
+        1 - 1 / lp.finite_prompt(SCALAR, lp.StudentT(1, df), [1.0], [int(n) for n in lengths]).effective_tokens.numpy()
+    )
 
 
 def excess(kind):

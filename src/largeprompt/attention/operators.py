@@ -141,6 +141,7 @@ class Attention(abc.ABC):
                 remedy = "Use attention.to(torch.float64)." if mu.dtype == torch.float64 else f"Use mu.to({self.U.dtype})."
             raise InvalidArgumentError("mu", given, wanted, remedy)
         z = self._queries(z, finite=finite)
+        mu._require_law()
         return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
@@ -172,10 +173,12 @@ class SoftmaxAttention(Attention):
     """
 
     def _read(self, mu: Measure, u: Tensor) -> Tensor:
-        return mu._tilted_mean(u) if isinstance(mu, Empirical) else mu.tilted_mean(u)
+        mu._check_domain(u)
+        return mu._tilted_mean(u)
 
     def _read_jacobian(self, mu: Measure, u: Tensor) -> Tensor:
-        return mu.tilted_covariance(u)
+        mu._check_domain(u)
+        return validation.in_range("z", mu._tilted_covariance(mu._matrices_fit(u)))
 
     def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
         offset = (self.V @ mu.mean.unsqueeze(-1)).squeeze(-1)
@@ -222,8 +225,8 @@ class SoftmaxAttention(Attention):
         batch = validation.broadcast("prompt and (*heads, *queries)", prompt.batch_shape, queries)
         # the prompt's batch is aligned from the right, so that the axis of the two tilts must come before all of it
         u = u.expand(*np.broadcast_shapes(u.shape[:-1], prompt.batch_shape), self.dim)
-        powers = prompt.running(torch.stack([u, 4 * u]))
-        second = prompt.running(2 * u, covariance=True)
+        powers = prompt._running(torch.stack([u, 4 * u]))
+        second = prompt._running(2 * u, covariance=True)
         assert second.covariance is not None  # asked for in the line above
         between = second.mean - powers.mean[0]
         spread = _second_moment(between, second.covariance)

@@ -1,7 +1,6 @@
 """A head's keys and values as a Gaussian mixture: few clusters, each read by its own moments."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -90,7 +89,6 @@ def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int
     """
     n, dim = len(powers), powers.shape[-1] // 2
     total = weight.sum(-1, keepdim=True).clamp_min(1.0)
-    expected = fused_expectation if powers.is_cuda and powers.dtype == torch.float32 and find_spec("triton") else plain_expectation
     final, reached = member, powers.new_full((n, sum(starts for _, starts in sizes)), -torch.inf)
     likelihood, going = reached, torch.ones_like(reached, dtype=torch.bool)
     at = torch.arange(n, device=powers.device)
@@ -101,7 +99,7 @@ def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int
         slope = torch.cat([-0.5 / variance, mean / variance], -1)
         constant = torch.log(mass / total[..., None]) - (mean.square() / variance + torch.log(variance)).sum(-1, keepdim=True) / 2
         log_joint = torch.baddbmm(constant, slope, powers.mT)
-        member, level = expected(log_joint, member, weight, sizes, going)
+        member, level = expectation(log_joint, member, weight, sizes, going)
         level = level / (total * dim)
         likelihood, going = torch.where(going, level, likelihood), going & ((level - likelihood).abs() >= SETTLED)
         if turn % CHECKED == 0 or turn == rounds:
@@ -117,7 +115,7 @@ def _climb(powers: Tensor, weight: Tensor, member: Tensor, sizes: list[tuple[int
     return final, reached
 
 
-def plain_expectation(
+def expectation(
     log_joint: Tensor, member: Tensor, weight: Tensor, sizes: list[tuple[int, int]], going: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Responsibilities of all mixtures, (n, components, S), and their log-likelihoods, (n, mixtures); ``member`` where settled."""
@@ -132,16 +130,6 @@ def plain_expectation(
     widths = torch.tensor([count for count, starts in sizes for _ in range(starts)], device=member.device)
     climbs = going.repeat_interleave(widths, 1, output_size=member.shape[1])[..., None]
     return torch.where(climbs, torch.cat(moved, 1), member), torch.cat(level, -1)  # one that has settled waits for the others
-
-
-def fused_expectation(
-    log_joint: Tensor, member: Tensor, weight: Tensor, sizes: list[tuple[int, int]], going: Tensor
-) -> tuple[Tensor, Tensor]:
-    """:func:`plain_expectation` by a kernel, which writes into ``member``."""
-    from largeprompt.audit import kernels
-
-    counts = [count for count, starts in sizes for _ in range(starts)]
-    return member, kernels.launch_expectation(log_joint, member, weight, counts, going)
 
 
 def _nearest(x: Tensor, weight: Tensor, most: int, seed: int) -> list[Tensor]:

@@ -1,7 +1,6 @@
 """Length apart from shape: the same head over random subsets of its keys, which are shorter prompts of the same law."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import NamedTuple
 
 import torch
@@ -27,9 +26,8 @@ class Draws(NamedTuple):
     order: Tensor  # keys of each, the first and the last in front, then the others shuffled: (batch or 1, heads or 1, t, keys)
     numbers: list[int]  # keys that each may read, which come before all others
     sizes: list[int]
-    pick: Tensor  # which of the cells are of a size and count, else the one beyond all: (t, sizes, most of one size)
+    pick: Tensor  # which of the subsets of all sizes are of a size and count, else the one beyond all: (t, sizes, most of one size)
     rank: Tensor  # place of the lower median among these, (t, sizes)
-    cells: Tensor  # size of every subset, and where its keys but the ends begin in the order, less these: (subsets of all sizes, 2)
 
 
 def subset_statistics(heads: Heads, positions: Tensor) -> dict[str, Tensor]:
@@ -75,13 +73,11 @@ def drawn(heads: Heads, numbers: Sequence[int]) -> Draws | None:
     for end in (readable.argmax(-1, keepdim=True), keys - 1 - readable.flip(-1).argmax(-1, keepdim=True)):
         chance = chance.scatter(-1, end, -1.0)
     most = [_count(max(own), size) for size in sizes]
-    cells = [(size, (size - ENDS) * place) for size, count in zip(sizes, most, strict=True) for place in range(count)]
     counts = torch.tensor([[_count(number, size) for size in sizes] for number in own])[..., None]
     place = torch.arange(max(most))
-    pick = torch.where(place < counts, torch.tensor(most).cumsum(0)[:, None] - torch.tensor(most)[:, None] + place, len(cells))
+    pick = torch.where(place < counts, torch.tensor(most).cumsum(0)[:, None] - torch.tensor(most)[:, None] + place, sum(most))
     order = chance.argsort(-1)[..., : max(own)]
-    tables = pick.to(device), ((counts - 1) // 2).squeeze(-1).to(device), torch.tensor(cells, dtype=torch.int32).to(device)
-    return Draws(places, order, own, sizes, *tables)
+    return Draws(places, order, own, sizes, pick.to(device), ((counts - 1) // 2).squeeze(-1).to(device))
 
 
 def _count(number: int, size: int) -> int:
@@ -92,13 +88,9 @@ def _count(number: int, size: int) -> int:
 def subset_errors(heads: Heads, draws: Draws) -> dict[str, Tensor]:
     """What :func:`subset_statistics` gives, of all the queries and on their device."""
     rows = heads.at(draws.chosen).scored()
-    simple = rows.bias is None and rows.scores.dtype == torch.float32 and draws.order.shape[:2] == (1, 1)
-    if simple and rows.scores.is_cuda and find_spec("triton"):
-        errors = fused_errors(rows, draws)
-    else:
-        room = chunk_numbers(heads) // (rows.value[..., 0, :].numel() * draws.order.shape[-1])
-        starts = range(0, len(draws.numbers), max(1, room))
-        errors = torch.cat([plain_errors(rows, draws, slice(start, start + starts.step)) for start in starts], 2)
+    room = chunk_numbers(heads) // (rows.value[..., 0, :].numel() * draws.order.shape[-1])
+    starts = range(0, len(draws.numbers), max(1, room))
+    errors = torch.cat([errors_within(rows, draws, slice(start, start + starts.step)) for start in starts], 2)
     weights, number = rows.weights()[0], rows.number()
     affine = rows.weighted(rows.only_allowed(1 + rows.centred()[1])) / number[..., None]
     whole = _relative(rows.read(weights - affine), rows.read(weights))
@@ -113,7 +105,7 @@ def _relative(missed: Tensor, output: Tensor) -> Tensor:
 
 
 def medians(errors: Tensor, draws: Draws) -> Tensor:
-    """Lower medians over the subsets of each size that count: (batch, heads, t, sizes) of (batch, heads, t, cells)."""
+    """Lower medians over the subsets of each size that count: (batch, heads, t, sizes) of (batch, heads, t, subsets)."""
     b, h = errors.shape[:2]
     known = torch.nn.functional.pad(errors, (0, 1), value=torch.inf).gather(-1, draws.pick.flatten(1).expand(b, h, -1, -1))
     ranked = known.unflatten(-1, draws.pick.shape[1:]).sort(-1).values
@@ -121,21 +113,12 @@ def medians(errors: Tensor, draws: Draws) -> Tensor:
     return found
 
 
-def fused_errors(rows: Rows, draws: Draws) -> Tensor:
-    """:func:`plain_errors` of all the queries in one launch of a kernel."""
-    from largeprompt.audit import kernels
-
-    missed, output = kernels.launch(rows.scores, rows.value, draws.order[0, 0], draws.cells)
-    found: Tensor = (missed / output).sqrt()
-    return found
-
-
-def plain_errors(rows: Rows, draws: Draws, some: slice) -> Tensor:
+def errors_within(rows: Rows, draws: Draws, some: slice) -> Tensor:
     """Relative error of the affine read-out over n random keys with these keys' own moments, in every subset.
 
     With w the softmax weights within the subset and s the scores less their mean, the error is Σ [w - (1 + s)/n] v, over Σ w v;
     with position biases b, their weights e^b/Σ e^b stand for 1/n, in the mean score too. For some of the queries, shape
-    (batch, heads, t, cells).
+    (batch, heads, t, subsets).
     """
     order = draws.order[:, :, some]
     b, h, t, g = *rows.scores.shape[:2], order.shape[2], rows.value.shape[1] if order.shape[1] == 1 else rows.scores.shape[1]

@@ -116,8 +116,9 @@ class TiltedMoments:
         """What V reads of the tilt by ju."""
 
         def columns(u: Tensor, limit: Tensor, slip: Tensor) -> Tensor:
-            tilt, (level, own, scale, wide) = j * u, self._rounding(j * u)
+            tilt = j * u
             shift, covariance = self.mu.tilted_mean(tilt) - limit, self.mu.tilted_covariance(tilt)
+            level, own, scale, wide = self._rounding(tilt)
             slip = 0 * slip if j == 1 else own + slip  # T is the mean of the tilt by u, whatever was computed
             variance, shift, level = ((V @ covariance) * V).sum(dim=(-2, -1)), (shift @ V.mT).abs(), level.squeeze(-1)
             slip, scale, wide = (part @ V.abs().mT for part in (slip, scale, wide))

@@ -13,12 +13,12 @@ from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, binary_exponent, nan_to_inf, positive, rescaled, usable
 from largeprompt.certificates.output import Certificate, assemble, certificate, widened
 from largeprompt.certificates.split import THETAS, plain_bounds
+from largeprompt.devices import sheltered
 from largeprompt.measures import Measure
 
 
-@torch.inference_mode(False)
+@sheltered
 @torch.no_grad()
-@np.errstate(all="ignore")
 def jacobian_certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor, length: validation.Lengths) -> Certificate:
     """Rigorous upper bounds of E‖dT_L/dU - dT/dU‖² = ‖z‖² E‖V(C_L - C)‖_F² and of E‖dT_L/dV - dT/dV‖², any law, any L >= 1.
 

@@ -15,6 +15,7 @@ from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import split
 from largeprompt.certificates.ingredients import Ingredients, TiltedMoments, binary_exponent, nan_to_inf, positive, rescaled, unit
 from largeprompt.certificates.random_query import QueryTransform, gaussian_parts, query_atoms, random_query_bounds, score_forms
+from largeprompt.devices import sheltered
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
@@ -130,9 +131,8 @@ def gaussian_collision_bound(score_variance: Tensor, length: float) -> Tensor:
     return torch.minimum(ratio, torch.exp(a * ((a + 1) * score_variance / 2 - log_length)))
 
 
-@torch.inference_mode(False)  # in which nothing can be differentiated
+@sheltered
 @torch.no_grad()
-@np.errstate(all="ignore")
 def certificate(attention: SoftmaxAttention, mu: Measure, z: Tensor | Measure, length: validation.Lengths) -> Certificate:
     """Rigorous upper bound of E‖T_L - T‖² for a prompt of L independent tokens, any law, any L >= 1.
 

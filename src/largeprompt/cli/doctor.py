@@ -33,12 +33,11 @@ MODULES = {"scikit-learn": "sklearn"}  # where the module has another name than 
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
-    """Show versions, devices, fast paths and extras, and check some numbers against independent ones; exit code 1 if one is off."""
+    """Show versions, devices and extras, and check some numbers against independent ones; exit code 1 if one is off."""
     with Console(stderr=True).status("checking a few numbers"):
         found: dict[str, Any] = {
             "versions": _versions(),
             "devices": _devices(),
-            "fast paths": _fast_paths(),
             "extras": _extras(),
             "checks": [_checked(*one) for one in CHECKS],
         }
@@ -55,7 +54,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON inst
 
 def _show(found: dict[str, Any]) -> None:
     console = Console()
-    for title in ("versions", "devices", "fast paths", "extras"):
+    for title in ("versions", "devices", "extras"):
         rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
         for name, value in found[title].items():
             rows.add_row(name, escape(value))
@@ -90,20 +89,6 @@ def _devices() -> dict[str, str]:
     if torch.backends.mps.is_available():
         found["mps"] = "there, but without float64, which largeprompt computes in: not used"
     return found
-
-
-def _fast_paths() -> dict[str, str]:
-    """Which kernels are in use here, and what is done instead."""
-    import torch
-
-    gpu, triton = torch.cuda.is_available(), importlib.util.find_spec("triton") is not None
-    why = "no GPU that PyTorch can use" if not gpu else "no Triton, which comes with PyTorch's builds for NVIDIA GPUs"
-    kernels = f"Triton {importlib.metadata.version('triton')}" if gpu and triton else f"plain PyTorch: {why}"
-    return {
-        "drawn scores, prompts read once, steps of SGD, audits": kernels,
-        "a prompt read on the CPU": "fused attention of PyTorch",
-        "the exact law of many queries": "a table of its moments, on the device of the queries",
-    }
 
 
 def _extras() -> dict[str, str]:

@@ -17,7 +17,7 @@ from largeprompt import validation
 from largeprompt.depth.hermite import HermiteBasis
 from largeprompt.depth.limit import DeepLimit
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.regime import regime
+from largeprompt.law import regime
 from largeprompt.measures.gaussian import square_root
 
 LARGEST_H_SQUARED = 0.5  # from here on the query-averaged first order in 1/L is infinite

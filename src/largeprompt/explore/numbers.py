@@ -109,9 +109,9 @@ def _curve(state: LawState) -> Curve | str:
     try:
         here.attention(here.mu, here.z)  # raises where there is no limit
         law = finite_prompt(here.attention, here.mu, here.z, list(LENGTHS))
-    except (TiltDomainError, InvalidArgumentError) as error:  # none, or one at the very edge, of which no digits are left
+        return Curve(law.rmse.numpy(), law.effective_tokens.numpy(), (law.mean @ here.unit).numpy())
+    except (TiltDomainError, InvalidArgumentError) as error:
         return str(error)
-    return Curve(law.mse.clamp_min(0.0).sqrt().numpy(), law.effective_tokens.numpy(), (law.mean @ here.unit).numpy())
 
 
 @functools.lru_cache(maxsize=256)

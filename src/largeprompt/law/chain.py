@@ -1,9 +1,18 @@
-"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly, and to first order in 1/L."""
+"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly, and to first order in 1/L.
+
+A step i → j of probability P_ij has the weight b_ij = e^s of its window, E b = 1, and M = P∘e^{-tb}. With c the least weight,
+M^N = e^{-tcN}(P^N - D_N); and for centered values v, E bv = 0, the derivative of M^N in the direction tbv∘M is e^{-tcN} A_N,
+A_N = t(C_N - E_N), C_N that of P^N, so that π C_N 1 = 0. Formula (ngram.11) of docs/mathematics/ngram.md doubles N:
+
+    D ← PD + DM,    C ← CP + PC,    E ← EM + ME + CD + DC,    A ← AM + MA,    S ← SM + MS + 2 Σ AA,    M = P - D.
+
+D and E are of the order Nt and keep their digits where they are small, however long the path. Where they are not small, M and A
+are multiplied themselves; each entry is taken from the form with the smaller terms.
+"""
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,163 +20,29 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import LEAST_DIGITS
-from largeprompt.law.by_density import UNIT
-from largeprompt.law.chain_powers import path_moments, require_digits
-from largeprompt.law.engine import Solved
+from largeprompt.law.blocks import FLOOR, RELATIVE
+from largeprompt.law.engine import Expectations
+from largeprompt.law.nodes import LARGEST_LOG
 from largeprompt.measures import Discrete, MarkovChain
-from largeprompt.validation import Lengths
 
-STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
+PATH_STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
 LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
-ELEMENTS = 2**21  # largest array while powers are taken: 16 MiB
+MATRICES = 2**21  # numbers in the largest array while powers are taken: 16 MiB
 LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
+PATH_ROUNDING = 4e-15  # of a sum, relative to the sizes of its terms
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ChainExpansion:
-    """Attention over a long path of a chain: T_L ≈ T + drift/L, with covariance/L around it.
-
-    drift = -Σ_k Cov(g_0, h_k), covariance = Σ_k Cov(g_0, g_k): formula (ngram.4) of docs/mathematics/ngram.md.
-
-    Attributes
-    ----------
-    limit, drift
-        Shape (..., o).
-    covariance
-        Of dependent tokens, shape (..., o, o).
-    independent
-        The same for independent tokens of the same law: the term k = 0.
-    rho
-        E w² = e^{Λ(2u)-2Λ(u)}: L/ρ is the effective number of tokens.
-    """
-
-    limit: Tensor
-    drift: Tensor
-    covariance: Tensor
-    independent: Tensor
-    rho: Tensor
-
-    def error(self, center: Tensor, length: float) -> Tensor:
-        """E‖T_L - c‖² to first order: ‖T - c‖² + (2 drift·(T - c) + tr covariance)/L, shape (...)."""
-        away = self.limit - center
-        return away.square().sum(-1) + (2 * (self.drift * away).sum(-1) + self.constant) / length
-
-    @property
-    def constant(self) -> Tensor:
-        """C with E‖T_L - T‖² ≈ C/L, shape (...)."""
-        return self.covariance.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-    @property
-    def independent_constant(self) -> Tensor:
-        """C for independent tokens of the same law, shape (...)."""
-        return self.independent.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-    def __repr__(self) -> str:
-        return f"ChainExpansion(queries={tuple(self.rho.shape)}, out={self.limit.shape[-1]})"
-
-
-def chain_expansion(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, *, ending: Any = None) -> ChainExpansion:
-    """First order in 1/L of attention over the windows of a stationary path, through the chain's fundamental matrix.
-
-    Parameters
-    ----------
-    attention
-        One head on tokens of k·m entries: windows of k symbols, one-hot.
-    chain
-        The chain; any order.
-    z
-        Queries, shape (..., k·m).
-    ending
-        Number of the context in which the path ends, for each query, shape (...); any context when left out.
-
-    Examples
-    --------
-    Bigrams; a match of the first symbol with symbol 0 scores β = 2, and the next symbol is read:
-
-    >>> from largeprompt.law.chain import chain_expansion
-    >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    >>> found = chain_expansion(attention, lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]]), [2.0, 0.0, 0.0, 0.0])
-    >>> found.limit, found.constant
-    (tensor([0.8741, 0.1259], dtype=torch.float64), tensor(0.3749, dtype=torch.float64))
-    """
-    law, z = _tokens(attention, chain, z)
-    u = attention.tilts(z)
-    limit = attention(law, z)
-    weight = torch.exp(u @ law.atoms.mT - law.cgf(u).unsqueeze(-1))  # (..., windows)
-    values = law.atoms @ attention.V.mT
-    g = weight.unsqueeze(-2) * (values.mT - limit.unsqueeze(-1))  # (..., o, windows)
-    drift = -chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1)
-    if ending is not None:
-        context = _ending(chain, ending, z)
-        hot = torch.nn.functional.one_hot(context, chain.contexts).to(g.dtype)
-        lagged = chain.lagged_covariance(g, hot.unsqueeze(-2)).squeeze(-1)
-        drift = drift + lagged / chain.stationary.flatten()[context].unsqueeze(-1)
-    return ChainExpansion(
-        limit, drift, chain.long_run_covariance(g), (g * law.weights) @ g.mT, (weight.square() * law.weights).sum(-1)
-    )
-
-
-def chain_error(
-    attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, length: Lengths, *, center: Any = None, ending: Any = None
-) -> Tensor:
-    """Exact E‖T_L - c‖² of attention over L windows of a stationary path, at a cost that grows like log L.
-
-    ∫ t E[‖A‖² e^{-tB}] dt, A = Σ e^s (Vx - c), B = Σ e^s: formula (ngram.6) of docs/mathematics/ngram.md, by a transfer matrix.
-
-    Parameters
-    ----------
-    attention, chain, z, ending
-        As for :func:`chain_expansion`; the windows have order + 1 symbols.
-    length
-        L, the number of windows; several lead the shape of the result.
-    center
-        c, shape (..., o); the infinite-prompt limit when left out.
-
-    Returns
-    -------
-    Tensor
-        Shape (...), led by the lengths where there are several.
-
-    Examples
-    --------
-    >>> from largeprompt.law.chain import chain_error
-    >>> attention = lp.SoftmaxAttention(torch.eye(4, dtype=torch.float64), [[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
-    >>> error = chain_error(attention, chain, [2.0, 0.0, 0.0, 0.0], [1000, 10**6])
-    >>> error * torch.tensor([1000, 10**6])  # tends to C
-    tensor([0.3778, 0.3749], dtype=torch.float64)
-    """
-    law, z = _tokens(attention, chain, z, exact=True)
-    lengths, several = validation.lengths("length", length)
-    u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    limit = attention(law, z)
-    center = limit if center is None else validation.tensor("center", center, like=attention.V)
-    validation.last_dimensions("center", center, (attention.V.shape[-2],), ": one entry for each output")
-    away = (limit - center.expand(*queries, -1)).reshape(len(u), -1)
-    if ending is None:
-        last = u.new_ones(len(u), chain.contexts)
-    else:
-        context = _ending(chain, ending, z).reshape(-1)
-        last = torch.nn.functional.one_hot(context, chain.contexts) / chain.stationary.flatten()[context].unsqueeze(-1)
-    values = (law.atoms @ attention.V.mT).expand(len(u), -1, -1)  # (query, window, o)
-    first, second, _ = _integrals(chain, _scores(law, u), values, last, [int(one) for one in lengths])
-    found: Tensor = second + ((2 * first + away) * away).sum(-1)
-    return found.reshape(len(lengths), *queries) if several else found[0].reshape(queries)
-
-
-def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Solved:
+def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
     """Mean, covariance and errors of attention over L windows of a stationary path: :func:`finite_prompt` of a chain."""
     if any(math.isinf(length) for length in lengths):
         remedy = "Its limit is that of the law of one window: finite_prompt(attention, chain.ngrams(k), z, math.inf)."
         raise InvalidArgumentError("length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy)
-    law, z = _tokens(attention, chain, z, exact=True)
-    u, queries = attention.tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    last, tokens = u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
+    law, u, queries = window_law(attention, chain), attention._tilts(z).reshape(-1, attention.dim), z.shape[:-1]
+    scores, last, tokens = window_scores(law, u), u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
 
     def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w² of the output before V, lengths leading."""
-        found = _integrals(chain, _scores(law, u), (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
+        """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w², lengths leading."""
+        found = path_integrals(chain, scores, (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
         first, second, collision = (part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found)
         return first, second, collision
 
@@ -175,44 +50,55 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
 
     def covariance() -> Tensor:
         """By E ab = (E (a+b)² - E a² - E b²)/2 for each pair of outputs."""
-        rows = list(attention.V)
-        single = [integrals(row.unsqueeze(0))[1] for row in rows]
+        single = [integrals(row.unsqueeze(0))[1] for row in attention.V]
         pairs = [
-            [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(rows)] for i, a in enumerate(rows)
+            [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(attention.V)]
+            for i, a in enumerate(attention.V)
         ]
         second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
-        found = second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
-        _require_left("covariance", found.diagonal(dim1=-2, dim2=-1), bias.square())
-        return found
-
-    def jacobian() -> Tensor:
-        raise InvalidArgumentError(
-            "jacobian_u_mse",
-            validation.text(chain),
-            "independent tokens",
-            "For a path only the output and its derivative in V are known.",
-        )
+        return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
 
     eye = torch.eye(attention.dim, dtype=attention.V.dtype)
-    limit = attention(law, z)
-    _require_left("mean", limit + bias, limit)
-    return Solved(limit + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, jacobian)
+    return Expectations(attention(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, _no_jacobian)
 
 
-def _require_left(name: str, found: Tensor, taken: Tensor) -> None:
-    """Refuse a difference of which too little is left beside what was taken off, unless that is rounding itself."""
-    lost = UNIT * taken.abs() / found.abs().clamp_min(1e-300)
-    if bool(((lost > LEAST_DIGITS) & (taken.abs() > 1e-12)).any()):
-        given = f"a path that seldom has the windows of its limit: rounding leaves {float(lost.max()):.1g} of its {name}"
-        raise InvalidArgumentError("length", given, f"a {name} exact to eight digits", "Use bias and mse, or longer prompts.")
+def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
+    """The same to first order in 1/L, by the chain's fundamental matrix: formula (ngram.4) of docs/mathematics/ngram.md."""
+    law = window_law(attention, chain)
+    weight = torch.exp(window_scores(law, attention._tilts(z)))  # (..., windows)
+    limit, rate = attention(law, z), (weight.square() * law.weights).sum(-1)
+
+    def centered(V: Tensor) -> Tensor:
+        """e^s V(x - T), shape (..., o, windows)."""
+        values = (law.atoms @ V.mT).mT
+        return weight.unsqueeze(-2) * (values - ((weight * law.weights).unsqueeze(-2) * values).sum(-1, keepdim=True))
+
+    def over(part: Tensor) -> Tensor:
+        return torch.stack([part / length for length in lengths])
+
+    g = centered(attention.V)
+    spread = chain.long_run_covariance(g)
+    bias = over(-chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1))
+
+    def errors() -> tuple[Tensor, Tensor, Tensor]:
+        whole = chain.long_run_covariance(centered(torch.eye(attention.dim, dtype=attention.V.dtype)))
+        one, other = (part.diagonal(dim1=-2, dim2=-1).sum(-1) for part in (spread, whole))
+        return bias, over(one), over(other)
+
+    return Expectations(limit + bias, over(rate), errors, lambda: over(spread), _no_jacobian)
 
 
-def _scores(law: Discrete, u: Tensor) -> Tensor:
+def _no_jacobian() -> Tensor:
+    remedy = "For a path only the errors of the output and of its derivative in V are known."
+    raise InvalidArgumentError("jacobian_u_mse", "a Markov chain", "independent tokens", remedy)
+
+
+def window_scores(law: Discrete, u: Tensor) -> Tensor:
     """Scores of the windows less Λ(u), shape (query, window)."""
     return u @ law.atoms.mT - law.cgf(u).unsqueeze(-1)
 
 
-def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
+def path_integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
     """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt, (length, query).
 
     Scores (query, windows), values (query, windows, o), which are read less their limit, last (query, contexts).
@@ -223,39 +109,171 @@ def _integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor,
         raise InvalidArgumentError("z", f"scores that differ by {spread:.4g}", f"at most {LARGEST_SPREAD:g}", "Shrink the queries.")
     low = -math.log(max(lengths)) - LEFT - reached.amax(-1).clamp_min(0.0)
     high = math.log(RIGHT / min(lengths)) - reached.amin(-1)
-    count = math.ceil(float((high - low).max()) / STEP) + 1
-    tau = low.unsqueeze(-1) + STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
+    count = math.ceil(float((high - low).max()) / PATH_STEP) + 1
+    tau = low.unsqueeze(-1) + PATH_STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
     query = torch.arange(len(tau)).repeat_interleave(count)
-    chunk = max(1, ELEMENTS // (2 * (values.shape[-1] + 4) * chain.contexts**2))
+    chunk = max(1, MATRICES // (2 * (values.shape[-1] + 4) * chain.contexts**2))
     parts = []
     for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True):
         used = slice(int(q[0]), int(q[-1]) + 1)
         parts.append(path_moments(chain, one, q - q[0], scores[used], values[used], last[used], lengths))
-    nodes = STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)  # (length, query, node, o + 4)
-    nodes[:, :, 0, :-4] /= -math.expm1(-STEP)  # below the first node the mean, given the end of the path, falls like t alone
+    nodes = PATH_STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)  # (length, query, node, o + 4)
+    nodes[:, :, 0, :-4] /= -math.expm1(-PATH_STEP)  # below the first node the mean, given the end of the path, falls like t alone
     found = nodes.sum(2)
-    require_digits(found, LEAST_DIGITS)
-    return found[..., :-4], found[..., -4], found[..., -3]
+    mean, (square, collision, lost_mean, lost) = found[..., :-4], found[..., -4:].unbind(-1)
+    chances = chain._edges.flatten()
+    limit = (chances * torch.exp(scores)).unsqueeze(-2) @ values  # (query, 1, o)
+    floor = FLOOR * collision * ((values - limit).square().sum(-1) @ chances)  # of the accuracy contract
+    right = PATH_ROUNDING * lost <= RELATIVE * square + floor
+    if not bool((right & (PATH_ROUNDING * lost_mean <= RELATIVE * mean.norm(dim=-1) + floor.sqrt())).all()):
+        remedy = "Use expansion=True for the first order in 1/L, or shorter prompts."
+        given = "a path whose terms cancel so far that rounding is too much of the answer"
+        raise InvalidArgumentError("length", given, "paths whose law keeps eight digits", remedy)
+    return mean, square, collision
 
 
-def _tokens(attention: SoftmaxAttention, chain: MarkovChain, z: Any, *, exact: bool = False) -> tuple[Discrete, Tensor]:
-    """Law of one token, and the queries; attention must be one head on one-hot windows, of order + 1 symbols where ``exact``."""
+def window_law(attention: SoftmaxAttention, chain: MarkovChain) -> Discrete:
+    """Law of one token: a one-hot window of order + 1 symbols, which one head must read."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
         raise InvalidArgumentError("attention", validation.text(attention), "SoftmaxAttention with one head")
-    if not isinstance(chain, MarkovChain):
-        raise InvalidArgumentError("chain", type(chain).__name__, "a MarkovChain")
-    if attention.dim % chain.alphabet or (exact and attention.dim != (chain.order + 1) * chain.alphabet):
-        allowed = f"{f'{chain.order + 1} times' if exact else 'a multiple of'} {chain.alphabet}, the alphabet"
-        raise InvalidArgumentError("attention", f"a layer on R^{attention.dim}", f"tokens of dimension {allowed}")
-    law = chain.ngrams(attention.dim // chain.alphabet)
-    return law, attention._values(law, z)[1]
+    if attention.dim != (chain.order + 1) * chain.alphabet:
+        allowed = f"tokens of dimension {chain.order + 1} times {chain.alphabet}, the alphabet"
+        raise InvalidArgumentError("attention", f"a layer on R^{attention.dim}", allowed)
+    return chain.ngrams(chain.order + 1)
 
 
-def _ending(chain: MarkovChain, ending: Any, z: Tensor) -> Tensor:
-    context = validation.indices("ending", ending, chain.contexts, "numbers of contexts, ")
-    if validation.broadcast("ending and z", context.shape, z.shape[:-1]) != z.shape[:-1]:
-        given, queries = validation.shape_text(context.shape), validation.shape_text(z.shape[:-1])
-        raise InvalidArgumentError("ending", f"shape {given}", f"a context for each query, shape {queries}")
-    if bool((chain.stationary.flatten()[context] == 0).any()):
-        raise InvalidArgumentError("ending", str(ending), "contexts of positive stationary probability")
-    return context.expand(z.shape[:-1])
+@dataclasses.dataclass
+class _Powers:
+    """Matrices, or rows πM^N of them: first P, that of t = 0, (k, n), and C, (query, o, k, n); then for each t the others.
+
+    ``near`` and ``apart`` are sizes of the terms of E and of A, (t, k, n), norms over the outputs; ``spread`` that of S.
+    """
+
+    plain: Tensor
+    moved: Tensor
+    kept: Tensor  # M
+    lost: Tensor  # D
+    away: Tensor  # E
+    read: Tensor  # A
+    squared: Tensor  # S
+    collided: Tensor  # the derivative in the direction t²b²∘M, as E Σ w² needs it
+    near: Tensor
+    apart: Tensor
+    spread: Tensor
+
+    def times(self, y: "_Powers", query: Tensor, t: Tensor, stationary: Tensor) -> "_Powers":
+        """The product with a matrix, t of shape (t, 1, 1)."""
+        plain = self.plain @ y.plain
+        plain = plain / plain.sum(-1, keepdim=True)
+        moved = self.moved @ y.plain + self.plain @ y.moved
+        # rows of the start π have πC1 = C1; the part along 1π grows with N, were it not 0
+        row = stationary @ moved if moved.shape[-2] > 1 else moved.squeeze(-2)
+        moved = moved - row.sum(-1)[..., None, None] * stationary
+        size = _norm(moved)
+        size = size + size.sum(-1, keepdim=True) * stationary  # of which the correction has spread the rounding
+        lost = self.lost @ y.kept + self.plain @ y.lost
+        kept = torch.where(2 * lost <= plain, plain - lost, self.kept @ y.kept)
+        mine, its = self.moved[query], y.moved[query]
+        away = _each(self.away, y.kept) + _by(self.kept, y.away) + _each(mine, y.lost) + _by(self.lost, its)
+        near = self.near @ y.kept + self.kept @ y.near + _norm(mine) @ y.lost + self.lost @ _norm(its)
+        direct = _each(self.read, y.kept) + _by(self.kept, y.read)
+        apart = self.apart @ y.kept + self.kept @ y.apart
+        small = t * (size[query] + near)
+        read = torch.where((small <= apart).unsqueeze(1), t.unsqueeze(1) * (moved[query] - away), direct)
+        pairs = torch.einsum("toij,tojk->tik", self.read, y.read)
+        squared = self.squared @ y.kept + self.kept @ y.squared + 2 * pairs
+        spread = self.spread @ y.kept + self.kept @ y.spread + 2 * (self.apart @ _norm(y.read) + _norm(self.read) @ y.apart)
+        collided = self.collided @ y.kept + self.kept @ y.collided
+        return _Powers(plain, moved, kept, lost, away, read, squared, collided, near, torch.minimum(small, apart), spread)
+
+
+def _each(x: Tensor, y: Tensor) -> Tensor:
+    """Products of (t, o, k, n) with (t, n, n), all outputs at once."""
+    count, outputs, k, n = x.shape
+    return (x.reshape(count, outputs * k, n) @ y).reshape(count, outputs, k, -1)
+
+
+def _by(x: Tensor, y: Tensor) -> Tensor:
+    """Products of (t, k, n) with (t, o, n, n)."""
+    return x.unsqueeze(1) @ y
+
+
+def _norm(x: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(x, dim=-3)
+    return found
+
+
+def path_moments(
+    chain: MarkovChain, tau: Tensor, query: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]
+) -> Tensor:
+    """t E[A e^{-tB}], t² E[‖A‖² e^{-tB}] and t² E[Σ e^{2s} e^{-tB}], weighted by the last context, t = e^τ; then their rounding.
+
+    A = Σ e^s v, B = Σ e^s over a path of L windows. Each τ has a query, which has scores (windows,) with E e^s = 1, values
+    (windows, o) with E e^s v = 0, and last (contexts,). Shape (length, τ, o + 4): rounding of ‖the first‖ and of the second.
+    """
+    n, o = chain.contexts, values.shape[-1]
+    stationary = chain.stationary.flatten()
+    rows = (chain.rows / chain.rows.sum(-1, keepdim=True)).flatten()
+    lowest = torch.where(rows > 0, scores, math.inf).amin(-1, keepdim=True)[query]  # (τ, 1)
+    above, tau = scores[query] - lowest, tau.unsqueeze(-1)
+    least = torch.exp((tau + lowest).clamp_max(LARGEST_LOG))  # tc, as t alone may overflow
+    grown = torch.exp((tau + scores[query]).clamp_max(LARGEST_LOG))  # tb
+    rise = torch.where(above < 1, least * torch.expm1(above.clamp(max=1.0)), grown - least)  # t(b - c)
+    t = torch.exp(tau.clamp_max(LARGEST_LOG)).unsqueeze(-1)
+
+    def matrices(entries: Tensor) -> Tensor:
+        """Matrices of contexts from numbers of windows, (..., windows) to (..., n, n)."""
+        shape = (*entries.shape[:-1], n, chain.alphabet)
+        empty = entries.new_zeros(*shape[:-1], n)
+        return empty.scatter_(-1, chain._successors.expand(shape), (rows * entries).reshape(shape))
+
+    share = torch.exp(scores) * rows * stationary.repeat_interleave(chain.alphabet)
+    centred = (values - (share.unsqueeze(1) @ values) / share.sum(-1)[:, None, None]).mT  # (query, o, windows), to the last digit
+    weighted = torch.exp(scores).unsqueeze(1) * centred
+    survival, gone = torch.exp(-rise), -torch.expm1(-rise)
+    a = grown.unsqueeze(1) * centred[query]  # (τ, o, windows)
+    start = matrices(a * survival.unsqueeze(1))
+    step = _Powers(
+        matrices(torch.ones_like(rows)),
+        matrices(weighted),
+        matrices(survival),
+        matrices(gone),
+        matrices(weighted[query] * gone.unsqueeze(1)),
+        start,
+        matrices(a.square().sum(1) * survival),
+        matrices(grown.square() * survival),
+        matrices(torch.linalg.vector_norm(weighted[query], dim=1) * gone),
+        _norm(start),
+        matrices(a.square().sum(1) * survival),
+    )
+    zero = t.new_zeros(len(tau), 1, n)
+    none = zero.unsqueeze(1).expand(-1, o, -1, -1)
+    first = _Powers(
+        stationary.unsqueeze(0),
+        weighted.new_zeros(len(scores), o, 1, n),
+        stationary.expand(len(tau), 1, n),
+        *(zero, none, none, zero, zero, zero, zero, zero),
+    )
+    states = [first for _ in lengths]
+    for bit in range(max(lengths).bit_length()):
+        if bit:
+            step = step.times(step, query, t, stationary)
+        states = [
+            state.times(step, query, t, stationary) if length >> bit & 1 else state
+            for state, length in zip(states, lengths, strict=True)
+        ]
+    return torch.stack([_found(state, query, t, last, least * length) for state, length in zip(states, lengths, strict=True)])
+
+
+def _found(state: _Powers, query: Tensor, t: Tensor, last: Tensor, exponent: Tensor) -> Tensor:
+    """The moments of one length from its row, which is less e^{-tcL}."""
+    end = last[query].unsqueeze(1)  # (τ, 1, contexts)
+    scale = torch.exp(-exponent)  # (τ, 1)
+    moved = state.moved[query]
+    centred = t * ((moved * (end - 1).unsqueeze(1)).sum(-1) - (state.away * end.unsqueeze(1)).sum(-1)).squeeze(-1).unsqueeze(-1)
+    centred, direct = centred.squeeze(-1), (state.read * end.unsqueeze(1)).sum((-2, -1))  # (τ, o)
+    small = (t * (state.near * end + _norm(moved) * (end - 1).abs())).sum((-2, -1)).unsqueeze(-1)
+    large = (state.apart * end).sum((-2, -1)).unsqueeze(-1)
+    mean = torch.where(small <= large, centred, direct)
+    others = [(part * end).sum((-2, -1)).unsqueeze(-1) for part in (state.squared, state.collided, state.spread)]
+    return scale * torch.cat([mean, others[0], others[1], torch.minimum(small, large), others[2]], -1)

@@ -1,13 +1,13 @@
-"""Block expectations of any law from its cumulant generating function at complex multiples of the tilt.
+"""Blocks of any law from its cumulant generating function at complex multiples of the tilt.
 
-As e^{-x} = (1/2πi) ∫ Γ(z) x^{-z} dz over Re z = c > 0, and with scores s normalised to E e^s = 1,
+As e^{-x} = (1/2πi) ∫ Γ(z) x^{-z} dz over Re z = c > 0, and with scores s normalized to E e^s = 1,
 
     t^a E[f(x) e^{as - t e^s}] = (1/2π) ∫ Γ(z) t^{a-z} E[f(x) e^{(a-z)s}] dω,   z = c + iω,   t = e^τ,
 
 where E e^{ζs} = e^{Λ(ζu) - ζΛ(u)}, and the law tilted by ζu has mean ∇Λ(ζu) and covariance ∇²Λ(ζu): formulas (engine.1) to
 (engine.6) of docs/mathematics/engine.md. A contour may pass a pole of Γ at z = -n once its residue (-t)^n/n! E[f e^{(a+n)s}] is
-taken out. For each τ the contour that rounds least is taken; midpoint sums over ω converge geometrically in a strip without
-singularities. Queries whose scores vary alike share contours, nodes and the waves t^{-iω}: Λ is asked for all of them at once.
+taken out. Each τ uses the contour that rounds least; midpoint sums over ω converge geometrically in a strip without
+singularities. Queries whose scores vary alike share contours, nodes and the waves t^{-iω}.
 """
 
 import dataclasses
@@ -23,48 +23,120 @@ from scipy.special import loggamma
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.blocks import LEAST_DIGITS, STEP, Blocks, OutputMoments, Piece, Waves, grid, output_moments, side_by_side
-from largeprompt.law.lines import MARGIN, NARROW, Contour, Lines, Nodes, score_variances
+from largeprompt.law.blocks import TAU_STEP, Blocks, Piece, Waves, grid, widened
 from largeprompt.law.quadrature import NOTHING, log_survival
-from largeprompt.law.tokens import Array, Numbers, TokenMoments
+from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
 from largeprompt.measures import Measure
+from largeprompt.measures.base import DOMAIN_EDGE
 
 DIGITS = 40.0  # -log of what a sum over ω may leave out
-NARROWEST = 0.04  # half-width of a strip worth summing in
-WIDEST = 3.0
-MOST_CONTOURS = 400
-FINE = 16  # neighbouring τ that share an exponential
-SMALLEST_PART = 1e-27  # of the squared error of the whole output, above which eight digits of a part were found right
-PLAIN_PART = 1e-8  # the same where contours heed the whole alone: a part e^{-4u} of it is found from terms e^{-2u}
+LAST_OMEGA = 30.0  # Γ falls like e^{-πω/2}
+NARROWEST_STRIP, WIDEST_STRIP = 0.04, 3.0  # half-widths: worth summing in, and beyond which Γ grows faster than sums converge
+SHARES = 0.98 * 0.7 ** np.arange(12)  # of the width of a strip, of which the best is taken
+MARGIN = 0.05  # between a residue and the edge of the domain
+STEEPEST = 1.1  # log of how much larger a sum over ω may be than its value
+FLAT = 0.2  # log of the same below which one contour serves all τ
+MOST_CONTOURS = 400  # seconds of work
+FINE = 16  # neighboring τ that share an exponential
 AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
 @dataclasses.dataclass(frozen=True)
+class Line:
+    """A law along tilts u, shape (query, d): Λ(ζu) - ζΛ(u) and the moments of x - T at ζu, for ζ between ``low`` and ``high``.
+
+    Queries lead the shapes of all that is found.
+    """
+
+    mu: Measure
+    u: Tensor
+    low: float
+    high: float
+    cgf: Array  # (query,)
+    limit: Array  # (query, d)
+    cumulants: int  # 2, or 4 where the error of the derivative in U is asked for
+
+    @classmethod
+    def of(cls, mu: Measure, u: Tensor, cumulants: int) -> "Line":
+        """The line through some tilts of a law."""
+        lows, highs = zip(*(mu._tilt_range(tilt) for tilt in u), strict=True)
+        return cls(mu, u, max(lows), min(highs), mu._cgf(u).numpy(), mu._tilted_mean(u).numpy(), cumulants)
+
+    def exponents(self, zeta: Numbers) -> Numbers:
+        """log E e^{ζs}, shape (query, ζ)."""
+        return self._cumulants(zeta, 0)[0] - zeta * self.cgf[:, None]
+
+    def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
+        """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second or the fourth."""
+        value, mean, *higher = self._cumulants(zeta, cumulants)
+        kind = Dense if higher[0].ndim == 4 else Independent
+        return value - zeta * self.cgf[:, None], kind(mean - self.limit[:, None], *higher)
+
+    def _cumulants(self, zeta: Numbers, order: int) -> list[Numbers]:
+        """Λ and its derivatives at ζu, shape (query, ζ, ...)."""
+        tilts = torch.from_numpy(np.asarray(zeta, dtype=np.complex128)).unsqueeze(-1) * self.u.unsqueeze(1)
+        found = self.mu._complex_cumulants(tilts.flatten(0, 1), order)
+        return [part.resolve_conj().unflatten(0, tilts.shape[:2]).numpy() for part in found]
+
+    def real(self, zeta: Any) -> Array:
+        """log E e^{ζs} at real ζ; infinite at the ends of the domain, to rounding, and beyond."""
+        places = torch.as_tensor(zeta, dtype=torch.float64)  # real functions cost a tenth of complex ones
+        inside = (places > self.low * (1 - DOMAIN_EDGE)) & (places < self.high * (1 - DOMAIN_EDGE))
+        known = torch.where(inside, places, 0.0)
+        found = self.mu._cgf(known.unsqueeze(-1) * self.u.unsqueeze(1)) - known * torch.from_numpy(self.cgf)[:, None]
+        return torch.where(inside, found, torch.inf).numpy()
+
+    def excess(self, zeta: float, steps: Any) -> Array:
+        """How far log E e^{ζs} lies above its tangent, on the steeper side and for the worst query: σ²δ²/2 for a Gaussian."""
+        value, moments = self.at(np.concatenate([[zeta], zeta - steps, zeta + steps]))
+        slope = ((moments.mean[:, 0] + self.limit) * self.u.numpy()).sum(-1).real - self.cgf
+        below, above = np.split(value.real[:, 1:], 2, -1)
+        rise = np.outer(slope, steps)
+        return np.asarray((np.maximum(below + rise, above - rise) - value.real[:, :1]).max(0))
+
+    @functools.cached_property
+    def deviation(self) -> float:
+        """Standard deviation of the score of the law itself, the largest over the queries."""
+        return math.sqrt(max(0.0, float(((self.u @ self.mu.covariance) * self.u).sum(-1).max())))
+
+
+@dataclasses.dataclass(frozen=True)
+class Contour:
+    """Re z = ``place``, in the middle of a strip of half-width ``width``; ``residue``: the pole next to it is taken out."""
+
+    place: float
+    width: float
+    residue: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Sum:
-    """The nodes of a contour that matter, for the rows of τ that use it: t^{a-z} = t^{a-c} e^{-iωτ}, and log Γ(z) dω/π."""
+    """The sum over a contour for the rows of τ that use it: t^{a-z} = t^{a-c} e^{-iωτ} at the nodes z that matter."""
 
     rows: NDArray[np.int64]
     contour: Contour
-    nodes: Nodes
+    z: Numbers
+    log_gamma: Numbers  # log Γ(z) dω/π
+    exponents: Numbers  # log E e^{ζs} at ζ = a - z, (query, node)
+    moments: TokenMoments | None  # of y there; none for φ
     growth: Array  # t^{a-c}, (row,)
     waves: Numbers  # e^{-iωτ}, (row, node)
-    log_gamma: Numbers
+    taken: tuple[Array, TokenMoments] | None  # log E e^{ζs} and the moments of what is taken out, at ζ = 2 or a
 
     def total(self, coefficients: Numbers) -> Array:
         """Real part of Σ t^{a-z} coefficients, shape (..., row) for coefficients (..., node)."""
         return np.asarray(self.growth * (coefficients @ self.waves.T).real)
 
 
-class _Engine:
-    """The blocks of some lines on one grid of τ, for lengths between two."""
+class _Sums:
+    """The sums over contours of some lines on one grid of τ, for lengths between two."""
 
-    def __init__(self, line: Lines, shortest: float, longest: float, tau: Array, every_part: bool) -> None:
-        self.line, self.tau, self.every_part = line, tau, every_part
+    def __init__(self, line: Line, shortest: float, longest: float, tau: Array) -> None:
+        self.line, self.tau = line, tau
         self.digits = DIGITS + math.log(longest)
         self.alive = np.ones(len(tau), dtype=bool)
         self.log_phi, self.noise = self._log_phi()
-        lowest = -60 if line.saturated is None else -60 - float(line.fall.max())  # of what is left of the squared error
-        self.alive = np.asarray(((shortest - 2) * self.log_phi > lowest).any(0))
+        self.alive = np.asarray(((shortest - 2) * self.log_phi > -self.digits).any(0))
         self._known: dict[int, list[tuple[Piece, ...]]] = {}
 
     def _contours(self, order: int) -> list[Contour]:
@@ -78,41 +150,38 @@ class _Engine:
         top = order + 1.0 if right > order + 2 else (order + right) / 2 if right > order + 0.2 else right - 0.1
         poles = (-1.0, -2.0) if order == 1 else (0.0, -1.0, -2.0)
         for place in [top, *self._places(edge + width, order, right)]:
-            free = min(right - place, place - left, WIDEST, *(abs(place - pole) for pole in poles))
-            if free > NARROWEST and (place > 0 or order < 2):
+            free = min(right - place, place - left, WIDEST_STRIP, *(abs(place - pole) for pole in poles))
+            if free > NARROWEST_STRIP and (place > 0 or order < 2):
                 found.append(Contour(place, free, False))
         return found
 
     def _places(self, start: float, order: int, right: float) -> Iterator[float]:
-        """Contours near enough to each other that no sum is larger than its value by much: e^1.1, 1.5/σ apart for a Gaussian."""
-        narrow = math.sqrt(self.line.own_variance)
-        middles = [0.5] if order < 3 else np.arange(order) + 0.5  # orders three and four reach where cgfs may bend far more
-        middles = [middle for middle in middles if middle + 0.5 < max(self.line.high, 1.0 + MARGIN)]
-        if self.line.bend < 0.2 and all(float(self.line.excess(middle, np.array([0.5]))[0]) < 0.2 for middle in middles[1:]):
+        """Contours near enough to each other that no sum is much larger than its value: 1.5/σ apart for a Gaussian."""
+        line, middles = self.line, np.arange(max(1, order - 1 if order < 3 else order)) + 0.5  # orders 3 and 4 reach farther
+        if all(float(line.excess(middle, np.array([0.5]))[0]) < FLAT for middle in middles if middle < max(line.high - 0.5, 0.6)):
             return
-        place, end = start, min(order + 1 + 11 / narrow, right - NARROWEST)
+        place, end = start, min(order + 1 + 11 / line.deviation, right - NARROWEST_STRIP)
         for _ in range(MOST_CONTOURS):
             if place >= end:
                 return
             yield place
             tried = 1.25 * 0.7 ** np.arange(20)
-            tried = tried[(order - place - tried > self.line.low) & (order - place + tried < self.line.high)]
-            near = tried[self.line.excess(order - place, tried) < 1.1]
+            tried = tried[(order - place - tried > line.low) & (order - place + tried < line.high)]
+            near = tried[line.excess(order - place, tried) < STEEPEST]
             if not len(near):
                 return
             place += float(near[0])
-        given = f"scores of standard deviation {narrow:.3g}"
-        remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-        raise InvalidArgumentError("z", given, "scores near enough to each other for the exact law of such tokens", remedy)
+        given, remedy = f"a tilt along which the cgf of {line.mu!r} bends sharply", "Use certificate(...), or sample_prompts(...)."
+        raise InvalidArgumentError("z", given, "tilts that contours can follow: smaller ones", remedy)
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
-        """For each τ, the contour whose terms are smallest; among several queries and parts, nowhere far above the smallest."""
+        """For each τ, the contour whose terms are smallest; among several queries, nowhere far above the smallest."""
         places = np.array([contour.place for contour in contours])
-        sizes = self.line.sizes if order and self.every_part else self.line.real
-        noise = (loggamma(places + 0.3j).real + sizes(order - places))[..., None] + (order - places)[:, None] * self.tau
+        real = self.line.real
+        noise = (loggamma(places + 0.3j).real + real(order - places))[..., None] + (order - places)[:, None] * self.tau
         if contours[0].residue:
             pole = max(order, 2)
-            taken = np.minimum(self.tau, 0.0) if order == 0 else sizes(np.array([float(pole)])) + pole * self.tau
+            taken = np.minimum(self.tau, 0.0) if order == 0 else real(np.array([float(pole)])) + pole * self.tau
             noise[:, 0] = np.logaddexp(noise[:, 0], taken - np.exp(np.minimum(self.tau, 300.0)) * (order > 0))
         return np.asarray((noise - noise.min(1, keepdims=True)).max(0).argmin(0))
 
@@ -122,45 +191,64 @@ class _Engine:
         choice = self._choice(order, contours)
         for index, contour in enumerate(contours):
             rows = np.flatnonzero((choice == index) & self.alive)
-            if not len(rows):
-                continue
-            nodes = self.line.nodes(order, contour, self.digits, float(self.tau[rows[0]]), float(self.tau[rows[-1]]))
-            log_gamma: Numbers = loggamma(nodes.z) + math.log(nodes.step / math.pi)
-            size = (log_gamma + nodes.exponents).real
-            if contour.residue:  # of what is taken out too
-                size = np.maximum(size, log_gamma.real + (self.line.taken(order)[0].real if order else 0.0))
-            needed = (size > size.max(-1, keepdims=True) - self.digits - 4).any(0)
-            used = slice(int(np.flatnonzero(needed)[-1]) + 1)
-            growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, nodes.z[used].imag)
-            moments = _part(nodes.moments, (slice(None), used)) if nodes.moments is not None else None
-            kept = Nodes(nodes.z[used], nodes.step, nodes.exponents[:, used], moments)
-            yield Sum(rows, contour, kept, growth, waves, log_gamma[used])
+            if len(rows):
+                yield self._sum(order, contour, rows)
+
+    def _sum(self, order: int, contour: Contour, rows: NDArray[np.int64]) -> Sum:
+        step = self._step(order - contour.place, contour, float(self.tau[rows[0]]), float(self.tau[rows[-1]]))
+        z = contour.place + 1j * step * (np.arange(math.ceil((LAST_OMEGA + 2 * abs(contour.place)) / step)) + 0.5)
+        line, moments = self.line, None
+        if order:
+            exponents, moments = line.at(order - z, line.cumulants)
+        else:
+            exponents = line.exponents(-z)
+        log_gamma: Numbers = loggamma(z) + math.log(step / math.pi)
+        taken = line.at(np.array([float(max(order, 2))]), line.cumulants) if order and contour.residue else None
+        size = (log_gamma + exponents).real
+        if contour.residue:  # of what is taken out too
+            size = np.maximum(size, log_gamma.real + (taken[0].real if taken else 0.0))
+        used = slice(int(np.flatnonzero((size > size.max(-1, keepdims=True) - self.digits - 4).any(0))[-1]) + 1)
+        growth, waves = np.exp((order - contour.place) * self.tau[rows]), self._waves(rows, np.asarray(z[used].imag))
+        moments = _part(moments, (slice(None), used)) if moments else None
+        return Sum(rows, contour, z[used], log_gamma[used], exponents[:, used], moments, growth, waves, taken)
+
+    def _step(self, zeta: float, contour: Contour, low: float, high: float) -> float:
+        """Step of ω such that e^{-digits} is left for τ from low to high, formula (engine.4).
+
+        A sum of step h leaves e^{-2πD/h} times the terms at a distance D on either side: t^{ζ±D} E e^{(ζ±D)s}, not t^ζ E e^{ζs}.
+        """
+        widths = contour.width * SHARES
+        found = self.line.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
+        above, below = np.split(found[:, 1:] - found[:, :1], 2, -1)
+        # for small t what is meant is the term that was taken out
+        slope = (above[:, -1:] - below[:, -1:]) / (2 * widths[-1])
+        other = np.maximum(above - widths * slope, below + widths * slope) if contour.residue else below - widths * low
+        excess = np.maximum(above + widths * high, other).max(0)
+        return float((2 * math.pi * widths / (self.digits + np.maximum(excess, 0.0))).max())
 
     def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
-        """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are dear."""
+        """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are expensive."""
         coarse, fine = np.divmod(rows, FINE)
         first, last = coarse[0], coarse[-1] + 1
         steps = np.exp(-1j * np.outer(self.tau[FINE * np.arange(first, last)], omega))
-        found = (steps[:, None] * np.exp(-1j * STEP * np.outer(np.arange(FINE), omega))).reshape(-1, len(omega))
+        found = (steps[:, None] * np.exp(-1j * TAU_STEP * np.outer(np.arange(FINE), omega))).reshape(-1, len(omega))
         return found[fine[0] :][: len(rows)] if rows[-1] - rows[0] < len(rows) else found[rows - FINE * first]
 
     def _log_phi(self) -> tuple[Array, Array]:
         """log φ, and the size of what was summed to get it, relative to φ."""
         lost, kept, size = (np.empty((len(self.line.u), len(self.tau))) for _ in range(3))
         for part in self.sums(0):
-            rows, exponents = part.rows, part.nodes.exponents
-            if part.contour.residue:  # φ - e^{-t}, without poles at 0 and -1
-                t = np.exp(np.minimum(self.tau[rows], 300.0))
-                coefficients = np.exp(part.log_gamma) * np.expm1(exponents)
-                rest = part.total(coefficients)
-                lost[:, rows], kept[:, rows] = -np.expm1(-t) - rest, np.exp(-t) + rest
+            rows, t = part.rows, np.exp(np.minimum(self.tau[part.rows], 300.0))
+            # with the residue φ - e^{-t}, without poles at 0 and -1
+            coefficients = np.exp(part.log_gamma) * (np.expm1(part.exponents) if part.contour.residue else np.exp(part.exponents))
+            value = part.total(coefficients)
+            if part.contour.residue:
+                lost[:, rows], kept[:, rows] = -np.expm1(-t) - value, np.exp(-t) + value
                 size[:, rows] = np.minimum(t, 1.0)
+            elif -1 < part.contour.place < 0:  # the residue 1 at 0 is taken off
+                lost[:, rows], kept[:, rows], size[:, rows] = -value, 1 + value, 0.0
             else:
-                coefficients = np.exp(part.log_gamma + exponents)
-                value = part.total(coefficients)
-                crossed = -1 < part.contour.place < 0  # the residue 1 at 0 is taken off
-                lost[:, rows], kept[:, rows] = (-value, 1 + value) if crossed else (1 - value, value)
-                size[:, rows] = 0.0 if crossed else np.minimum(1.0, np.abs(value))
+                lost[:, rows], kept[:, rows], size[:, rows] = 1 - value, value, np.minimum(1.0, np.abs(value))
             size[:, rows] += part.growth * np.abs(coefficients).sum(-1, keepdims=True)
         kept = np.maximum(kept, 1e-300)
         return np.maximum(log_survival(np.maximum(lost, 0.0), kept), NOTHING), size / np.maximum(kept, 1e-16 * size)
@@ -175,16 +263,15 @@ class _Engine:
         """Each piece, as a list over the queries."""
         queries = range(len(self.line.u))
         for part in self.sums(order):
-            assert part.nodes.moments is not None
-            factor, moments = np.exp(part.log_gamma + part.nodes.exponents), part.nodes.moments
+            assert part.moments is not None
+            factor, moments = np.exp(part.log_gamma + part.exponents), part.moments
             yield [Waves(part.rows, part.waves, _part(moments, query), part.growth, factor[query]) for query in queries]
-            if part.contour.residue:
+            if part.taken:
                 # -t e^{-t} or e^{-t} times the moment at 2u or au has the pole that would be next to the contour
                 t = np.exp(np.minimum(self.tau[part.rows], 300.0))
-                taken, weight = (-t, -part.nodes.z) if order == 1 else (1.0, 1.0)
+                taken, weight = (-t, -part.z) if order == 1 else (1.0, 1.0)
                 rest = taken * t**order * np.exp(-t) - part.total(np.exp(part.log_gamma) * weight)
-                exponents, moments = self.line.taken(order)
-                kernels = np.exp(exponents.real) * rest  # (query, row)
+                kernels, moments = np.exp(part.taken[0].real) * rest, part.taken[1]  # (query, row)
                 yield [Piece(part.rows, kernels[query][:, None], _part(moments, query)) for query in queries]
 
 
@@ -194,60 +281,42 @@ def _part(moments: TokenMoments, index: Any) -> TokenMoments:
     return type(moments)(**{name: None if value is None else value[index] for name, value in kept.items()})
 
 
-def alike(mu: Measure, u: Tensor) -> list[Tensor]:
+def group_by_scale(mu: Measure, u: Tensor) -> list[Tensor]:
     """Which of the tilts u, shape (query, d), may share contours: their scores, and how far Λ reaches along them, are alike."""
     if len(u) < 2:
         return [*torch.arange(len(u)).split(1)] if len(u) else []
-    deviations = np.sqrt(np.maximum(score_variances(mu, u), 0.0))
-    reaches = np.array([mu.tilt_range(tilt) for tilt in u]) * [-1, 1] - [0, 1]
+    deviations = np.sqrt(np.maximum(((u @ mu.covariance) * u).sum(-1).numpy(), 0.0))
+    reaches = np.array([mu._tilt_range(tilt) for tilt in u]) * [-1, 1] - [0, 1]
     sizes = np.log2(np.column_stack([np.maximum(deviations, 0.5), np.clip(reaches, 1e-6, 3.0)]))
-    kinds = np.column_stack([np.round(2 * sizes), deviations < NARROW])
-    _, places = np.unique(kinds, axis=0, return_inverse=True)
+    _, places = np.unique(np.round(2 * sizes), axis=0, return_inverse=True)
     groups = (torch.from_numpy(np.flatnonzero(places == place)) for place in range(places.max() + 1))
     return [part for group in groups for part in group.split(max(1, AT_ONCE // mu.dim))]
 
 
-def contour_moments(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[OutputMoments]:
-    """Law of attention over several lengths, 1 < L < ∞, for tilts u, shape (query, d), that are :func:`alike`."""
-    line = Lines.of(mu, u, cumulants)
-    if line.saturated is not None:
-        try:
-            return _moments(line, lengths, 0.0, every_part=True)
-        except InvalidArgumentError:
-            if len(u) > 1:  # one by one, then
-                raise
-            if len(lengths) > 1:
-                return [side_by_side([contour_moments(mu, u, [length], cumulants)[0] for length in lengths])]
-            return _moments(line, lengths, PLAIN_PART)
-    return _moments(line, lengths, SMALLEST_PART)
-
-
-def _moments(line: Lines, lengths: Sequence[float], smallest_part: float, *, every_part: bool = False) -> list[OutputMoments]:
-    """The same, right for parts of the output down to the smallest one; contours heed every part, or the sum of all.
-
-    What heeds every part has digits to spare, or is refused for the other.
-    """
+def contour_blocks(mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2) -> list[Blocks]:
+    """Blocks for lengths, 1 < L < ∞, and tilts u, shape (query, d), of one group; with that many cumulants of tokens."""
+    line = Line.of(mu, u, cumulants)
 
     @functools.cache
-    def engine(below: float, above: float) -> _Engine:
-        return _Engine(line, min(lengths), max(lengths), grid(below, above), every_part)
+    def sums(below: float, above: float) -> _Sums:
+        return _Sums(line, min(lengths), max(lengths), grid(below, above))
 
     def build(query: int, below: float, above: float) -> Blocks:
-        found = engine(below, above)
-        pieces, digits = functools.partial(found.pieces, query), LEAST_DIGITS / 100 if every_part else LEAST_DIGITS
-        return Blocks(found.log_phi[query], pieces, found.noise[query], digits, smallest_part)
+        found = sums(below, above)
+        pieces = functools.partial(found.pieces, query)
+        return Blocks(np.full(len(found.tau), TAU_STEP), found.log_phi[query], pieces, mu.dim, found.noise[query])
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
-        start, further = _range(line, max(lengths)), 14.0 if line.low < -0.1 else 60.0
-        builds = [functools.partial(build, query) for query in range(len(line.u))]
-        return [output_moments(one, lengths, start, further, line.mu.dim) for one in builds]
+    with np.errstate(all="ignore"):  # what overflows is refused
+        start, further = _range(line, max(lengths))
+        return [widened(functools.partial(build, query), lengths, start, further) for query in range(len(u))]
 
 
-def _range(line: Lines, longest: float) -> tuple[float, float]:
-    """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a (Chernoff)."""
+def _range(line: Line, longest: float) -> tuple[tuple[float, float], float]:
+    """τ between which everything happens, by t^a E e^{as - t e^s} <= C t^ζ E e^{ζs} for every ζ < a, and steps beyond."""
     up = np.linspace(0.0, min(2.0, line.high), 12)[1:-1] if line.high < 2 else np.linspace(0.0, 2.0, 11)[1:]
     down = np.linspace(0.0, max(-16.0, line.low), 24)[1:-1]
     rising, falling = np.split(line.real(np.concatenate([up, down])).max(0), [len(up)])
     below = float(((2 * math.log(longest) + 42 + rising) / up).min())
-    above = float(((26 + falling) / -down).min()) + 2 if line.low < -0.1 else 60.0
-    return below, max(above, 5.0)
+    if line.low > -0.1:  # the lower tail gives no bound
+        return (below, 60.0), 60.0
+    return (below, max(float(((26 + falling) / -down).min()) + 2, 5.0)), 14.0

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -12,16 +12,18 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
-from largeprompt.devices import moved
+from largeprompt.attention.operators import Attention
+from largeprompt.devices import moved, sheltered
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
-from largeprompt.errors import InvalidArgumentError, TiltDomainError
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import gaussian
-from largeprompt.law.chain import chain_prompt
-from largeprompt.law.engine import Solved, solve
-from largeprompt.law.regime import regime
+from largeprompt.law.chain import chain_first_order, chain_prompt
+from largeprompt.law.engine import Expectations, solve
 from largeprompt.measures import Gaussian, MarkovChain, Measure
 from largeprompt.validation import Lengths
+
+Method = Literal["exact", "first order"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -32,27 +34,21 @@ class FinitePromptLaw(ByLength):
     Student's t, have a finite-prompt law and no limit: ``mean``, ``covariance`` and ``effective_tokens`` exist, and ``limit``,
     ``bias`` and ``mse`` raise :class:`~largeprompt.errors.TiltDomainError`.
 
+    Numbers other than ``mean`` and ``effective_tokens`` are computed when first asked for.
+
     Attributes
     ----------
-    mean
-        E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1), as then it does not exist.
-    effective_tokens
-        1/E Y, the effective number of tokens read.
-    length
-        L, a number or a tuple.
+    attention, mu, z, length
+        What was asked; ``length`` is a number or a tuple.
     method
         'exact', or 'first order' for the expansion in 1/L.
     """
 
-    mean: Tensor
-    effective_tokens: Tensor
+    attention: SoftmaxAttention
+    mu: Measure | MarkovChain
+    z: Tensor
     length: float | tuple[float, ...]
-    method: Literal["exact", "first order"]
-    _score_variance: Callable[[], Tensor]
-    _limit: Callable[[], Tensor]
-    _errors: Callable[[], tuple[Tensor, Tensor, Tensor]]
-    _covariance: Callable[[], Tensor]
-    _jacobian_u: Callable[[], Tensor]
+    method: Method
 
     _size: ClassVar[str] = "effective_tokens"
     _numbers: ClassVar[dict[str, str]] = {
@@ -67,29 +63,63 @@ class FinitePromptLaw(ByLength):
         "jacobian_v_mse": "mean squared error of the derivative in V",
     }
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The question and the numbers known so far, without their gradients."""
+        return {name: _detached(value) for name, value in self.__dict__.items() if name != "_expectations"}
+
+    @functools.cached_property
+    @sheltered
+    def _expectations(self) -> Expectations:
+        lengths = self.length if isinstance(self.length, tuple) else (self.length,)
+        return _solve(self.attention, self.mu, self.z, lengths, self.method)
+
+    def _pack(self, found: Tensor) -> Tensor:
+        return found if isinstance(self.length, tuple) else found[0]
+
+    @property
+    def _token(self) -> Measure:
+        """Law of one token."""
+        return self.mu.ngrams(self.mu.order + 1) if isinstance(self.mu, MarkovChain) else self.mu
+
+    @functools.cached_property
+    def mean(self) -> Tensor:
+        """E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1), as then it does not exist."""
+        return self._pack(self._expectations.mean)
+
+    @functools.cached_property
+    def effective_tokens(self) -> Tensor:
+        """1/E Y, the effective number of tokens read, shape (...)."""
+        return 1 / self._pack(self._expectations.collision)
+
     @functools.cached_property
     def score_variance(self) -> Tensor:
         """Variance of the scores u·x, u = Uz, shape (...)."""
-        return self._score_variance()
+        u = self.attention._tilts(self.z)
+        variance = (u.unsqueeze(-2) @ self._token.covariance.to(u) @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+        return variance.clamp_min(0.0).expand(self.effective_tokens.shape)
 
     @functools.cached_property
     def limit(self) -> Tensor:
         """T, the infinite-prompt output, shape (..., o), without the lengths."""
-        return self._limit()
+        law = self._token.to(device=self.z.device)
+        found = self.attention(law, self.z)
+        return found if isinstance(law, Gaussian) or self.method != "exact" else found.detach()
 
     @functools.cached_property
-    def _known_errors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self._errors()
+    @sheltered
+    def _errors(self) -> tuple[Tensor, Tensor, Tensor]:
+        bias, mse, without_values = map(self._pack, self._expectations.errors())
+        return bias, mse, self.attention.V.shape[-2] * without_values
 
     @property
     def bias(self) -> Tensor:
         """E T_L - T, shape (..., o)."""
-        return self._known_errors[0]
+        return self._errors[0]
 
     @property
     def mse(self) -> Tensor:
         """E‖T_L - T‖², shape (...)."""
-        return self._known_errors[1]
+        return self._errors[1]
 
     @property
     def rmse(self) -> Tensor:
@@ -99,17 +129,19 @@ class FinitePromptLaw(ByLength):
     @property
     def jacobian_v_mse(self) -> Tensor:
         """E‖dT_L/dV - dT/dV‖², shape (...)."""
-        return self._known_errors[2]
+        return self._errors[2]
 
     @functools.cached_property
+    @sheltered
     def covariance(self) -> Tensor:
-        """Cov T_L, shape (..., o, o), computed when first asked for."""
-        return self._covariance()
+        """Cov T_L, shape (..., o, o)."""
+        return self._pack(self._expectations.covariance())
 
     @functools.cached_property
+    @sheltered
     def jacobian_u_mse(self) -> Tensor:
-        """E‖dT_L/dU - dT/dU‖², shape (...), computed when first asked for."""
-        return self._jacobian_u()
+        """E‖dT_L/dU - dT/dU‖², shape (...)."""
+        return self.z.square().sum(-1) * self._pack(self._expectations.jacobian())
 
     @property
     def regime(self) -> Any:
@@ -117,16 +149,13 @@ class FinitePromptLaw(ByLength):
         lengths = np.asarray(self.length, dtype=np.float64)
         variance = self.score_variance.detach().cpu().to(torch.float64).numpy()
         spread = lengths.reshape(lengths.shape + (1,) * (variance.ndim - lengths.ndim))
-        names = np.vectorize(regime, otypes=[object])(*np.broadcast_arrays(variance, spread))
+        names = np.vectorize(gaussian.regime, otypes=[object])(*np.broadcast_arrays(variance, spread))
         return names.item() if names.ndim == 0 else names
 
     @property
     def _limited(self) -> bool:
         """Whether there is a limit to be close to."""
-        try:
-            return self._known_errors is not None
-        except TiltDomainError:
-            return False
+        return bool(self._token._in_domain(self.attention._tilts(self.z)).all())
 
     def _words(self, *more: str) -> str:
         return super()._words(self.method, *more, *([] if self._batch or self._limited else ["no limit"]))
@@ -152,14 +181,28 @@ class FinitePromptLaw(ByLength):
         return f"FinitePromptLaw({self.method}, length={plain(self.length)}, {numbers})"
 
 
+@sheltered
 def finite_prompt(
     attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, length: Lengths, *, expansion: bool = False
 ) -> FinitePromptLaw:
     """Law of softmax attention over a prompt of L independent tokens from ``mu``: exact, at a cost that does not depend on L.
 
-    Exact for every law that the library has, and for any :class:`Measure` whose cgf takes complex tilts. For :class:`Gaussian` it
-    is differentiable in the layer, the query and the law; for the others it gives numbers without a gradient. Formulas (law.8) to
-    (law.10) of docs/mathematics/finite_prompt.md and (engine.1) to (engine.6) of docs/mathematics/engine.md.
+    Exact for every law that the library has, and for any :class:`Measure` whose cgf takes complex tilts, on the scale of the
+    accuracy contract: E‖T_L - T‖² to 1e-8 of itself plus 1e-13 E[Y] ‖V‖² E‖x - T‖². What rounding keeps from it is refused. For
+    :class:`Gaussian` it is differentiable in the layer, the query and the law; for the others it gives numbers without a gradient.
+
+    ======================================================  ==============================================  ==================
+    law of the tokens                                       tilt u = Uz                                     method
+    ======================================================  ==============================================  ==================
+    Gaussian                                                any                                             closed form
+    Empirical, Discrete, GaussianMixture, Sphere            any                                             nodes of the score
+    MarkovChain                                             any                                             transfer matrix
+    products, affine images, your own                       inside the domain of the cgf                    contours
+    products with a Student-t, log-normal or Laplace entry  of that entry alone, where its cgf is infinite  density
+    the same                                                of several entries, where the cgf is infinite   refused
+    ======================================================  ==============================================  ==================
+
+    Formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md and (engine.1) to (engine.6) of docs/mathematics/engine.md.
 
     Parameters
     ----------
@@ -194,86 +237,58 @@ def finite_prompt(
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
-    expansion = validation.flag("expansion", expansion)
-    chain = mu if isinstance(mu, MarkovChain) else None
+    method: Method = "first order" if validation.flag("expansion", expansion) else "exact"
+    token = mu.ngrams(mu.order + 1).to(device=attention.U.device) if isinstance(mu, MarkovChain) else mu
+    _, z = attention._values(token, z)
+    law = FinitePromptLaw(attention, mu, z, tuple(lengths) if several else lengths[0], method)
+    _ = law.mean, law.effective_tokens  # what cannot be had is refused here
+    return law
+
+
+def _detached(value: Any) -> Any:
+    """The same without the graph of its gradient."""
+    if isinstance(value, tuple):
+        return tuple(map(_detached, value))
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, Attention | Measure | MarkovChain):
+        found = object.__new__(type(value))
+        found.__dict__.update({name: _detached(each) for name, each in value.__dict__.items()})
+        return found
+    return value
+
+
+def _solve(
+    attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, lengths: Sequence[float], method: Method
+) -> Expectations:
+    """Choose the method, by the table of :func:`finite_prompt`."""
     if isinstance(mu, MarkovChain):
-        mu = mu.ngrams(mu.order + 1).to(device=attention.U.device)
-    values, z = attention._values(mu, z)
-    u, size = attention._tilts(z), z.square().sum(-1)
-    if chain is not None and not expansion:
-        solved = _moved(chain_prompt(attention.to(device="cpu"), chain, z.cpu(), lengths), z.device)
-    elif expansion:
-        solved = _expansion(attention(mu, z), mu, u, values, lengths)
-    elif isinstance(mu, Gaussian):
-        solved = _gaussian(attention(mu, z), mu, u, values, lengths)
-    else:
-        solved = solve(mu, u, values, lengths)
-
-    def pack(found: Tensor) -> Tensor:
-        return found if several else found[0]
-
-    def errors() -> tuple[Tensor, Tensor, Tensor]:
-        bias, mse, without_values = solved.errors()
-        return pack(bias), pack(mse), values.shape[-2] * pack(without_values)
-
-    collision = pack(solved.collision)
-
-    def score_variance() -> Tensor:
-        variance = (u.unsqueeze(-2) @ mu.covariance @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
-        return variance.clamp_min(0.0).expand(collision.shape)
-
-    return FinitePromptLaw(
-        mean=pack(solved.mean),
-        effective_tokens=1 / collision,
-        length=tuple(lengths) if several else lengths[0],
-        method="first order" if expansion else "exact",
-        _score_variance=score_variance,
-        _limit=lambda: attention(mu, z) if isinstance(mu, Gaussian) or expansion else attention(mu, z).detach(),
-        _errors=errors,
-        _covariance=lambda: pack(solved.covariance()),
-        _jacobian_u=lambda: size * pack(solved.jacobian()),
-    )
+        path = chain_prompt if method == "exact" else chain_first_order
+        return _moved(path(attention.to(device="cpu"), mu, z.cpu(), lengths), z.device)
+    values, _ = attention._values(mu, z)
+    u = attention._tilts(z)
+    if method == "first order":
+        return _expansion(attention(mu, z), mu, u, values, lengths)
+    if isinstance(mu, Gaussian):
+        return _gaussian(attention(mu, z), mu, u, values, lengths)
+    return solve(mu, u, values, lengths)
 
 
-def finite_prompt_errors(attention: SoftmaxAttention, mu: Measure, z: Tensor, lengths: Sequence[int]) -> Tensor:
-    """E‖T_L - T‖² alone for several lengths: what a search over lengths needs of :func:`finite_prompt`.
-
-    Parameters
-    ----------
-    attention, mu, z
-        As for :func:`finite_prompt`.
-    lengths
-        At least one L.
-
-    Returns
-    -------
-    Tensor
-        Shape (length, ...).
-    """
-    if isinstance(attention, SoftmaxAttention) and isinstance(mu, Gaussian):
-        values, z = attention._values(mu, z)
-        return gaussian.OutputLaws.of(mu, attention._tilts(z), values, validation.lengths("length", lengths)[0]).errors()
-    return finite_prompt(attention, mu, z, lengths).mse
+def _moved(found: Expectations, device: torch.device) -> Expectations:
+    """Expectations whose numbers are on another device."""
+    mean, collision = found.mean.to(device), found.collision.to(device)
+    lazy = (lambda part=part: moved(part(), device) for part in (found.errors, found.covariance, found.jacobian))
+    return Expectations(mean, collision, *lazy)
 
 
-def _moved(solved: Solved, device: torch.device) -> Solved:
-    """The same on another device."""
-
-    def there(found: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: moved(found(), device)
-
-    values = (solved.mean.to(device), solved.collision.to(device))
-    return Solved(*values, there(solved.errors), there(solved.covariance), there(solved.jacobian))
-
-
-def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Solved:
+def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
     """The law of Gaussian tokens, with gradients."""
     laws, batch = gaussian.OutputLaws.of(mu, u, values, lengths), (len(lengths), *limit.shape[:-1])
 
     def jacobian() -> Tensor:
         return torch.stack([gaussian.jacobian_error(mu, u, values, length) for length in lengths])
 
-    return Solved(
+    return Expectations(
         limit + laws.bias,
         laws.collision.expand(batch),
         lambda: (laws.bias, laws.errors().expand(batch), laws.errors_without_values().expand(batch)),
@@ -282,7 +297,7 @@ def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: S
     )
 
 
-def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Solved:
+def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
     """The first order in 1/L of any law, with gradients."""
     parts = [_first_order(mu, u, values, length) for length in lengths]
     bias, covariance = (torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1))
@@ -296,14 +311,15 @@ def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: S
         remedy = "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a bound."
         raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy)
 
-    return Solved(limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian)
+    return Expectations(limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian)
 
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
     """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and (first.4)."""
-    rate = torch.exp(mu.cgf(2 * u) - 2 * mu.cgf(u) - math.log(length)) if math.isfinite(length) else torch.zeros_like(mu.cgf(u))
-    delta = mu.tilted_mean(2 * u) - mu.tilted_mean(u)
-    spread = mu.tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
+    mu._check_domain(2 * u)
+    rate = torch.exp(mu._cgf(2 * u) - 2 * mu._cgf(u) - math.log(length)) if math.isfinite(length) else torch.zeros_like(mu._cgf(u))
+    delta = mu._tilted_mean(2 * u) - mu._tilted_mean(u)
+    spread = mu._tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
     bias = -rate.unsqueeze(-1) * (values @ delta.unsqueeze(-1)).squeeze(-1)
     covariance = rate[..., None, None] * (values @ spread @ values.mT)
     return bias, covariance, gaussian.trace(covariance), rate * gaussian.trace(spread), rate

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.score_nodes import SCORE_STEP
 
 Array = NDArray[np.float64]
 Values = TypeVar("Values", Array, Tensor)
@@ -27,8 +28,6 @@ Term = tuple[int, int]  # (a, b): Σ_l w_l^a (ξ_l - c)^b, or Σ_l w_l^a w'_l^b 
 Product = tuple[Term, ...]  # of such sums
 Range = tuple[float, float]  # τ from -below to above
 
-STEP = 0.14  # of τ, and of σξ for wide score laws: the rule errs by e^{-π²/STEP}
-REACH = 8.8  # standard deviations on either side of the (tilted) centre of a normal variable
 LARGEST_EXPONENT = 6.7  # e^{-e^s} underflows beyond
 EDGE = 1e-17  # what an integrand may still be at the ends of the range, relative to its largest value
 MOST_NODES = 1_000_000  # of τ
@@ -117,9 +116,9 @@ def relative_ends(integrand: Array, axes: int = 1) -> Array:
 
 def check_spread(widest: float, nodes: int = MOST_NODES) -> None:
     """Refuse scores that are so far apart that no grid holds them."""
-    if not widest <= nodes * STEP:
+    if not widest <= nodes * SCORE_STEP:
         remedy = "The scores are too far apart for this quadrature; use smaller parameters, or sample_prompts(...)."
-        raise InvalidArgumentError("scores", f"a spread of {widest:.3g} units", f"at most {nodes * STEP:.0f}", remedy)
+        raise InvalidArgumentError("scores", f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}", remedy)
 
 
 def widen(
@@ -151,7 +150,7 @@ def partition_integrals(
     products: Sequence[Product],
     blocks: Callable[..., tuple[Array, Mapping[Term, Array]]],
     *ranges: Range,
-    step: float = STEP,
+    step: float = SCORE_STEP,
     further: float = 7.0,
     edge: float = EDGE,
 ) -> Array:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from largeprompt.law.moment import weight_moments
+from largeprompt.law.weights import weight_moments
 
 P2, P3 = (2, 0), (3, 0)
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives
@@ -125,9 +125,12 @@ class _Smooth(torch.autograd.Function):
     """A function of q whose first two derivatives are known."""
 
     @staticmethod
-    def forward(ctx, q, *orders):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(q, *orders[1:])
+    def forward(q, *orders):  # type: ignore[no-untyped-def]
         return orders[0].clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(inputs[0], *inputs[2:])
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]

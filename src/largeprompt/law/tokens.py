@@ -20,7 +20,8 @@ Numbers = Any  # an array, real or complex
 
 def is_identity(B: Array) -> bool:
     """Whether a matrix is the identity, which needs no product."""
-    return bool(B[0, 0] == 1) and bool((B.diagonal() == 1).all()) and np.count_nonzero(B) == len(B)
+    square = B.shape[0] == B.shape[1]
+    return square and bool((B.diagonal() == 1).all()) and np.count_nonzero(B) == len(B)
 
 
 @dataclasses.dataclass(frozen=True)

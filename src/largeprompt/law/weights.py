@@ -1,21 +1,24 @@
 """Moments of softmax weights over Gaussian scores, by quadrature, at a cost that does not depend on the length.
 
 E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j}, w = softmax(σξ), from G_ab(τ) = E[(ξ - c)^b e^{as - e^s}], s = τ + σξ: formulas (quad.5) to
-(quad.8) of docs/mathematics/quadrature.md.
+(quad.9) of docs/mathematics/quadrature.md. Arrays first, on lattices; then tensors: checked, batched, and differentiable in σ.
 """
 
-import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from scipy.special import ndtr
+from torch import Tensor
 
+from largeprompt import validation
+from largeprompt.devices import sheltered
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.quadrature import (
     LARGEST_EXPONENT,
-    REACH,
-    STEP,
     Array,
     Product,
     Range,
@@ -26,96 +29,113 @@ from largeprompt.law.quadrature import (
     log_survival,
     partition_integrals,
 )
+from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP
 
-Blocks = tuple[Array, dict[Term, Array]]  # log φ and G_ab on a grid of τ for a batch of scales: arrays of shape (τ, scale)
+Expected = tuple[Array, Array, dict[Term, Array]]  # 1 - φ, φ and G_ab on a grid of τ for a batch of settings: (τ, setting)
 
-WIDE = STEP / 0.55  # from this scale on the lattice of τ serves for s as well: the trapezoid rule in ξ needs steps below 0.55
-FAR, NODES = 30.0, 40  # from this scale on τ has a lattice of its own, of so many nodes for each σ
+WIDE = SCORE_STEP / 0.55  # from this scale on the lattice of τ serves for s as well: the trapezoid rule in ξ needs steps below 0.55
+FAR, FAR_NODES = 30.0, 40  # from this scale on τ has a lattice of its own, of so many nodes for each σ
 NARROW_STEP = 0.5  # of ξ for narrow score laws
 SCALES_AT_ONCE = 64
-FEW_SCALES = 6
-ROWS = 64  # of the window matrix at a time: what stays in the cache
+FEW = 6  # settings
+WINDOW_ROWS = 64  # of the window matrix at a time: what stays in the cache
+MOST_TERMS = 8
+LARGEST_POWER = 40
+LARGEST_SCALE = 500.0  # checked up to 300; beyond, the lattice takes seconds and more
+
+Combination = list[tuple[Any, Product]]  # Σ factor · E product
+Evaluate = Callable[[Array, Sequence[Product]], Array]  # moments (product, row) at scales (row, head)
+Derivative = Callable[[Product, int, tuple[Tensor, ...]], Combination]  # of a moment in the scale of one head
 
 
-def _wide_blocks(start: float, count: int, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
-    """Use one lattice for τ and s: each expectation is a product of a window matrix, shared by all scales, with a kernel.
+class Scores(NamedTuple):
+    """Gaussian scores ℓ + σξ of each setting, arrays (setting,), and the center c of the moments of ξ."""
 
-    ``needed`` is sorted, as :func:`blocks_of` returns it.
-    """
-    highest = max(a for a, _ in needed)
-    left = math.ceil(REACH * scales.max() / STEP)
-    right_reach = min(highest * scales.max() ** 2 + REACH * scales.max(), max(REACH * scales.max(), LARGEST_EXPONENT - start))
-    right = math.ceil(right_reach / STEP)
-    xi = STEP * np.arange(-left, right + 1)[:, None] / scales  # (s - τ)/σ, shape (v, scale)
-    kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi)) / scales
-    s = np.minimum(start + STEP * np.arange(-left, right + count), LARGEST_EXPONENT + 1)  # beyond, all are 0 or 1 already
+    level: Array
+    scale: Array
+    center: Array
+
+
+def block_expectations(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """1 - φ, φ and G_ab at τ = start, start + SCORE_STEP, ... for scores below FAR wide; ``needed`` is sorted."""
+    wide = scores.scale >= WIDE
+    if wide.all() or not wide.any():
+        return (_wide if wide.all() else _narrow)(start, count, scores, needed)
+    parts = [block_expectations(start, count, Scores(*(part[one] for part in scores)), needed) for one in (wide, ~wide)]
+    back = np.argsort(np.concatenate([np.flatnonzero(wide), np.flatnonzero(~wide)]))
+    lost, kept = np.hstack([part[0] for part in parts]), np.hstack([part[1] for part in parts])
+    return lost[:, back], kept[:, back], {term: np.hstack([part[2][term] for part in parts])[:, back] for term in needed}
+
+
+def _wide(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """Use one lattice for τ and s: each expectation is a product of a window matrix, shared by all settings, with a kernel."""
+    level, scale, center = scores
+    reach, highest = NORMAL_REACH * scale, max(a for a, _ in needed)
+    high = min((level + reach + highest * scale**2).max(), max((level + reach).max(), LARGEST_EXPONENT - start))
+    left, right = math.floor((level - reach).min() / SCORE_STEP), math.ceil(high / SCORE_STEP)
+    xi = (SCORE_STEP * np.arange(left, right + 1)[:, None] - level) / scale  # (s - τ - ℓ)/σ, shape (v, setting)
+    kernel = np.exp(-(xi**2) / 2) * (SCORE_STEP / math.sqrt(2 * math.pi)) / scale
+    s = np.minimum(start + SCORE_STEP * np.arange(left, right + count), LARGEST_EXPONENT + 1)  # beyond, all are 0 or 1 already
     grown = np.exp(s)
     functions: list[tuple[Array, Array]] = [(-np.expm1(-grown), kernel), (np.exp(-grown), kernel)]
     for a, group in itertools.groupby(needed, key=lambda term: term[0]):
         functions.append((np.exp(a * s - grown), np.hstack([kernel * (xi - center) ** b if b else kernel for _, b in group])))
     results = [np.zeros((count, weight.shape[1])) for _, weight in functions]
-    if len(scales) <= FEW_SCALES:  # no window matrix to share
+    if len(scale) <= FEW:  # no window matrix to share
         for j, ((values, weight), result) in enumerate(zip(functions, results, strict=True)):
             if j == 1 and results[0].max() < 0.5:
-                continue  # φ itself is needed only where it is small
+                result[:] = 1 - results[0]  # φ itself is needed only where it is small
+                continue
             for i, column in enumerate(weight.T):
                 result[:, i] = np.correlate(values, column, "valid")
     else:
-        windows = [np.lib.stride_tricks.sliding_window_view(values, left + right + 1) for values, _ in functions]
-        beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scales)])  # mass of the kernel from each v on
-        for row in range(0, count, ROWS):
-            rows = min(ROWS, count - row)
+        windows = [np.lib.stride_tricks.sliding_window_view(values, right - left + 1) for values, _ in functions]
+        beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scale)])  # mass of the kernel from each v on
+        for row in range(0, count, WINDOW_ROWS):
+            rows = min(WINDOW_ROWS, count - row)
             # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1 there
-            width = min(left + right + 1, max(0, math.floor((LARGEST_EXPONENT - start) / STEP) - row + left + 1))
+            width = min(right - left + 1, max(0, math.floor((LARGEST_EXPONENT - start) / SCORE_STEP) - row - left + 1))
             if width:
                 for window, (_, weight), result in zip(windows, functions, results, strict=True):
                     result[row : row + rows] = window[row : row + rows, :width] @ weight[:width]
             results[0][row : row + rows] += beyond[width]
     blocks = np.split(np.hstack(results[2:]), len(needed), axis=1)
-    return log_survival(results[0], results[1]), dict(zip(needed, blocks, strict=True))
+    return results[0], results[1], dict(zip(needed, blocks, strict=True))
 
 
-def _far_blocks(start: float, count: int, step: float, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
+def _narrow(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
+    """For σ below the lattice step: a trapezoid rule in ξ itself, one exponential for every (τ, setting, ξ)."""
+    level, scale, center = scores
+    highest = max(a for a, _ in needed)
+    count_xi = math.ceil((NORMAL_REACH + highest * scale.max()) / NARROW_STEP)
+    xi = NARROW_STEP * np.arange(-count_xi, count_xi + 1)
+    weight = np.exp(-(xi**2) / 2) * (NARROW_STEP / math.sqrt(2 * math.pi))
+    t = np.exp(start + level + SCORE_STEP * np.arange(count)[:, None])[:, :, None]  # (τ, setting, 1)
+    growth = np.exp(scale[:, None] * xi)  # e^{σξ}, (setting, ξ)
+    survival = np.exp(-t * growth)
+    values = {
+        (a, b): t[:, :, 0] ** a * np.einsum("tsx,sx->ts", survival, weight * growth**a * (xi - center[:, None]) ** b)
+        for a, b in needed
+    }
+    return -np.expm1(-t * growth) @ weight, survival @ weight, values
+
+
+def _far(start: float, count: int, step: float, scores: Scores, needed: Sequence[Term]) -> Expected:
     """For scores much wider than the softmax: blocks vary with τ on the scale of σ, and need few τ; s keeps its own lattice.
 
     1 - e^{-e^s} is a normal distribution function, whose average over the scores is known, and a rest that vanishes on both sides.
     """
-    s = np.arange(-42.0, 9.5, STEP)
+    s = np.arange(-42.0, 9.5, SCORE_STEP)
     grown, tau = np.exp(s), start + step * np.arange(count)
     rest = -np.expm1(-grown) - ndtr(s)
-    lost, values = np.empty((count, len(scales))), {term: np.empty((count, len(scales))) for term in needed}
-    for i, (scale, middle) in enumerate(zip(scales, center, strict=True)):
-        xi = (s - tau[:, None]) / scale  # (τ, s)
-        kernel = np.exp(-(xi**2) / 2) * (STEP / math.sqrt(2 * math.pi) / scale)
-        lost[:, i] = ndtr(tau / math.hypot(1.0, scale)) + kernel @ rest
+    lost, values = np.empty((count, len(scores.scale))), {term: np.empty((count, len(scores.scale))) for term in needed}
+    for i, (level, scale, middle) in enumerate(zip(*scores, strict=True)):
+        xi = (s - tau[:, None] - level) / scale  # (τ, s)
+        kernel = np.exp(-(xi**2) / 2) * (SCORE_STEP / math.sqrt(2 * math.pi) / scale)
+        lost[:, i] = ndtr((tau + level) / math.hypot(1.0, scale)) + kernel @ rest
         for a, b in needed:
             values[a, b][:, i] = (kernel * (xi - middle) ** b if b else kernel) @ np.exp(a * s - grown)
-    return log_survival(lost, np.maximum(1 - lost, 0.0)), values
-
-
-def _narrow_blocks(start: float, count: int, scales: Array, center: Array, needed: Sequence[Term]) -> Blocks:
-    """For σ below the lattice step: a trapezoid rule in ξ itself, one exponential for every (τ, scale, ξ)."""
-    highest = max(a for a, _ in needed)
-    side = NARROW_STEP * np.arange(1, math.ceil((REACH + highest * scales.max()) / NARROW_STEP) + 1)
-    xi = np.concatenate([-side[::-1], [0.0], side])
-    weight = np.exp(-(xi**2) / 2) * (NARROW_STEP / math.sqrt(2 * math.pi))
-    t = np.exp(start + STEP * np.arange(count))[:, None, None]
-    growth = np.exp(scales[:, None] * xi)  # e^{σξ}, (scale, ξ)
-    survival = np.exp(-t * growth)
-    values = {}
-    for a, b in needed:
-        power = t[:, :, 0] ** a
-        if b % 2 and not center.any():
-            # odd in ξ up to the tilt: f(ξ) - f(-ξ) = 2 e^{-t cosh σξ} sinh(aσξ - t sinh σξ) keeps its digits as σ -> 0
-            turned, right, left = scales[:, None] * side, len(side) + 1, len(side) - 1
-            argument = a * turned - t * np.sinh(turned)
-            apart = growth[:, right:] ** a * survival[..., right:] - (growth**a)[:, left::-1] * survival[..., left::-1]
-            close = 2 * np.exp(-t * np.cosh(turned)) * np.sinh(np.clip(argument, -1, 1))
-            odd = np.where(np.abs(argument) < 1, close, apart)
-            values[a, b] = power * (odd @ (weight[len(side) + 1 :] * side**b))
-        else:
-            values[a, b] = power * np.einsum("tsx,sx->ts", survival, weight * growth**a * (xi - center[:, None]) ** b)
-    return log_survival(-np.expm1(-t * growth) @ weight, survival @ weight), values
+    return lost, np.maximum(1 - lost, 0.0), values
 
 
 def _normal_moments(mean: Array, highest: int) -> list[Array]:
@@ -149,23 +169,25 @@ def _endless(scales: Array, center: Array, products: Sequence[Product]) -> Array
 
 
 def _integrate(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
-    """Quadrature for 0 < σ and 1 < L < ∞; scales of one kind, narrow or wide."""
-    needed = blocks_of(products)
+    """Quadrature for 0 < σ and 1 < L < ∞; scales of one kind, narrow, wide or far."""
+    needed, scores = blocks_of(products), Scores(np.zeros_like(scales), scales, center)
     far = scales.min() >= FAR
-    step = float(scales.min()) / NODES if far else STEP
-    compute = functools.partial(_far_blocks, step=step) if far else _wide_blocks if scales.min() >= WIDE else _narrow_blocks
+    step = float(scales.min()) / FAR_NODES if far else SCORE_STEP
     lowest = min(sum(a for a, _ in terms) for terms in products)
     sigma = float(scales.max())
     below = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + 44.0 / lowest
     above = min(5 + 10.5 * sigma, largest_tau(length, sigma, float(scales.min())))
 
-    def blocks(span: Range) -> Blocks:
-        return compute(-span[0], math.ceil(sum(span) / step) + 1, scales=scales, center=center, needed=needed)
+    def blocks(span: Range) -> tuple[Array, dict[Term, Array]]:
+        count = math.ceil(sum(span) / step) + 1
+        expected = _far(-span[0], count, step, scores, needed) if far else block_expectations(-span[0], count, scores, needed)
+        lost, kept, values = expected
+        return log_survival(lost, kept), values
 
     return partition_integrals(length, products, blocks, (below, above), step=step, further=7.0 + sigma)
 
 
-def moments(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
+def lattice_moments(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
     """E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j} for several products at once: shape (product, scale) for scales of shape (scale,)."""
     results = np.empty((len(products), len(scales)))
     if length == 1:
@@ -183,3 +205,139 @@ def moments(length: float, scales: Array, center: Array, products: Sequence[Prod
             else:
                 results[:, batch] = _integrate(length, scales[batch], center[batch], products)
     return results
+
+
+def integer_pairs(powers: Any) -> Product:
+    """Pairs of integers as they are; nothing where they are not."""
+    try:
+        terms = tuple((int(a), int(b)) for a, b in powers)
+        return terms if all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True)) else ()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return ()
+
+
+def _terms(powers: Any) -> Product:
+    terms = integer_pairs(powers)
+    large = sum(a + b for a, b in terms) > LARGEST_POWER
+    if not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms) or large:
+        allowed = f"one to {MOST_TERMS} pairs of integers (a, b) with a >= 1, b >= 0, {LARGEST_POWER} at most in all"
+        raise InvalidArgumentError("powers", validation.text(powers), allowed, "E Y is powers=[(2, 0)], E S² is [(1, 1), (1, 1)].")
+    return terms
+
+
+def _derivative(terms: Product, *_: Any) -> Combination:
+    """Derivative in σ as a combination of moments: formula (quad.9) of docs/mathematics/quadrature.md."""
+    combination: Combination = []
+    for j, (a, b) in enumerate(terms):
+        if (a, b) == (1, 0):
+            continue  # the weights sum to one
+        others = terms[:j] + terms[j + 1 :]
+        combination += [(float(a), ((a, b + 1), *others)), (-float(a), ((a, b), (1, 1), *others))]
+    return combination
+
+
+class _Moments(torch.autograd.Function):
+    @staticmethod
+    def forward(evaluate: Evaluate, _: Derivative, products: tuple[Product, ...], *scales: Tensor) -> Tensor:
+        rows = torch.stack(scales, -1).detach().cpu().to(torch.float64).numpy().reshape(-1, len(scales))
+        unique, back = np.unique(rows, axis=0, return_inverse=True)
+        values = evaluate(unique, products)[:, back.reshape(-1)]
+        return torch.from_numpy(values.reshape(len(products), *scales[0].shape)).to(scales[0])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.arguments = inputs[:3]
+        ctx.save_for_backward(*inputs[3:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scales = ctx.saved_tensors
+        evaluate, derivative, products = ctx.arguments
+        results: list[Tensor | None] = [None, None, None]
+        for head, scale in enumerate(scales):
+            combinations = [derivative(product, head, scales) for product in products] if ctx.needs_input_grad[head + 3] else []
+            wanted = tuple(sorted({terms for combination in combinations for _, terms in combination}))
+            known = dict(zip(wanted, moments(evaluate, derivative, wanted, *scales), strict=True)) if wanted else {}
+            total = torch.zeros_like(scale)
+            for gradient, combination in zip(gradients[0], combinations, strict=False):
+                total = total + gradient * sum(factor * known[terms] for factor, terms in combination)
+            results.append(total)
+        return tuple(results)
+
+
+def moments(evaluate: Evaluate, derivative: Derivative, products: tuple[Product, ...], *scales: Tensor) -> Tensor:
+    """Moments as functions of scales, all of one shape, whose derivatives are combinations of moments of the same kind."""
+    return _Moments.apply(evaluate, derivative, products, *scales)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def slopes_at_zero(length: float, products: Sequence[Product]) -> list[float]:
+    """Derivatives in q = σ² at σ = 0 of moments that are even in σ: half the second derivative in σ."""
+    twice = [[(f * g, deeper) for f, terms in _derivative(product) for g, deeper in _derivative(terms)] for product in products]
+    wanted = sorted({terms for combination in twice for _, terms in combination})
+    known = dict(zip(wanted, lattice_moments(length, np.zeros(1), np.zeros(1), wanted)[:, 0], strict=True))
+    return [sum(factor * float(known[terms]) for factor, terms in combination) / 2 for combination in twice]
+
+
+def weight_moments(length: float, scale: Any, products: Sequence[Any], center: float = 0.0) -> Tensor:
+    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``. See :func:`weight_moment`.
+
+    >>> from largeprompt.law.weights import weight_moments
+    >>> weight_moments(4, 0.0, [[(2, 0)], [(3, 0)]])  # without scores every weight is 1/L
+    tensor([0.2500, 0.0625], dtype=torch.float64)
+    """
+    value = validation.tensor("scale", scale)
+    if bool((value < 0).any()):
+        raise InvalidArgumentError("scale", f"{float(value.min()):.6g}", "nonnegative numbers", "The law is even in the scale.")
+    if bool((value > LARGEST_SCALE).any()):
+        given, allowed = f"{float(value.max()):.6g}", f"numbers from 0 to {LARGEST_SCALE:g}"
+        remedy = "Scores spread so far are argmax: only the largest token is read."
+        raise InvalidArgumentError("scale (standard deviation of the scores)", given, allowed, remedy)
+    centre = validation.tensor("center", center)
+    if centre.dim():
+        raise InvalidArgumentError("center", f"shape {validation.shape_text(centre.shape)}", "one number")
+    products = validation.listed("products", products, "lists of powers")
+    if not products:
+        raise InvalidArgumentError("products", "none", "at least one list of powers")
+    tokens = validation.length("length", length, allow_infinity=True)
+
+    def evaluate(scales: Array, products: Sequence[Product]) -> Array:
+        return lattice_moments(tokens, scales[:, 0], np.full(len(scales), float(centre)), products)
+
+    return moments(evaluate, _derivative, tuple(_terms(powers) for powers in products), value)
+
+
+@sheltered
+def weight_moment(length: float, scale: Any, powers: Any, center: float = 0.0) -> Tensor:
+    """E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j} for w = softmax(σξ), ξ_1..ξ_L standard normal.
+
+    Exact up to rounding: relative error below 2e-12 against 40-digit arithmetic for lengths 2 to 10^15, scales 0.05 to 10 and up to
+    four terms, and below 1e-10 in identities up to scale 40, unless the terms of the moment themselves cancel. The cost does not
+    depend on the length.
+
+    Parameters
+    ----------
+    length
+        L, an integer from 1 to 10^15, or ``math.inf``.
+    scale
+        σ >= 0, the standard deviation of the scores; a number, an array or a tensor, differentiable.
+    powers
+        Pairs (a_j, b_j), a_j >= 1, b_j >= 0: [(2, 0)] is E Y = E Σ w², [(3, 0)] is E Σ w³, [(1, 1)] is E S = E Σ w ξ.
+    center
+        c.
+
+    Returns
+    -------
+    Tensor
+        Of the shape of ``scale``, float64 unless ``scale`` is a tensor of another dtype.
+
+    Examples
+    --------
+    >>> from largeprompt.law import weight_moment
+    >>> print(f"{weight_moment(10, 1.0, [(2, 0)]):.12f}")
+    0.194687393695
+    >>> sigma = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)
+    >>> mean_of_S = weight_moment(10**12, sigma, [(1, 1)])
+    >>> torch.allclose(mean_of_S, sigma * (1 - weight_moment(10**12, sigma, [(2, 0)])), rtol=1e-13)
+    True
+    """
+    return weight_moments(length, scale, [powers], center)[0]

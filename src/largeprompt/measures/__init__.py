@@ -7,9 +7,10 @@ from largeprompt.measures.finite.atoms import AtomicMeasure
 from largeprompt.measures.finite.laws import Discrete, Empirical
 from largeprompt.measures.gaussian import Gaussian
 from largeprompt.measures.mixture import GaussianMixture
-from largeprompt.measures.numerics.ladder import cumulant_ladder, ladder_radius
-from largeprompt.measures.numerics.rules import gauss_rule, product_rule
+from largeprompt.measures.numerics.ladder import cumulant_ladder
+from largeprompt.measures.numerics.rules import gauss_rule
 from largeprompt.measures.numerics.sobol import sobol_points
+from largeprompt.measures.numerics.special import log_gamma
 from largeprompt.measures.running import RunningTilt
 from largeprompt.measures.scalar import *  # noqa: F403
 from largeprompt.measures.sphere import Sphere
@@ -29,8 +30,7 @@ __all__ = [
     "Tilted",
     "cumulant_ladder",
     "gauss_rule",
-    "ladder_radius",
-    "product_rule",
+    "log_gamma",
     "sample_chains",
     "sobol_points",
 ]

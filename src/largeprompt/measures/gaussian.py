@@ -11,9 +11,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.display import notation
-from largeprompt.measures.base import MOST_DERIVED
 from largeprompt.measures.placed import TensorMeasure
-from largeprompt.validation import Randomness
 
 
 def square_root(covariance: Tensor) -> Tensor:
@@ -98,39 +96,33 @@ class Gaussian(TensorMeasure):
         covariance = self._compact_covariance
         return u @ covariance.mT if covariance.dim() == 2 else (covariance @ u.unsqueeze(-1)).squeeze(-1)
 
-    def cgf(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
+    def _cgf(self, u: Tensor) -> Tensor:
         return (u * (self.mean + self.shift(u) / 2)).sum(-1)
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self.mean + self.shift(self._tilts(u))
+    def _tilted_mean(self, u: Tensor) -> Tensor:
+        return self.mean + self.shift(u)
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        shape = np.broadcast_shapes(self._tilts(u).shape[:-1], self.batch_shape)
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        shape = np.broadcast_shapes(u.shape[:-1], self.batch_shape)
         return self.covariance.expand(*shape, self.dim, self.dim)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        shift = w @ self.covariance.to(w.dtype)
-        value = ((self.mean + shift / 2) * w).sum(-1)
-        found = value, self.mean + shift, self.covariance.to(w.dtype).expand(len(w), -1, -1)
-        if order <= 2 or self.dim > MOST_DERIVED:
-            return found[: order + 1]
-        return *found, *(w.new_zeros(()).expand(len(w), *(self.dim,) * n) for n in (3, 4))
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        spread = self.covariance.to(w.dtype)
+        shift = w @ spread
+        return (((self.mean + shift / 2) * w).sum(-1), self.mean + shift, spread.expand(len(w), -1, -1))[: order + 1]
 
-    def tilt(self, u: Tensor) -> Gaussian:
-        mean = self.tilted_mean(u)
+    def _tilt(self, u: Tensor) -> Gaussian:
+        mean = self._tilted_mean(u)
         return self._trusted(mean, self.covariance.expand(*mean.shape, self.dim))
 
-    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Gaussian:
-        matrix, offset = self._affine(matrix, offset)
+    def _map(self, matrix: Tensor, offset: Tensor) -> Gaussian:
         mean, covariance = self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT
         return self._trusted(validation.in_range("matrix", mean), validation.in_range("matrix", covariance))
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        return gaussian_norm_moment4(self.tilted_mean(u) - self._center(center), self.covariance, V)
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        return gaussian_norm_moment4(self._tilted_mean(u) - center, self.covariance, V)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         shape = (*self.batch_shape, n, self.dim)
         noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
         return self.mean.unsqueeze(-2) + noise @ square_root(self._compact_covariance).mT

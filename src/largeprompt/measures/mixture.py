@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 import torch
@@ -14,7 +15,9 @@ from largeprompt.display import notation
 from largeprompt.measures.gaussian import Gaussian, gaussian_norm_moment4, square_root
 from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.validation import Randomness
+from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP, Array, ScoreNodes, check_scores
+
+WIDEST_STEP = 0.5  # of a normal variable: the rule errs by e^{-2π²/WIDEST_STEP²}
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -83,25 +86,25 @@ class GaussianMixture(TensorMeasure):
 
     def _tilted_components(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Λ_k(u), shape (..., k), and the tilted component means m_k + Γ_k u, shape (..., k, d)."""
-        v = self._tilts(u).unsqueeze(-2)  # (..., 1, d)
+        v = u.unsqueeze(-2)  # (..., 1, d)
         shift = torch.einsum("...kij,...kj->...ki", self.covariances, v)
         return validation.in_range("u", (v * (self.means + shift / 2)).sum(-1)), self.means + shift
 
-    def cgf(self, u: Tensor) -> Tensor:
+    def _cgf(self, u: Tensor) -> Tensor:
         return weighted_logsumexp(self.weights, self._tilted_components(u)[0])
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
+    def _tilted_mean(self, u: Tensor) -> Tensor:
         component_cgf, means = self._tilted_components(u)
         return (weighted_softmax(self.weights, component_cgf).unsqueeze(-1) * means).sum(-2)
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
         component_cgf, means = self._tilted_components(u)
         weights = weighted_softmax(self.weights, component_cgf).unsqueeze(-1)
         centred = means - (weights * means).sum(-2, keepdim=True)
         within = (weights.unsqueeze(-1) * self.covariances).sum(-3)
         return within + (weights * centred).mT @ centred
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         shift = torch.einsum("kij,nj->nki", self.covariances.to(w.dtype), w)
         exponents = ((self.means + shift / 2) * w.unsqueeze(-2)).sum(-1)
         value = log_sum(self.weights, exponents)
@@ -112,22 +115,42 @@ class GaussianMixture(TensorMeasure):
         within = torch.einsum("nk,kij->nij", share.squeeze(-1), self.covariances.to(w.dtype))
         return (value, mean, within + (share * centred).mT @ centred)[: order + 1]
 
-    def tilt(self, u: Tensor) -> GaussianMixture:
+    def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
+        """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ - ee^T) independent of it."""
+        found, tilt = [], u.numpy()
+        for weight, mean, covariance in zip(self.weights.numpy(), self.means.numpy(), self.covariances.numpy(), strict=True):
+            if weight == 0:
+                continue
+            shift, level = covariance @ tilt, float(tilt @ mean)
+            sigma = math.sqrt(max(float(tilt @ shift), 0.0))
+            check_scores(sigma)
+            e = np.zeros_like(shift)
+            xi: Array = np.zeros(1)
+            log_mass: Array = np.zeros(1)
+            if sigma > 0:
+                e, step = shift / sigma, min(WIDEST_STEP, SCORE_STEP / sigma)
+                # the whole law, tilted once, and twice as far as the scores go
+                end = min(NORMAL_REACH + 2 * sigma, max(NORMAL_REACH + sigma, (top - level) / sigma))
+                xi = step * np.arange(-math.ceil(NORMAL_REACH / step), math.ceil(end / step) + 1, dtype=np.float64)
+                log_mass = np.asarray(-(xi**2) / 2 + math.log(step / math.sqrt(2 * math.pi)))
+            rest = covariance - np.outer(e, e)
+            found.append(ScoreNodes(log_mass + math.log(weight), level + sigma * xi, mean + xi[:, None] * e, rest))
+        return found
+
+    def _tilt(self, u: Tensor) -> GaussianMixture:
         component_cgf, means = self._tilted_components(u)
         return self._trusted(weighted_softmax(self.weights, component_cgf), means, self.covariances)
 
-    def map(self, matrix: Tensor, offset: Tensor | None = None) -> GaussianMixture:
-        matrix, offset = self._affine(matrix, offset)
+    def _map(self, matrix: Tensor, offset: Tensor) -> GaussianMixture:
         means, covariances = self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT
         return self._trusted(self.weights, validation.in_range("matrix", means), validation.in_range("matrix", covariances))
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         component_cgf, means = self._tilted_components(u)
-        offset = means - self._center(center).unsqueeze(-2)
+        offset = means - center.unsqueeze(-2)
         return (weighted_softmax(self.weights, component_cgf) * gaussian_norm_moment4(offset, self.covariances, V)).sum(-1)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         shape = (*self.batch_shape, n)
         component = random_index(self.weights, shape, generator).unsqueeze(-1)
         noise = torch.randn((*shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)

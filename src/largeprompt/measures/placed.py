@@ -2,18 +2,17 @@
 
 import abc
 import dataclasses
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import Measure
-from largeprompt.validation import Randomness
+from largeprompt.measures.base import LibraryMeasure
 
 
-class TensorMeasure(Measure):
+class TensorMeasure(LibraryMeasure):
     """A measure whose dtype and device are those of a tensor that it holds, ``_like``, and whose tilts it can draw from."""
 
     @property
@@ -28,11 +27,11 @@ class TensorMeasure(Measure):
     @abc.abstractmethod
     def _like(self) -> Tensor: ...
 
-    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
-        return self.tilt(u).sample(n, generator)
+    def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        return self._tilt(u)._sample(n, generator)
 
     @classmethod
-    def _trusted(cls, *values: Tensor | None) -> Self:
+    def _trusted(cls, *values: Any) -> Self:
         """Measure with these values of its fields, without the checks: for parameters that come from a checked measure."""
         result = object.__new__(cls)
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
@@ -41,7 +40,7 @@ class TensorMeasure(Measure):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class PlacedMeasure(Measure):
+class PlacedMeasure(LibraryMeasure):
     """A measure that need not hold a tensor, and is given its dtype and device."""
 
     dtype: torch.dtype = dataclasses.field(default=torch.float64, kw_only=True)

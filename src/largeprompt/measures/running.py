@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 
-FEW_TILTS = 8  # so many tilts at most read tokens once each, where products would read them twice
-MANY_TOKENS = 4096
-WIDEST = 256  # dimension that a program of the kernel holds
-
 
 def log_masses(masses: Tensor) -> Tensor:
     """log ω_l, with -1e30 for log 0: finite, so that a part without mass has no NaN in value or gradient."""
     return torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), -1e30)
-
-
-def read_once(u: Tensor, tokens: Tensor) -> bool:
-    """Whether the kernel that reads tokens once is used: on a GPU with Triton, for few tilts of many tokens, without gradients."""
-    recorded = torch.is_grad_enabled() and (u.requires_grad or tokens.requires_grad)
-    many = tokens.is_cuda and 0 < u.shape[-2] <= FEW_TILTS and tokens.shape[-2] >= MANY_TOKENS
-    fits = tokens.shape[-1] <= WIDEST and tokens.stride(-1) == 1 and math.prod(tokens.shape[:-2]) * u.shape[-2] < 2**16
-    return many and fits and not recorded and _kernels() is not None
-
-
-@functools.cache
-def _kernels() -> Any:
-    """Module of that kernel; None where there is no Triton."""
-    try:
-        from largeprompt.measures import kernels
-    except ImportError:
-        return None
-    return kernels
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,12 +50,6 @@ class RunningTilt:
     @classmethod
     def of(cls, u: Tensor, tokens: Tensor, masses: Tensor | None = None, *, covariance: bool = False) -> RunningTilt:
         """State of one part: u (..., n, d), tokens (..., c, d), masses (..., c); every tilt reads every token of its batch."""
-        if masses is None and not covariance and read_once(u, tokens):
-            batch = np.broadcast_shapes(u.shape[:-2], tokens.shape[:-2])
-            tilts, read = (part.expand(*batch, -1, -1).reshape(-1, *part.shape[-2:]) for part in (u, tokens))
-            log_mass, mean = _kernels().tilted_sums(tilts, read)
-            log_total = log_mass.new_full((), math.log(tokens.shape[-2]))
-            return cls(log_mass.reshape(*batch, -1), log_total, mean.reshape(*batch, *u.shape[-2:]))
         scores = u @ tokens.mT  # (..., n, c)
         if masses is None:
             log_total = scores.new_full((), math.log(tokens.shape[-2]))

@@ -1,22 +1,20 @@
 """The uniform law on a sphere, whose tilts are the von Mises-Fisher laws."""
 
 import dataclasses
-import itertools
 import math
-import operator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.base import MOST_DERIVED
-from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, far_slope, log_hyp0f1
+from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, cosine_reach, far_slope, log_hyp0f1
 from largeprompt.measures.numerics.cumulants import Cumulants
-from largeprompt.measures.numerics.special import sech2, sign_cumulants
+from largeprompt.measures.numerics.special import sech2, sign_derivatives
 from largeprompt.measures.placed import PlacedMeasure
-from largeprompt.validation import Randomness
+from largeprompt.measures.score_nodes import ScoreNodes, check_scores
 
 FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exact
 
@@ -71,19 +69,13 @@ class Sphere(PlacedMeasure):
         """k² = r²‖u‖²."""
         return validation.in_range("u", self._radius**2 * u.square().sum(-1))
 
-    def cgf(self, u: Tensor) -> Tensor:
-        return log_hyp0f1(self._square(self._tilts(u)), self._order)
+    def _cgf(self, u: Tensor) -> Tensor:
+        return log_hyp0f1(self._square(u), self._order)
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self._mean(self._tilts(u))
-
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        return self._covariance(self._matrices_fit(self._tilts(u)))
-
-    def _mean(self, u: Tensor) -> Tensor:
+    def _tilted_mean(self, u: Tensor) -> Tensor:
         return self._radius**2 * bessel_ratio(self._square(u), self._order).unsqueeze(-1) * u
 
-    def _covariance(self, u: Tensor) -> Tensor:
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
         if self.dim == 1:
             return self._radius**2 * sech2(self._radius * u).unsqueeze(-1)
         square, eye = self._square(u), torch.eye(self.dim, dtype=self.dtype, device=self.device)
@@ -102,44 +94,50 @@ class Sphere(PlacedMeasure):
         return torch.where(far.unsqueeze(-1), across * (eye - axis) + slope * axis, near)
 
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        variance = self._covariance(u).diagonal(dim1=-2, dim2=-1)  # the small one along u is a difference of those across
+        variance = self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1)  # the small one along u is a difference of those across
         return self._radius.expand_as(u), variance.amax(-1, keepdim=True).clamp_min(0.0).sqrt().expand_as(u)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1 is log cosh."""
         if self.dim == 1:
             radius = float(self._radius)
-            known = sign_cumulants(radius * w[:, 0], order)
-            return tuple((known[i] * radius**i).reshape(-1, *(1,) * i) for i in range(len(known)))
-        square, count = self._radius**2 * (w**2).sum(-1), order if self.dim <= MOST_DERIVED else min(order, 2)
-        logs = [complex_log_hyp0f1(square, self._order + j) for j in range(count + 1)]
+            known = sign_derivatives(radius * w[:, 0], order)
+            return tuple((slope * radius**i).reshape(-1, *(1,) * i) for i, slope in enumerate(known))
+        square = self._radius**2 * (w**2).sum(-1)
+        logs = [complex_log_hyp0f1(square, self._order + j) for j in range(min(order, 2) + 1)]
         if not order:
             return (logs[0],)
-        # derivatives m_j of 0F1 in w·w/2 over itself, and g_j those of its logarithm
-        scales = itertools.accumulate((self._radius**2 / (self.dim + 2 * j) for j in range(count)), operator.mul)
-        m1, m2, *higher = (scale * torch.exp(log - logs[0]) for scale, log in zip(scales, logs[1:], strict=True))
-        g2, eye = m2 - m1**2, torch.eye(self.dim, dtype=w.dtype, device=w.device)
-        found = [logs[0], torch.einsum("n,ni->ni", m1, w)]
-        found.append(torch.einsum("n,ij->nij", m1, eye) + torch.einsum("n,ni,nj->nij", g2, w, w))
-        if not higher:
-            return tuple(found)
-        m3, m4 = higher
-        g3, g4 = m3 - 3 * m1 * m2 + 2 * m1**3, m4 - 4 * m1 * m3 - 3 * m2**2 + 12 * m1**2 * m2 - 6 * m1**4
-        third = torch.einsum("n,ni,nj,nk->nijk", g3, w, w, w)
-        for text in ("ij,nk", "ik,nj", "jk,ni"):
-            third = third + torch.einsum(f"n,{text}->nijk", g2, eye, w)
-        fourth = torch.einsum("n,ni,nj,nk,nl->nijkl", g4, w, w, w, w)
-        for text in ("ij,kl", "ik,jl", "il,jk"):
-            one, other = text.split(",")
-            fourth = fourth + torch.einsum(f"n,{text}->nijkl", g2, eye, eye)
-            for a, b in ((one, other), (other, one)):
-                fourth = fourth + torch.einsum(f"n,{a},n{b[0]},n{b[1]}->nijkl", g3, eye, w, w)
-        return *found, third, fourth
+        # derivatives of 0F1 in w·w/2 over itself
+        first, second = (torch.exp(log - logs[0]) for log in logs[1:])
+        m1 = self._radius**2 / self.dim * first
+        m2 = self._radius**4 / (self.dim * (self.dim + 2)) * second
+        outer, eye = w.unsqueeze(-1) * w.unsqueeze(-2), torch.eye(self.dim, dtype=w.dtype, device=w.device)
+        return logs[0], m1.unsqueeze(-1) * w, m1[:, None, None] * eye + (m2 - m1**2)[:, None, None] * outer
 
-    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
+    def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
+        """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on the sphere across u."""
+        dim, radius, tilt = self.dim, float(self._radius), u.numpy()
+        size = float(np.linalg.norm(tilt))
+        check_scores(radius * size)
+        axis = tilt / size if size > 0 else np.eye(dim)[0]
+        if dim == 1:
+            y, cosine, log_mass = np.zeros(2), np.array([-1.0, 1.0]), np.full(2, -math.log(2.0))
+        else:
+            # c = tanh y: the density in y is ∝ cosh(y)^{1-d}, smooth, and an even grid of y is a trapezoid rule
+            # tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
+            end = cosine_reach(dim - 1) + math.asinh(4 * radius * size / (dim - 1)) / 2
+            wide = 20 * (radius * size + 1) * min(end, 4.0) / (1 + 0.1 * math.sqrt(dim))
+            count = math.ceil(max(200, 10 * end, wide))
+            y = np.linspace(-end, end, 2 * count + 1)
+            cosine, log_mass = np.tanh(y), -(dim - 1) * np.logaddexp(y, -y)
+            log_mass -= np.logaddexp.reduce(log_mass)
+        across, rest, m = np.eye(dim) - np.outer(axis, axis), (radius / np.cosh(y)) ** 2, max(dim - 1, 1)
+        mean, fourth = radius * cosine[:, None] * axis, rest**2 * (1 / (m * (m + 2)) - 1 / m**2)
+        return [ScoreNodes(log_mass, radius * size * cosine, mean, across, rest / m, fourth)]
+
+    def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
         """From the derivatives g_j of the cgf in ‖u‖²/2, and those of B_ν: r²B_ν(B_{ν+1} - B_ν)."""
-        u = self._tilts(self._origin() if u is None else u)
-        a = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
+        a = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
         b0, b1, b2, b3 = (self._radius**2 * bessel_ratio(self._square(u), self._order + j) for j in range(4))
         once0, once1, once2 = b0 * (b1 - b0), b1 * (b2 - b1), b2 * (b3 - b2)  # b' of each
         twice0, twice1 = once0 * (b1 - b0) + b0 * (once1 - once0), once1 * (b2 - b1) + b1 * (once2 - once1)
@@ -148,27 +146,24 @@ class Sphere(PlacedMeasure):
         k1, k2 = b0 * along, b0 * size + once0 * along**2
         k3 = 3 * once0 * along * size + twice0 * along**3
         k4 = 3 * once0 * size**2 + 6 * twice0 * along**2 * size + thrice0 * along**4
-        return self._cumulants_in_range((k1, k2, k3, k4))
+        return k1, k2, k3, k4
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         if V is not None:
-            return super().tilted_norm_moment4(u, center, V)
+            return super()._tilted_norm_moment4(u, center, V)
         # on the sphere ‖x - c‖² = r² + ‖c‖² - 2 c·x, so two moments of x are enough
-        u, center = self._tilts(u), self._center(center)
         base = self._radius**2 + center.square().sum(-1)
-        first = (center * self._mean(u)).sum(-1)
-        variance = torch.einsum("...i,...ij,...j->...", center, self._covariance(u), center)
+        first = (center * self._tilted_mean(u)).sum(-1)
+        variance = torch.einsum("...i,...ij,...j->...", center, self._tilted_covariance(u), center)
         return (base - 2 * first) ** 2 + 4 * variance
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         point = torch.randn((n, self.dim), generator=generator, dtype=self.dtype, device=self.device)
         return self._radius * torch.nn.functional.normalize(point, dim=-1)
 
-    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
+    def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
         """Draw from the von Mises-Fisher law by Wood's rejection from a projected uniform direction."""
-        n, generator = self._drawing(n, generator)
-        u = self._tilts(u).detach()
+        u = u.detach()
         radius = self._radius.detach()
         k = (radius * u.norm(dim=-1)).unsqueeze(-1).expand(*u.shape[:-1], n)
         axis = torch.nn.functional.normalize(u, dim=-1).unsqueeze(-2)

@@ -11,7 +11,6 @@ from largeprompt.display import notation
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.placed import TensorMeasure
-from largeprompt.validation import Randomness
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -23,6 +22,9 @@ class Wrapped(TensorMeasure):
     @property
     def _like(self) -> Tensor:
         return self.base._like
+
+    def _require_law(self) -> None:
+        self.base._require_law()
 
     def _details(self) -> str:
         return f", base={self.base!r}"
@@ -58,37 +60,39 @@ class Tilted(Wrapped):
     def relative_precision(self) -> bool:
         return self.base.relative_precision
 
-    def _total(self, u: Tensor | None) -> Tensor:
-        """Tilt of the base that is the tilt of this measure by u."""
-        return self.natural if u is None else self.natural + self._tilts(u)
+    def _check_domain(self, u: Tensor) -> None:
+        self.base._check_domain(self.natural + u)
 
-    def cgf(self, u: Tensor) -> Tensor:
-        return self.base.cgf(self._total(u)) - self.base.cgf(self.natural)
+    def _cgf(self, u: Tensor) -> Tensor:
+        return self.base._cgf(self.natural + u) - self.base._cgf(self.natural)
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self.base.tilted_mean(self._total(u))
+    def _tilted_mean(self, u: Tensor) -> Tensor:
+        return self.base._tilted_mean(self.natural + u)
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        return self.base.tilted_covariance(self._total(u))
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        return self.base._tilted_covariance(self.natural + u)
 
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        return self.base._scales(self._total(u))
+        return self.base._scales(self.natural + u)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        value, *others = self.base.complex_cumulants(self.natural + w, order)
-        return value - self.base.cgf(self.natural), *others
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        value, *others = self.base._complex_cumulants(self.natural + w, order)
+        return value - self.base._cgf(self.natural), *others
 
-    def tilt(self, u: Tensor) -> Measure:
-        return self.base.tilt(self._total(u))
+    def _in_domain(self, u: Tensor) -> Tensor:
+        return self.base._in_domain(self.natural + u)
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        return self.base.tilted_norm_moment4(self._total(u), center, V)
+    def _tilt(self, u: Tensor) -> Measure:
+        return self.base._tilt(self.natural + u)
 
-    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
-        return self.base.directional_cumulants(directions, self._total(u))
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        return self.base._tilted_norm_moment4(self.natural + u, center, V)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        return self.base.sample_tilted(self.natural, *self._drawing(n, generator))
+    def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
+        return self.base._directional_cumulants(directions, self.natural + u)
+
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.base._sample_tilted(self.natural, n, generator)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -124,23 +128,25 @@ class AffineImage(Wrapped):
     def relative_precision(self) -> bool:
         return self.base.relative_precision
 
-    def cgf(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
-        return self.base.cgf(u @ self.matrix) + u @ self.offset
+    def _check_domain(self, u: Tensor) -> None:
+        self.base._check_domain(u @ self.matrix)
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self.base.tilted_mean(self._tilts(u) @ self.matrix) @ self.matrix.mT + self.offset
+    def _cgf(self, u: Tensor) -> Tensor:
+        return self.base._cgf(u @ self.matrix) + u @ self.offset
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        return self.matrix @ self.base.tilted_covariance(self._tilts(u) @ self.matrix) @ self.matrix.mT
+    def _tilted_mean(self, u: Tensor) -> Tensor:
+        return self.base._tilted_mean(u @ self.matrix) @ self.matrix.mT + self.offset
+
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        return self.matrix @ self.base._tilted_covariance(u @ self.matrix) @ self.matrix.mT
 
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        size, spread = self.base._scales(self._tilts(u) @ self.matrix)
+        size, spread = self.base._scales(u @ self.matrix)
         return size @ self.matrix.abs().mT + self.offset.abs(), spread @ self.matrix.abs().mT
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         matrix = self.matrix.to(w.dtype)
-        value, *others = self.base.complex_cumulants(w @ matrix, min(order, 2))
+        value, *others = self.base._complex_cumulants(w @ matrix, min(order, 2))
         value = value + w @ self.offset.to(w.dtype)
         if not others:
             return (value,)
@@ -148,18 +154,18 @@ class AffineImage(Wrapped):
         dense = torch.diag_embed(second) if second.dim() == 2 else second
         return value, mean @ matrix.mT + self.offset, matrix @ dense @ matrix.mT
 
-    def tilt(self, u: Tensor) -> Measure:
-        return AffineImage(self.base.tilt(self._tilts(u) @ self.matrix), self.matrix, self.offset)
+    def _in_domain(self, u: Tensor) -> Tensor:
+        return self.base._in_domain(u @ self.matrix)
 
-    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
-        matrix, offset = self._affine(matrix, offset)
-        return AffineImage(self.base, matrix @ self.matrix, matrix @ self.offset + offset)
+    def _tilt(self, u: Tensor) -> Measure:
+        return AffineImage._trusted(self.base._tilt(u @ self.matrix), self.matrix, self.offset)
 
-    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
-        a = self._directions(directions)
-        inner = None if u is None else self._tilts(u) @ self.matrix
-        k1, k2, k3, k4 = self.base.directional_cumulants(a @ self.matrix, inner)
-        return k1 + (a @ self.offset).reshape(-1, *(1,) * (k1.dim() - 1)), k2, k3, k4
+    def _map(self, matrix: Tensor, offset: Tensor) -> Measure:
+        return AffineImage._trusted(self.base, matrix @ self.matrix, matrix @ self.offset + offset)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        return self.base.sample(*self._drawing(n, generator)) @ self.matrix.mT + self.offset
+    def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
+        k1, k2, k3, k4 = self.base._directional_cumulants(directions @ self.matrix, u @ self.matrix)
+        return k1 + (directions @ self.offset).reshape(-1, *(1,) * (k1.dim() - 1)), k2, k3, k4
+
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return self.base._sample(n, generator) @ self.matrix.mT + self.offset

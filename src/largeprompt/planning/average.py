@@ -16,10 +16,11 @@ from largeprompt.certificates import certificate
 from largeprompt.certificates.ingredients import binary_exponent, rescaled
 from largeprompt.certificates.output import gaussian_collision_bound
 from largeprompt.certificates.random_query import gaussian_parts, query_atoms, score_forms
+from largeprompt.devices import sheltered
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law import collision_moments, finite_prompt_errors
+from largeprompt.law import collision_moments, finite_prompt
 from largeprompt.measures import AtomicMeasure, Gaussian, GaussianMixture, Measure, sobol_points
 from largeprompt.measures.numerics.quadratic_form import gaussian_form_rule
 
@@ -83,6 +84,7 @@ class QueryAverage(ByLength):
         return f"QueryAverage({self.method}, length={plain(self.length)}, {numbers})"
 
 
+@sheltered
 def query_average(
     attention: SoftmaxAttention,
     mu: Measure,
@@ -134,8 +136,7 @@ def query_average(
         raise InvalidArgumentError("queries", type(queries).__name__, "a law of queries, such as Gaussian(mean, covariance)")
     lengths, several = validation.lengths("length", length)
     if validation.choice("method", method, METHODS) == "estimate":
-        tokens = [int(one) for one in lengths]
-        groups = [finite_prompt_errors(attention, mu, z, tokens).mean(-1) for z in drawn(queries, points, generator)]
+        groups = [finite_prompt(attention, mu, z, lengths).mse.mean(-1) for z in drawn(queries, points, generator)]
         stacked = torch.stack(groups)
         mse, spread = stacked.mean(0), stacked.std(0) / math.sqrt(GROUPS)
     else:
@@ -166,7 +167,7 @@ def average_errors(attention: SoftmaxAttention, mu: Measure, queries: Measure, m
         weights, atoms = query_atoms(queries)
 
         def over_atoms(lengths: Sequence[float]) -> Tensor:
-            found = finite_prompt_errors(attention, mu, atoms, [int(one) for one in lengths])
+            found = finite_prompt(attention, mu, atoms, list(lengths)).mse
             return (found.to(weights) @ weights).to(mu.dtype)
 
         return over_atoms

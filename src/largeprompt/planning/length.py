@@ -13,9 +13,10 @@ from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.attention.operators import one_head, one_law
 from largeprompt.certificates import certificate
 from largeprompt.certificates.random_query import query_atoms
+from largeprompt.devices import sheltered
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law import finite_prompt, finite_prompt_errors, regime
+from largeprompt.law import finite_prompt, regime
 from largeprompt.measures import AtomicMeasure, Gaussian, Measure
 from largeprompt.planning.average import GROUPS, METHODS, Errors, Method, average_errors, drawn
 from largeprompt.planning.search import smallest_length
@@ -64,6 +65,7 @@ class PromptLength(float):
         return f"PromptLength({plain(self.length)}, {', '.join(words)}; {self.reason})"
 
 
+@sheltered
 def prompt_length(
     attention: SoftmaxAttention,
     mu: Measure,
@@ -229,8 +231,6 @@ def _over_places(
         return (mean(certificate(attention, mu, places, list(lengths)).bound).sqrt() + math.sqrt(gap2)) ** 2
 
     def each(lengths: Sequence[float]) -> Tensor:
-        if gap2 == 0:
-            return finite_prompt_errors(attention, mu, places, [int(one) for one in lengths])
         law = finite_prompt(attention, mu, places, list(lengths))  # E‖T_L - A‖² = mse + 2 bias·(T - A) + ‖T - A‖²
         return law.mse + 2 * (law.bias * (limit - aim)).sum(-1) + (limit - aim).square().sum(-1)
 

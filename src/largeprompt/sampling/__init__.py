@@ -1,7 +1,7 @@
 """Finite prompts, drawn: what attention does to prompts of i.i.d. tokens, nested over lengths.
 
-``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures;
-``fused`` does so in two kernels on a GPU, with the random numbers of ``counter``.
+``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures.
+Both are plain PyTorch and run on the device of the law.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from largeprompt.display.labels import named
 from largeprompt.display.look import Axes, draw_errors
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, GaussianMixture, Measure
-from largeprompt.sampling.fused import fused_here, sample_fused
 from largeprompt.sampling.reduced import sample_reduced
 from largeprompt.sampling.streams import draw_seed, sample_full
 
@@ -142,7 +141,7 @@ def sample_prompts(
     lengths are less noisy than either. The stream is never held as a whole: 10⁸ tokens take no more memory than 10⁵.
 
     The same seed gives the same tokens: more replicas come after the earlier ones, and further lengths below the longest change
-    nothing. No gradient flows through the samples.
+    nothing (another longest length gives other tokens). No gradient flows through the samples.
 
     Parameters
     ----------
@@ -159,9 +158,9 @@ def sample_prompts(
     generator
         Source of randomness, of which one number is drawn, or a seed.
     reduced
-        For Gaussian and GaussianMixture tokens and a single head: draw scores and one residual vector instead of L tokens in R^d.
-        For each query the joint law over the lengths is exact, but each query has its own tokens: queries are independent, where
-        with ``reduced=False`` they share each prompt.
+        For Gaussian and GaussianMixture tokens and a single head: draw one scalar for each token, and about √L vectors, instead of
+        L tokens in R^d. The joint law over the lengths is exact. But each query has tokens of its own; with ``reduced=False``
+        queries share each prompt.
     jacobian
         Also return V C_L, from which dT/dU = (V C_L) ⊗ z; not with ``reduced``.
 
@@ -205,8 +204,7 @@ def sample_prompts(
             raise InvalidArgumentError(
                 "mu", validation.text(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False."
             )
-        sample = sample_fused if fused_here(mu) else sample_reduced
-        outputs = sample(u.reshape(-1, mu.dim), attention.V, mu, lengths, replicas, draw_seed(generator))
+        outputs = sample_reduced(u.reshape(-1, mu.dim), attention.V, mu, lengths, replicas, draw_seed(generator))
         return PromptSamples(lengths, outputs.reshape(len(lengths), replicas, *u.shape[:-1], outputs.shape[-1]))
 
 

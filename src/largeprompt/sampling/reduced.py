@@ -1,16 +1,16 @@
 """Nested prompts of Gaussian tokens by drawing one scalar for each token instead of a vector.
 
-A token of component k splits into its scalar ξ and a residual that the scores do not see, formula (law.1) of
-docs/mathematics/finite_prompt.md, with a root Γ_k = R_k R_k^T. Given labels and scores the sum of e^{score} r over a segment of new
-tokens is one Gaussian vector for each label, with variance Σ_new e^{2 score}: only that vector is drawn.
+A token of component k is m_k + R_k (ξ e_k + r) with Γ_k = R_k R_k^T, R_k^T u = σ_k e_k and |e_k| = 1: formula (law.1) of
+docs/mathematics/finite_prompt.md. The scalar ξ ~ N(0, 1) and the residual r ~ N(0, I - e_k e_k^T) are independent, and the score
+s = u·m_k + σ_k ξ does not see r. Given labels and scalars, Σ e^s r is Gaussian with covariance P (I - e_k e_k^T), P = Σ e^{2s}. It
+is drawn with covariance P I; its part along e_k is taken out at the end.
 
-To make the vectors independent of the lengths that are recorded, they come from a tree of segments: a cell is one segment with a
-standard normal x, and a segment of variance V that is cut into m parts of variances V_i = V v_i² passes on
+Tokens come in pieces of about √L. Over a whole piece the residual sum is √P x, with a standard normal vector x for each component.
+Over the first n tokens of a piece it is a Brownian bridge to there: with a standard normal vector η_l for each token,
 
-    x_i = w_i (w·y)/(1 + v_1) - y_i,   y = (x, η_2, ..., η_m),   w = v + e_1,   η standard normals of that node,
+    B_n = W_n + (P_n/P) (√P x - W),   W_n = Σ_{l ≤ n} e^{s_l} η_l,   P_n = Σ_{l ≤ n} e^{2 s_l},   W and P over the whole piece.
 
-a reflection that takes e_1 to v, which makes the x_i independent and keeps Σ √V_i x_i = √V x. Cutting further never changes what
-is above.
+So Cov(B_n, B_m) = P_n I for n ≤ m, as it must be, and neither x nor η depends on which lengths are recorded.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -26,278 +27,154 @@ from torch import Tensor
 from largeprompt.measures import Gaussian, GaussianMixture
 from largeprompt.sampling.streams import Grid, keyed_generator, side_by_side
 
-PIECE = 2**17  # weights that are held at a time: larger ones, on the CPU, would come on fresh pages each time
-NO_POWER = -1e30  # stands for log 0 where a segment has no token of a label: finite, so that differences are not NaN
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Node:
-    """Segment [start, stop) of a cell, with its place in the tree (1 for the root, then those of its parts)."""
-
-    start: int
-    stop: int
-    place: int
-    parts: tuple[Node, ...] = ()
-
-    @classmethod
-    @functools.lru_cache(maxsize=256)
-    def tree(cls, start: int, stop: int, cuts: tuple[int, ...], place: int = 1) -> Node:
-        """Cut [start, stop) into halves until every cut is the end of a segment."""
-        inside = tuple(cut for cut in cuts if start < cut < stop)
-        if not inside:
-            return cls(start, stop, place)
-        middle = (start + stop) // 2
-        halves = cls.tree(start, middle, inside, 2 * place), cls.tree(middle, stop, inside, 2 * place + 1)
-        return cls(start, stop, place, halves)
-
-    @functools.cached_property
-    def leaves(self) -> tuple[Node, ...]:
-        """Segments that are not cut, in order."""
-        return tuple(leaf for part in self.parts for leaf in part.leaves) if self.parts else (self,)
+LONGEST_PIECE = 2**12  # tokens: a length that ends inside a piece costs a normal vector for each of them
 
 
 @dataclasses.dataclass(frozen=True)
-class Sums:
-    """Sums over tokens relative to e^{peak}, peak (rows,) the largest score; each for every label, shape (rows, k).
+class Tokens:
+    """Scores (rows, n, k, p), minus infinity for components other than the token's own, and scalars ξ (rows, n, p) of n pieces."""
 
-    ``mass`` is Σ e^{score}, ``first`` is Σ e^{score} ξ, and ``residual`` (rows, k, d) is √V x: times its root, Σ e^{score} r.
-    """
-
-    peak: Tensor
-    mass: Tensor
-    first: Tensor
-    residual: Tensor
-
-    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """All of them, in order."""
-        return self.peak, self.mass, self.first, self.residual
-
-    def at(self, lengths: slice) -> Sums:
-        """Those at some of the lengths, the third dimension."""
-        return Sums(*(part[:, :, lengths] for part in self.parts()))
-
-    def merge(self, other: Sums) -> Sums:
-        """Sums over the union of two disjoint sets of tokens."""
-        peak = torch.maximum(self.peak, other.peak)
-        p, q = torch.exp(self.peak - peak).unsqueeze(-1), torch.exp(other.peak - peak).unsqueeze(-1)
-        residual = p.unsqueeze(-1) * self.residual + q.unsqueeze(-1) * other.residual
-        return Sums(peak, p * self.mass + q * other.mass, p * self.first + q * other.first, residual)
-
-
-@dataclasses.dataclass(frozen=True)
-class Segment:
-    """Sums over a segment before its residual is drawn; ``log_power`` (rows, k) is log V = log Σ e^{2 score}, whatever the peak."""
-
-    peak: Tensor
-    mass: Tensor
-    first: Tensor
-    log_power: Tensor
-
-    def with_residual(self, x: Tensor) -> Sums:
-        """Sums with the residual √V x, for a standard normal x (rows, k, d)."""
-        root = torch.exp(self.log_power / 2 - self.peak.unsqueeze(-1))
-        return Sums(self.peak, self.mass, self.first, root.unsqueeze(-1) * x)
-
-
-@dataclasses.dataclass(frozen=True)
-class Reduction:
-    """Scalar reduction of queries: what of the law the scores see, and what of it the output sees; made when asked for.
-
-    Mixture with means (k, d), roots R_k (k, d, d) and weights (k,), None of one component; tilts u (*queries, d) and V (o, d).
-    """
-
-    means: Tensor
-    roots: Tensor
-    weights: Tensor | None
-    u: Tensor
-    V: Tensor
-
-    @classmethod
-    def of(cls, mu: Gaussian | GaussianMixture, u: Tensor, V: Tensor) -> Reduction:
-        """Reduction of a law to its scores with the tilts."""
-        if isinstance(mu, Gaussian):
-            return cls(mu.mean.unsqueeze(0), mu._root.unsqueeze(0), None, u, V)
-        return cls(mu.means, mu._roots, mu.weights, u, V)
-
-    @property
-    def labels(self) -> int:
-        """Number of components k."""
-        return self.means.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """Dimension d of the tokens."""
-        return self.means.shape[1]
+    scores: Tensor
+    xi: Tensor
 
     @functools.cached_property
-    def cumulative(self) -> Tensor:
-        """Cumulative shares of the labels, (k,); in double precision, where small ones are not rounded away."""
-        sums = (self.means.new_ones(1) if self.weights is None else self.weights).cumsum(-1, dtype=torch.float64)
-        return sums / sums[-1]
+    def peak(self) -> Tensor:
+        """Largest score (rows, n, k), to which the sums are relative; finite where a component has no token."""
+        return self.scores.amax(-1).clamp_min(torch.finfo(self.scores.dtype).min)
 
     @functools.cached_property
-    def location(self) -> Tensor:
-        """u·m_k up to a common constant, which the softmax does not see, (*queries, k)."""
-        location = self.u @ self.means.mT
-        return location - location.amax(-1, keepdim=True)
+    def weights(self) -> Tensor:
+        """e^{s - peak}, (rows, n, k, p)."""
+        return torch.exp(self.scores - self.peak.unsqueeze(-1))
 
     @functools.cached_property
-    def _along(self) -> Tensor:
-        """a_k = R_k^T u, (*queries, k, d)."""
-        joined = self.roots.transpose(0, 1).flatten(1)  # (d, k d): one product for all
-        along: Tensor = (self.u @ joined).unflatten(-1, (self.labels, self.dim))
-        return along
+    def root(self) -> Tensor:
+        """√P, (rows, n, k, 1)."""
+        root: Tensor = torch.linalg.vector_norm(self.weights, dim=-1, keepdim=True)
+        return root
 
-    @functools.cached_property
-    def scale(self) -> Tensor:
-        """σ_k = |a_k|, (*queries, k)."""
-        scale: Tensor = torch.linalg.vector_norm(self._along, dim=-1)
-        return scale
+    def sums(self, residual: Tensor) -> Tensor:
+        """Σ e^s, Σ e^s ξ and Σ e^s r side by side, (rows, n, k, 2 + d), given the last one."""
+        seen = self.weights.sum(-1), torch.linalg.vecdot(self.weights, self.xi.unsqueeze(-2))
+        return torch.cat([torch.stack(seen, -1), residual], -1)
 
-    @functools.cached_property
-    def _direction(self) -> Tensor:
-        """a_k/|a_k|, (*queries, k, d), 0 where scores are constant; of any size: squares of very small numbers are nothing."""
-        largest = self._along.abs().amax(-1, keepdim=True)
-        relative = self._along / torch.where(largest > 0, largest, 1.0)
-        size: Tensor = torch.linalg.vector_norm(relative, dim=-1, keepdim=True).clamp_min(1.0)
-        return relative / size
+    def start(self, place: int, count: int | None = None) -> Tokens:
+        """The first tokens of one piece, or all of them."""
+        return Tokens(self.scores[:, place : place + 1, :, :count], self.xi[:, place : place + 1, :count])
 
-    def draw(self, shape: tuple[int, int], generator: torch.Generator) -> tuple[Tensor | None, Tensor]:
-        """Labels (None when there is one only) and scalars ξ, of the given shape."""
-        like = self.u
-        label = None
-        if self.labels > 1:
-            uniform = torch.rand(shape, generator=generator, dtype=self.cumulative.dtype, device=like.device)
-            label = torch.searchsorted(self.cumulative, uniform, right=True).clamp_max_(self.labels - 1)
-        return label, torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
-
-    def segment(self, label: Tensor | None, xi: Tensor) -> Segment:
-        """Sums over the tokens of one segment, labels and scalars (rows, n): weights are made in pieces that stay in the cache."""
-        if label is None:
-            scores, highest = xi, xi.amax(-1, keepdim=True)  # in units of σ
-            peak = highest * self.scale
-        else:
-            scores = torch.addcmul(self.location[label], self.scale[label], xi)
-            peak = highest = scores.amax(-1, keepdim=True)
-        rows, tokens = xi.shape
-        together = max(1, PIECE // tokens)
-        total = xi.new_zeros(3, self.labels, rows)
-        for row, token in itertools.product(range(0, rows, together), range(0, tokens, PIECE)):
-            some = slice(row, row + together)
-            part = some, slice(token, token + PIECE)
-            weights = scores[part] - highest[some]
-            weights = (weights.mul_(self.scale) if label is None else weights).exp_()
-            for k in range(self.labels):
-                share = weights if label is None else weights * (label[part] == k)
-                sums = share.sum(-1), torch.linalg.vecdot(share, xi[part]), torch.linalg.vecdot(share, share)
-                total[:, k, some] += torch.stack(sums)
-        mass, first, power = total.mT.unbind()
-        log_power = torch.where(power > 0, torch.log(power) + 2 * peak, NO_POWER)
-        return Segment(peak.squeeze(-1), mass, first, log_power)
-
-    def output(self, state: Sums) -> Tensor:
-        """V Σ_k (mass_k m_k + R_k y_k) / Σ_k mass_k, shape (*queries, ..., o), for sums of that shape.
-
-        Here y_k = x_k + (first_k - a_k·x_k/σ_k) a_k/σ_k with x_k the residual: what the scores see of it is put in its place.
-        """
-        direction = self._direction
-        direction = direction.reshape(*self.u.shape[:-1], *(1,) * (state.residual.dim() - direction.dim()), *direction.shape[-2:])
-        seen = state.first - (direction * state.residual).sum(-1)
-        y = torch.addcmul(state.residual, direction, seen.unsqueeze(-1))
-        total = torch.addmm(state.mass.flatten(0, -2) @ self.means, y.flatten(0, -3).flatten(1), self.roots.mT.flatten(0, 1))
-        return (total @ self.V.mT).reshape(*seen.shape[:-1], len(self.V)) / state.mass.sum(-1, keepdim=True)
-
-
-def reflected(v: Tensor, y: Tensor) -> Tensor:
-    """Normals x_i of the parts of a segment, (rows, m, k, d), from y of that shape and the roots v (rows, m, k, 1) of shares."""
-    mixed = (y[:, 0] + (v * y).sum(1)) / (1 + v[:, 0])  # w·y/(1 + v_1)
-    children = v * mixed.unsqueeze(1) - y
-    children[:, 0] += mixed
-    return children
+    def bridge(self, start: Tokens, residual: Tensor, eta: Tensor) -> Tensor:
+        """Σ e^s r over the start of a piece (rows, 1, k, d), given that over the whole piece and η (rows, 1, p, d)."""
+        power = (start.root / self.root.clamp_min(1.0)).square()  # a root is 1 at least, or 0 where there is no token
+        gain = torch.exp(start.peak - self.peak).unsqueeze(-1) * power
+        return start.weights @ eta[:, :, : start.xi.shape[-1]] + gain * (residual - self.weights @ eta)
 
 
 @dataclasses.dataclass(frozen=True)
 class ScalarStream:
-    """Labels, scalars and residual noise of every replica, for one query."""
+    """Labels, scalars and residuals of every replica, for one query."""
 
-    reduction: Reduction
+    means: Tensor  # (k, d)
+    roots: Tensor  # (k, d, d)
+    shares: Tensor  # cumulative weights of the components, (k,)
+    u: Tensor  # tilt, (d,)
     length: int
     seed: int
     query: int
 
+    @classmethod
+    def of(cls, mu: Gaussian | GaussianMixture, u: Tensor, length: int, seed: int, query: int) -> ScalarStream:
+        """Stream of a law; shares are in double precision, where small ones are not rounded away."""
+        if isinstance(mu, Gaussian):
+            return cls(mu.mean.unsqueeze(0), mu._root.unsqueeze(0), mu.mean.new_ones(1), u, length, seed, query)
+        shares = mu.weights.cumsum(-1, dtype=torch.float64)
+        return cls(mu.means, mu._roots, shares / shares[-1], u, length, seed, query)
+
+    @functools.cached_property
+    def along(self) -> tuple[Tensor, Tensor, Tensor]:
+        """u·m_k less the largest (k,), σ_k (k,), and e_k (k, d), which is 0 where scores are constant."""
+        middle, a = self.means @ self.u, self.u @ self.roots
+        largest = a.abs().amax(-1, keepdim=True)  # taken out, since squares of very small numbers are 0
+        relative = a / torch.where(largest > 0, largest, 1.0)
+        size = torch.linalg.vector_norm(relative, dim=-1, keepdim=True)
+        return middle - middle.amax(), (largest * size).squeeze(-1), relative / size.clamp_min(1.0)
+
+    @property
+    def piece(self) -> int:
+        """Tokens in a piece."""
+        return min(LONGEST_PIECE, math.isqrt(self.length - 1) + 1)
+
     @property
     def grid(self) -> Grid:
-        """Cells that the stream is drawn in."""
-        return Grid(self.length, 1, self.reduction.labels * self.reduction.dim)
+        """Cells that the stream is drawn in; a piece is what ``Grid`` calls a token."""
+        (k, d), p = self.means.shape, self.piece
+        width = p * (2 + 2 * k) + k * (2 + d)  # scalars, labels, scores and weights; sums
+        return Grid(-(-self.length // p), width, p * d, self.u.device.type)
 
-    def generator(self, block: int, cell: int, place: int) -> torch.Generator:
-        """Generator of the scalars of a cell (place 0), of the x of its root (1), or of the η of a node (its first part's)."""
-        return keyed_generator(self.seed, self.reduction.u.device, self.query, block, cell, place)
+    def normals(self, generator: torch.Generator, rows: int, *shape: int) -> Tensor:
+        """Standard normals for the first replicas of a block, drawn for all of them."""
+        return torch.randn(self.grid.replicas, *shape, generator=generator, dtype=self.u.dtype, device=self.u.device)[:rows]
 
-    def noise(self, block: int, cell: int, place: int, rows: int, parts: int = 1) -> Tensor:
-        """Standard normals with a place in the tree, shape (rows, parts, k, d)."""
-        shape = (self.grid.replicas, parts, self.reduction.labels, self.reduction.dim)
-        like, generator = self.reduction.u, self.generator(block, cell, place)
-        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)[:rows]
+    def cell(self, block: int, cell: int, rows: int) -> tuple[Tokens, Tensor]:
+        """Tokens and x (rows, n, k, d) of the pieces of a cell, for the first ``rows`` replicas of a block."""
+        (first, last), (middle, scale, direction) = self.grid.span(cell), self.along
+        generator, label = keyed_generator(self.u.device, self.seed, self.query, block, cell), None
+        if len(scale) > 1:
+            shape = self.grid.replicas, last - first, 1, self.piece
+            uniform = torch.rand(shape, generator=generator, dtype=self.shares.dtype, device=self.u.device)[:rows]
+            label = torch.searchsorted(self.shares, uniform, right=True).clamp_max_(len(scale) - 1)
+        xi = self.normals(generator, rows, last - first, self.piece)
+        scores = torch.addcmul(middle.unsqueeze(-1), scale.unsqueeze(-1), xi.unsqueeze(-2))
+        if label is not None:
+            scores.masked_fill_(label != torch.arange(len(scale), device=self.u.device).unsqueeze(-1), -math.inf)
+        return Tokens(scores, xi), self.normals(generator, rows, last - first, *direction.shape)
 
-    def split(self, node: Node, x: Tensor, log_power: Tensor, block: int, cell: int) -> Tensor:
-        """Normals (rows, m, k, d) of the m parts of a node, given its own x (rows, k, d) and their log V (rows, m, k)."""
-        v = torch.softmax(log_power, 1).sqrt().unsqueeze(-1)
-        fresh = self.noise(block, cell, node.parts[0].place, x.shape[0], len(node.parts) - 1)
-        return reflected(v, torch.cat([x.unsqueeze(1), fresh], 1))
-
-    def segments(self, tree: Node, block: int, cell: int, rows: int) -> dict[Node, Segment]:
-        """Sums over each leaf of a cell, in order, for the first ``rows`` replicas of a block."""
-        label, xi = self.reduction.draw((self.grid.replicas, tree.stop), self.generator(block, cell, 0))
-        found = {}
-        for leaf in tree.leaves:
-            part = slice(0, rows), slice(leaf.start, leaf.stop)
-            found[leaf] = self.reduction.segment(None if label is None else label[part], xi[part])
-        return found
-
-    def outputs(self, lengths: Sequence[int], block: int, rows: int) -> Iterator[Tensor]:
-        """Outputs (rows, o) at each length in turn, for the first ``rows`` replicas of a block."""
-        state: Sums | None = None
+    def averages(self, lengths: Sequence[int], block: int, rows: int) -> Iterator[Tensor]:
+        """Softmax averages (rows, d) of the tokens up to each length in turn, for the first ``rows`` replicas of a block."""
+        (k, d), p = self.means.shape, self.piece
+        places = itertools.groupby(lengths, lambda length: (length - 1) // p)  # in which piece each length ends
+        counts = {place: [length - place * p for length in some] for place, some in places}
+        known = self.u.new_full((rows, 1, k), torch.finfo(self.u.dtype).min), self.u.new_zeros(rows, 1, k, 2 + d)
         for cell in range(self.grid.cells):
-            start, stop = self.grid.span(cell)
-            tree = Node.tree(0, stop - start, tuple(length - start for length in lengths))
-            segments = self.segments(tree, block, cell, rows)
-            noise = self._leaf_noise(tree, segments, block, cell, rows)
-            for (leaf, segment), x in zip(segments.items(), noise, strict=True):
-                sums = segment.with_residual(x)
-                state = sums if state is None else state.merge(sums)
-                if start + leaf.stop in lengths:
-                    yield self.reduction.output(state)
+            (first, last), (tokens, x) = self.grid.span(cell), self.cell(block, cell, rows)
+            residual = tokens.root * x
+            peak, sums = tokens.peak, tokens.sums(residual)
+            for place in sorted(counts.keys() & range(first, last)):
+                at = place - first
+                before, piece, end = joined(known, (peak[:, :at], sums[:, :at])), tokens.start(at), residual[:, at : at + 1]
+                generator = keyed_generator(self.u.device, self.seed, self.query, block, cell, at)
+                eta = self.normals(generator, rows, 1, p, d) if counts[place][0] < p else None
+                for count in counts[place]:
+                    start = tokens.start(at, count)
+                    rest = end if eta is None or count == p else piece.bridge(start, end, eta)
+                    yield self.average(*joined(before, (start.peak, start.sums(rest))))
+            known = joined(known, (peak, sums))
 
-    def _leaf_noise(self, tree: Node, segments: dict[Node, Segment], block: int, cell: int, rows: int) -> Iterator[Tensor]:
-        """Standard normal x of each leaf, in order; one at a time, since all together may be large."""
+    def average(self, peak: Tensor, sums: Tensor) -> Tensor:
+        """Σ_k (m_k Σ e^s + R_k y_k) / Σ e^s, (rows, d): y_k is Σ e^s r with its component along e_k replaced by Σ e^s ξ."""
+        sums = (torch.exp(peak - peak.amax(-1, keepdim=True)).unsqueeze(-1) * sums).squeeze(1)
+        mass, first, residual, direction = sums[..., 0], sums[..., 1:2], sums[..., 2:], self.along[2]
+        y = residual + (first - (direction * residual).sum(-1, keepdim=True)) * direction
+        return (mass @ self.means + torch.einsum("rkd,ked->re", y, self.roots)) / mass.sum(-1, keepdim=True)
 
-        @functools.cache
-        def log_power(node: Node) -> Tensor:
-            return torch.stack([log_power(part) for part in node.parts]).logsumexp(0) if node.parts else segments[node].log_power
 
-        def descend(node: Node, x: Tensor) -> Iterator[Tensor]:
-            if not node.parts:
-                yield x
-                return
-            children = self.split(node, x, torch.stack([log_power(part) for part in node.parts], 1), block, cell)
-            for part, child in zip(node.parts, children.unbind(1), strict=True):
-                yield from descend(part, child)
-
-        return descend(tree, self.noise(block, cell, tree.place, rows)[:, 0])
+def joined(*parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Largest peak (rows, 1, k) of sets of tokens (rows, n, k), and their sums (rows, 1, k, 2 + d) relative to it."""
+    peak, sums = (torch.cat(each, 1) for each in zip(*parts, strict=True))
+    top = peak.amax(1, keepdim=True)
+    return top, (torch.exp(peak - top).unsqueeze(-1) * sums).sum(1, keepdim=True)
 
 
 def sample_reduced(
     u: Tensor, V: Tensor, mu: Gaussian | GaussianMixture, lengths: Sequence[int], replicas: int, seed: int
 ) -> Tensor:
     """Outputs V T_L for tilts u (n, d), shape (n_lengths, replicas, n, o); each query has its own tokens."""
-    outputs = u.new_empty((len(lengths), replicas, len(u), V.shape[-2]))
+    outputs = u.new_empty(len(lengths), replicas, len(u), len(V))
     for query, tilt in enumerate(u):
-        stream = ScalarStream(Reduction.of(mu, tilt, V), lengths[-1], seed, query)
+        stream = ScalarStream.of(mu, tilt, lengths[-1], seed, query)
 
         def read(block: int, rows: slice, query: int = query, stream: ScalarStream = stream) -> None:
-            for i, output in enumerate(stream.outputs(lengths, block, rows.stop - rows.start)):
-                outputs[i, rows, query] = output
+            for i, average in enumerate(stream.averages(lengths, block, rows.stop - rows.start)):
+                outputs[i, rows, query] = average @ V.mT
 
         side_by_side(read, stream.grid.blocks(replicas), u.device)
     return outputs

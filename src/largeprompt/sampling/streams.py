@@ -1,9 +1,8 @@
 """Nested prompts by drawing every token: one stream of tokens for each replica, of which every length reads a prefix.
 
-A stream is drawn in cells, a block of replicas by a block of tokens. The shape of a cell depends on the longest prompt and on the
-dimension alone (and on the kind of device), and each cell has a generator of its own, seeded by (seed of the call, block of
-replicas, block of tokens). So the tokens of a replica do not depend on how many replicas there are, on which lengths are recorded,
-or on who draws the cell.
+A stream is drawn in cells: a block of replicas by a block of tokens. The shape of a cell depends only on the longest prompt, on the
+dimension and on the kind of device. Each cell has its own generator, seeded by (seed of the call, block of replicas, block of
+tokens). So the tokens of a replica do not depend on the number of replicas, on the recorded lengths, or on the number of threads.
 
 Gaussian tokens x = m + Rξ are never made: a tilt by u reads ξ with the tilt R^T u, and the softmax average of x is m + R times
 that of ξ.
@@ -28,33 +27,24 @@ READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # scores (and centred tokens, for 
 
 
 def draw_seed(generator: torch.Generator) -> int:
-    """Draw the 63-bit seed from which all randomness of one call follows; of a GPU's generator without waiting for the GPU."""
-    if generator.device.type == "cuda":
-        place = generator.get_offset()
-        generator.set_offset(place + 4)
-        return keyed_seed(generator.initial_seed(), place) >> 1
+    """Draw the 63-bit seed from which all randomness of one call follows."""
     return int(torch.randint(2**63 - 1, (), generator=generator, device=generator.device))
 
 
-def keyed_seed(*key: int) -> int:
-    """Seed of 64 bits that depends on the key alone, and on all of it."""
-    return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "little")
-
-
-def keyed_generator(seed: int, device: torch.device, *key: int) -> torch.Generator:
-    """Generator that depends on the seed and the key alone.
+def keyed_generator(device: torch.device, *key: int) -> torch.Generator:
+    """Generator that depends only on the key.
 
     PyTorch's generator on the CPU keeps 32 bits of its seed, so that of n cells about n²/2³³ pairs hold the same numbers.
     """
-    return torch.Generator(device=device).manual_seed(keyed_seed(seed, *key))
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """How prompts of ``length`` tokens, each of ``width`` random numbers, are cut into cells.
+    """How prompts of ``length`` tokens, each of ``width`` numbers, are cut into cells.
 
-    ``extra`` counts further random numbers that a replica needs at a time, beside those of its tokens; ``device`` is the type of
-    the device that they are on.
+    ``extra`` counts the numbers that a replica needs in addition to those of its tokens; ``device`` is the type of the device.
     """
 
     length: int
@@ -64,7 +54,7 @@ class Grid:
 
     @property
     def scalars(self) -> int:
-        """Random numbers in a cell, about."""
+        """Numbers in a cell, about."""
         return CELL_SCALARS.get(self.device, CELL_SCALARS["cuda"])
 
     @property
@@ -114,21 +104,17 @@ class TokenStream:
     def cell(self, block: int, cell: int) -> Tensor:
         """Tokens of one cell, for Gaussian ones their ξ, shape (replicas of a block, tokens of the cell, d)."""
         start, stop = self.grid.span(cell)
-        shape, generator = (self.grid.replicas, stop - start, self.mu.dim), keyed_generator(self.seed, self.mu.device, block, cell)
+        shape, generator = (self.grid.replicas, stop - start, self.mu.dim), keyed_generator(self.mu.device, self.seed, block, cell)
         if self.root is not None:
             return torch.randn(shape, generator=generator, dtype=self.mu.dtype, device=self.mu.device)
         return self.mu.sample(math.prod(shape[:2]), generator).reshape(shape)
 
-    def prompt(self, replica: int) -> Tensor:
-        """Whole prompt of one replica, shape (length, d)."""
-        block, row = divmod(replica, self.grid.replicas)
-        drawn = torch.cat([self.cell(block, cell)[row] for cell in range(self.grid.cells)])
-        return drawn if self.root is None else self.mu.mean + drawn @ self.root.mT
+    def moments(
+        self, u: Tensor, lengths: Sequence[int], block: int, rows: int, *, covariance: bool
+    ) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Softmax averages (rows, n, d) and covariances (rows, n, d, d) of what ``cell`` gives, under tilts u (n, d).
 
-    def states(self, u: Tensor, lengths: Sequence[int], block: int, rows: int, *, covariance: bool) -> Iterator[RunningTilt]:
-        """State of tilts u (n, d) of what ``cell`` gives, at each length in turn, for the first ``rows`` replicas of a block.
-
-        Batch shape (rows, n).
+        At each length in turn, for the first ``rows`` replicas of a block; no covariances unless they are asked for.
         """
         held = rows * self.grid.tokens * (self.mu.dim if covariance else 1)
         tilts = u.split(max(1, READ_SCALARS.get(u.device.type, READ_SCALARS["cuda"]) // held))
@@ -142,35 +128,23 @@ class TokenStream:
                 read = [RunningTilt.of(tilt, part, covariance=covariance) for tilt in tilts]
                 states = [old.merge(new) for old, new in zip(states, read, strict=True)] if states else read
                 if last in lengths:
-                    yield _joined(states)
+                    spread = [state.covariance for state in states if state.covariance is not None]
+                    yield torch.cat([state.mean for state in states], 1), torch.cat(spread, 1) if spread else None
 
 
 def side_by_side(work: Callable[[int, slice], None], blocks: Iterable[tuple[int, slice]], device: torch.device) -> None:
-    """Do the work of every block, on a CPU with as many of them at a time as PyTorch has threads: it draws with one alone."""
+    """Do the work of every block; on a CPU as many at a time as PyTorch has threads, since one tensor is drawn by one thread."""
     pending, threads = list(blocks), torch.get_num_threads()
     if device.type != "cpu" or min(threads, len(pending)) == 1:
         for block in pending:
             work(*block)
         return
+    alone = torch.no_grad()(work)  # the mode of gradients belongs to a thread
     pool = ThreadPoolExecutor(threads)
     try:
-        for _ in pool.map(
-            torch.no_grad()(lambda block: work(*block)), pending
-        ):  # whether gradients are kept is said for each thread
-            pass
+        list(pool.map(lambda block: alone(*block), pending))
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _joined(states: Sequence[RunningTilt]) -> RunningTilt:
-    """One state for the tilts of all: batch shapes (rows, ·) side by side."""
-    spread = [state.covariance for state in states if state.covariance is not None]
-    return RunningTilt(
-        torch.cat([state.log_mass for state in states], 1),
-        states[0].log_total,
-        torch.cat([state.mean for state in states], 1),
-        torch.cat(spread, 1) if spread else None,
-    )
 
 
 def sample_full(
@@ -203,11 +177,11 @@ def sample_full(
 
     def read(block: int, rows: slice) -> None:
         count = rows.stop - rows.start
-        for i, state in enumerate(stream.states(tilts, lengths, block, count, covariance=jacobian)):
-            mean = state.mean.reshape(count, *missing, *u.shape)
+        for i, (mean, covariance) in enumerate(stream.moments(tilts, lengths, block, count, covariance=jacobian)):
+            mean = mean.reshape(count, *missing, *u.shape)
             outputs[i, rows] = (values @ mean.unsqueeze(-1)).squeeze(-1) + middle
-            if jacobians is not None and state.covariance is not None:
-                spread = values @ state.covariance.reshape(count, *missing, *u.shape, u.shape[-1])
+            if jacobians is not None and covariance is not None:
+                spread = values @ covariance.reshape(count, *missing, *u.shape, u.shape[-1])
                 jacobians[i, rows] = spread if stream.root is None else spread @ stream.root.mT
 
     side_by_side(read, stream.grid.blocks(replicas), u.device)

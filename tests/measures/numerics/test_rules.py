@@ -69,11 +69,6 @@ def test_products():
     assert rule.count == 6
     torch.testing.assert_close(rule.covariance, torch.eye(2, dtype=F))
     coin = lp.Discrete([[-1.0], [1.0]], [0.25, 0.75])
-    both = lp.measures.product_rule(coin, rule)
-    torch.testing.assert_close(both.mean, torch.tensor([0.5, 0.0, 0.0], dtype=F), rtol=0, atol=1e-14)
-    u = torch.tensor([0.3, -0.5, 0.8], dtype=F)
-    expected = torch.cat([coin.tilted_mean(u[:1]), rule.tilted_mean(u[1:])])
-    torch.testing.assert_close(both.tilted_mean(u), expected)
     assert lp.measures.gauss_rule(coin, 7) is coin
 
 
@@ -92,5 +87,3 @@ def test_bad_input():
         lp.measures.gauss_rule(lp.Laplace(1), 5)
     with pytest.raises(lp.InvalidArgumentError, match="at most"):
         lp.measures.gauss_rule(lp.Uniform(8), 20)
-    with pytest.raises(lp.InvalidArgumentError, match="rules"):
-        lp.measures.product_rule()

@@ -12,7 +12,7 @@ def draws_its_tilts():
 
     def check(law, tilts):
         u = torch.tensor(tilts, dtype=torch.float64)
-        k1, k2, k3, _ = law.cumulants(u)
+        _, k1, k2, k3 = law.derivatives(u, 3)
         draws = law.sample(u.expand(100_000, -1), torch.Generator().manual_seed(5))
         scaled = (draws - k1) / torch.sqrt(k2)
         expected = torch.stack([torch.zeros_like(u), torch.ones_like(u), k3 / k2**1.5])

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from largeprompt.law import scalar_prompt
 from largeprompt.measures import StudentT, StudentTLaw
+from largeprompt.studies.heavytail.exact import output
 from largeprompt.studies.heavytail.formulas import crossing, first_length, jackknife_error
 
 
@@ -22,9 +22,7 @@ def test_breakdown_and_lasting_length_are_exact_and_inverse(data):
     gaussian = StudentTLaw(math.inf, 1.0)
 
     def ratio(df, length):
-        return float(
-            (scalar_prompt(StudentT(1, df).law, 1.0, [length]).collision / scalar_prompt(gaussian, 1.0, [length]).collision)[0]
-        )
+        return float((output(StudentT(1, df).law, 1.0, [length]).collision / output(gaussian, 1.0, [length]).collision)[0])
 
     for length in (100, 10**6):
         assert ratio(float(data.breakdown.sel(grid=length)), length) == pytest.approx(2.0, abs=1e-4)

@@ -1,5 +1,6 @@
 """Tokens that are not Gaussian (N1): predictions in closed form, storage, and the families."""
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import xarray as xr
 import largeprompt as lp
 from largeprompt.runs.study import quiet
 from largeprompt.studies.nongaussian.config import NonGaussianConfig
-from largeprompt.studies.nongaussian.parts import FAMILIES, family, generalised_normal_slope
+from largeprompt.studies.nongaussian.parts import FAMILIES, _error_moments, family, generalised_normal_slope
 from largeprompt.studies.nongaussian.rules import interpolated_crossing
 from largeprompt.studies.nongaussian.study import STUDY
 
@@ -73,3 +74,29 @@ def test_gaps_near_the_gaussian_are_predicted(name):
 
 def test_generalised_normal_slope_has_the_fourth_cumulant():
     assert generalised_normal_slope(0.05) == pytest.approx(-(0.05**3) / 6, rel=1e-3)
+
+
+RULE = lp.Discrete([[-1.2], [0.3], [0.9]], [0.2, 0.5, 0.3])
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_four_moments_are_those_of_all_prompts(length):
+    z = torch.tensor([[0.7], [-2.0]], dtype=F)
+    limits = RULE.tilted_mean(z)[:, 0].numpy()
+    found = _error_moments(RULE, z, limits, [length])[:, 0]
+    for column, u in enumerate(z):
+        expected = torch.zeros(4, dtype=F)
+        for index in itertools.product(range(3), repeat=length):
+            tokens, chance = RULE.atoms[list(index)], RULE.weights[list(index)].prod()
+            error = torch.softmax(tokens @ u, 0) @ tokens[:, 0] - limits[column]
+            expected += chance * error ** torch.arange(1, 5)
+        np.testing.assert_allclose(found[:, column], expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("length", [10**10, 10**12, 10**15])
+def test_moments_of_very_long_prompts(length):
+    """The second is that of the exact law; the error is Gaussian in the limit: the fourth is three times its square."""
+    z, one = torch.tensor([[0.7]], dtype=F), lp.SoftmaxAttention([[1.0]], [[1.0]])
+    _, second, _, fourth = _error_moments(RULE, z, RULE.tilted_mean(z)[:, 0].numpy(), [length])[:, 0, 0]
+    assert second == pytest.approx(float(lp.finite_prompt(one, RULE, z[0], length).mse), rel=1e-9)
+    assert fourth / second**2 == pytest.approx(3.0, rel=1e-6)

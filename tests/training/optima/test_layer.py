@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import largeprompt as lp
-from largeprompt.law import weight_moments
+from largeprompt.law.weights import weight_moments
 
 F = torch.float64
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from largeprompt.law import weight_moments
+from largeprompt.law.weights import weight_moments
 from largeprompt.training.risk.exponentials import exponential_sums
 
 F = torch.float64

@@ -11,8 +11,9 @@ from torch.testing import assert_close
 from training_examples import draw, general_outliers, isotropic_outliers
 
 import largeprompt as lp
-from largeprompt.law.token_kinds import softmax_error
+from largeprompt.law.weights import weight_moments
 from largeprompt.training import SobolAverage
+from largeprompt.training.risk.token_kinds import softmax_error
 from largeprompt.training.tasks.outliers import good_tokens
 
 F = torch.float64
@@ -56,7 +57,7 @@ def test_without_outliers_it_is_linear_regression():
     q, a = torch.einsum("ni,nij,nj->n", u, gamma, u), torch.einsum("i,nij,nj->n", V[0, :3], gamma, u)
     spread, t = torch.einsum("i,nij,j->n", V[0, :3], gamma, V[0, :3]), (w * x).sum(-1)
     for length in (1, 2, 40, 10**9):
-        f, w3, y2 = lp.law.weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0)] * 2])
+        f, w3, y2 = weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0)] * 2])
         expected = (a - t) ** 2 + f * (spread - a**2 + 2 * a * t) - 6 * (w3 - y2) * a**2
         assert_close(softmax_error(float(length), task.kinds(U, V, w, x)), expected, rtol=1e-12, atol=1e-13)
     plain = lp.SoftmaxAttention(U[:3, :3], V[:, :3])

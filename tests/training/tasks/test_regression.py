@@ -11,8 +11,8 @@ from torch.testing import assert_close
 from training_examples import KINDS, draw, grid_contexts, random_task, spd
 
 import largeprompt as lp
-from largeprompt.law import weight_moments
 from largeprompt.law.table import WeightTables
+from largeprompt.law.weights import weight_moments
 from largeprompt.training import SobolAverage
 from largeprompt.training.risk.exact import context_risk, finite_length_excess, read_out
 

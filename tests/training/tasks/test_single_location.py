@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from training_examples import draw
 
 import largeprompt as lp
-from largeprompt.law import planted_moments
+from largeprompt.training.risk.planted import planted_moments
 
 F = torch.float64
 

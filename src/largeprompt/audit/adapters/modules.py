@@ -50,6 +50,8 @@ def module_heads(
     for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
         if mask is not None and (not isinstance(mask, Tensor) or mask.layout != torch.strided or mask.is_meta):
             raise InvalidArgumentError(name, validation.text(mask), "a dense tensor, or None")
+    if attn_mask is not None and attn_mask.dim() not in (2, 3):
+        raise InvalidArgumentError("attn_mask", f"shape {tuple(attn_mask.shape)}", "shape (T, T) or (batch * heads, T, T)")
     if tokens.dim() != 3 or 0 in tokens.shape or tokens.shape[-1] != module.embed_dim:
         order = "batch, T" if module.batch_first else "T, batch"
         raise InvalidArgumentError("tokens", f"shape {tuple(tokens.shape)}", f"shape ({order}, {module.embed_dim})")

@@ -17,12 +17,13 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.measures.running import FEW_TILTS, RunningTilt, log_masses, read_once
-from largeprompt.validation import Randomness
+from largeprompt.measures.running import RunningTilt, log_masses
+from largeprompt.measures.score_nodes import ScoreNodes
 
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
 CACHED = 2**22  # bytes of tokens for which two products take less time than the fused kernel, for one tilt on a CPU
 FUSED_DTYPES = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float16, torch.bfloat16)}
+NODES_AT_ONCE = 512  # atoms, for each τ of a finite prompt's law: what stays in the cache
 State = TypeVar("State")
 
 
@@ -70,10 +71,7 @@ class AtomicMeasure(TensorMeasure):
     def _running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
         queries, restore = self._layout(u)
         read = functools.partial(RunningTilt.of, covariance=covariance)
-        if self.weights is None and not covariance and read_once(queries, self.points):  # whose memory does not grow
-            blocks = [read(queries, self._squeezed(self.points, 2))]
-        else:
-            blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
+        blocks = self._stream(queries, read, RunningTilt.merge, width=self.dim if covariance else 1)
         spread = [block.covariance for block in blocks if block.covariance is not None]
         return RunningTilt(
             restore(torch.cat([block.log_mass for block in blocks], -1), 0),
@@ -82,21 +80,13 @@ class AtomicMeasure(TensorMeasure):
             restore(torch.cat(spread, -3), 2) if spread else None,
         )
 
-    def cgf(self, u: Tensor) -> Tensor:
-        return self.running(u).cgf
-
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self._tilted_mean(self._tilts(u))
+    def _cgf(self, u: Tensor) -> Tensor:
+        return self._running(u).cgf
 
     def _tilted_mean(self, u: Tensor) -> Tensor:
-        """The same for tilts that were checked."""
         alone, points = not self.batch_shape, self.points  # one prompt, the common case, without the cost of arranging batches
-        if alone and self.weights is None and u.is_cuda:
-            tilts = u.reshape(-1, self.dim)
-            if read_once(tilts, points):
-                return RunningTilt.of(tilts, points).mean.reshape(u.shape)
         if self._fused(u):
-            if alone and u.numel() == self.dim and not u.is_cuda and points.nbytes <= CACHED:
+            if alone and u.numel() == self.dim and points.nbytes <= CACHED:
                 tilt = u.reshape(1, self.dim)
                 return (torch.softmax(tilt @ points.mT, -1) @ points).reshape(u.shape)
             if alone:
@@ -108,13 +98,13 @@ class AtomicMeasure(TensorMeasure):
             return restore(scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1)
         return self._running(u).mean
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        covariance = self.running(u, covariance=True).covariance
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        covariance = self._running(u, covariance=True).covariance
         assert covariance is not None  # asked for in the line above
         return covariance
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        u, center = torch.broadcast_tensors(self._tilts(u), self._center(center))
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+        u, center = torch.broadcast_tensors(u, center)
         pairs, restore = self._layout(torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1))
 
         def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
@@ -142,7 +132,7 @@ class AtomicMeasure(TensorMeasure):
         blocks = self._stream(queries, lambda u, x, _: largest(u @ x.mT), lambda *parts: largest(torch.cat(parts, -1)), width=1)
         return restore(torch.cat(blocks, -2), 1)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         points = self.points.to(w.dtype)
         mass = self.points.new_full((self.count,), 1 / self.count) if self.weights is None else self.weights
         exponents = w @ points.mT
@@ -152,18 +142,24 @@ class AtomicMeasure(TensorMeasure):
         centred = points - mean.unsqueeze(-2)
         return (value, mean, (share * centred).mT @ centred)[: order + 1]
 
-    def tilt(self, u: Tensor) -> Measure:
-        scores = (self.points @ self._tilts(u).unsqueeze(-1)).squeeze(-1)  # (..., l)
+    def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
+        points = self.points.numpy()
+        masses = np.full(self.count, 1 / self.count) if self.weights is None else self.weights.numpy()
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(masses)
+        parts = (slice(start, start + NODES_AT_ONCE) for start in range(0, self.count, NODES_AT_ONCE))
+        return [ScoreNodes(log_mass[part], points[part] @ u.numpy(), points[part]) for part in parts]
+
+    def _tilt(self, u: Tensor) -> Measure:
+        scores = (self.points @ u.unsqueeze(-1)).squeeze(-1)  # (..., l)
         if self.weights is not None:
             scores = scores + log_masses(self.weights)
         return self._trusted(self.points, torch.softmax(scores, -1))
 
-    def map(self, matrix: Tensor, offset: Tensor | None = None) -> Measure:
-        matrix, offset = self._affine(matrix, offset)
+    def _map(self, matrix: Tensor, offset: Tensor) -> Measure:
         return self._trusted(self.points @ matrix.mT + offset, self.weights)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         shape = (*self.batch_shape, n)
         if self.weights is None:
             index = torch.randint(self.count, shape, generator=generator, device=self.device)
@@ -175,11 +171,8 @@ class AtomicMeasure(TensorMeasure):
     def _fused(self, u: Tensor) -> bool:
         """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is best.
 
-        The kernel has no second derivative. On a GPU it has no float64, takes longer than plain products in float32, and for a few
-        tilts longer than the kernel of ``RunningTilt``.
+        The kernel has no second derivative. On a GPU it has no float64, and takes longer than plain products in float32.
         """
-        if u.is_cuda and u.numel() <= FEW_TILTS * self.dim:
-            return False
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
         fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
         return self.weights is None and fits and not recorded

@@ -82,36 +82,6 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     return Discrete(*_tensor_product([rules[i] for i in range(mu.dim)]))
 
 
-def product_rule(*rules: Discrete) -> Discrete:
-    """Rule of independent parts: every combination of atoms, its weight the product of theirs.
-
-    Parameters
-    ----------
-    *rules
-        One or more Discrete laws, without batch dimensions.
-
-    Returns
-    -------
-    Discrete
-        On the product of their spaces.
-
-    Examples
-    --------
-    >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
-    >>> lp.measures.product_rule(coin, coin, coin)
-    Discrete(dim=3, atoms=8)
-    """
-    if not rules or not all(isinstance(rule, Discrete) and not rule.batch_shape for rule in rules):
-        raise InvalidArgumentError("rules", validation.text(rules), "at least one Discrete law, without batch dimensions")
-    atoms, weights = rules[0].atoms, rules[0].weights
-    for rule in rules[1:]:
-        if len(atoms) * rule.count > MOST_ATOMS:
-            raise InvalidArgumentError("rules", f"{len(atoms) * rule.count} atoms", f"at most {MOST_ATOMS} in all")
-        left, right = atoms.repeat_interleave(rule.count, 0), rule.atoms.repeat(len(atoms), 1)
-        atoms, weights = torch.cat([left, right], -1), (weights.unsqueeze(-1) * rule.weights).reshape(-1)
-    return Discrete(atoms, weights / weights.sum())
-
-
 def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[Tensor, Tensor]:
     count = math.prod(len(points) for points, _ in rules)
     if count > MOST_ATOMS:

@@ -1,4 +1,4 @@
-"""Special functions of one real variable that measures need, exact near zero, far out, and under autograd."""
+"""Special functions that measures need, exact near zero, far out, and under autograd."""
 
 import functools
 import math
@@ -6,6 +6,9 @@ import math
 import torch
 from torch import Tensor
 
+from largeprompt import validation
+
+STIRLING = (1 / 12, 0, -1 / 360, 0, 1 / 1260, 0, -1 / 1680, 0, 1 / 1188, 0, -691 / 360360, 0, 1 / 156)  # of powers of 1/z
 NEAR = 0.03  # size below which functions of signs are found from what is small about them
 
 
@@ -35,80 +38,58 @@ def log_sum(weights: Tensor, exponents: Tensor) -> Tensor:
     return largest.squeeze(-1) + torch.log(terms.sum(-1))
 
 
-def _apart(x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether abs(x) < edge, x where it is (else 0), and abs(x) where it is not (else the edge)."""
-    near = x.abs() < edge
-    return near, torch.where(near, x, 0.0), torch.where(near, edge, x.abs())
+def log1p(z: Tensor) -> Tensor:
+    """log(1 + z); at complex z by real functions, which cost a third of the complex ones."""
+    if not z.is_complex():
+        return torch.log1p(z)
+    return torch.complex(torch.log1p(2 * z.real + z.real**2 + z.imag**2) / 2, torch.atan2(z.imag, 1 + z.real))
 
 
-def log_cosh(x: Tensor) -> Tensor:
-    """log cosh x, with full relative accuracy near 0 (x²/2) and no overflow."""
-    near, small, large = _apart(x, 1.0)
-    return torch.where(near, torch.log1p(2 * torch.sinh(small / 2) ** 2), large - math.log(2) + torch.log1p(torch.exp(-2 * large)))
+def log_gamma(z: Tensor) -> Tensor:
+    """log Γ(z) at real or complex z, up to multiples of 2πi: for the cgf of Gumbel, logistic and gamma laws.
+
+    Stirling's series ten steps up, differentiable as often as needed; ``torch.lgamma`` takes no complex numbers. Infinite at real
+    z <= 0, where such a cgf is.
+
+    Examples
+    --------
+    The logistic law, log Γ(1 + u) + log Γ(1 - u), at u = 1/2:
+
+    >>> u = torch.tensor(0.5, dtype=torch.float64)
+    >>> torch.exp(lp.measures.log_gamma(1 + u) + lp.measures.log_gamma(1 - u))  # π/2
+    tensor(1.5708, dtype=torch.float64)
+    """
+    z = z if isinstance(z, Tensor) and z.is_complex() else validation.tensor("z", z)
+    above, series = z + 10, torch.zeros_like(z)
+    for coefficient in reversed(STIRLING):
+        series = (series + coefficient) / above
+    rest = (above - 0.5) * torch.log(above) - above + 0.5 * math.log(2 * math.pi) + series
+    found = rest - sum(torch.log(z + step) for step in range(10))
+    return found if z.is_complex() else torch.where(z > 0, found, torch.inf)
 
 
 def sech2(x: Tensor) -> Tensor:
     """1/cosh² x, the derivative of tanh, without overflow and with full relative accuracy far out."""
-    near, small, large = _apart(x, 1.0)
-    e = torch.exp(-2 * large)
-    return torch.where(near, 1 / torch.cosh(small) ** 2, 4 * e / (1 + e) ** 2)
+    e = torch.exp(-2 * x.abs())
+    return 4 * e / (1 + e) ** 2
 
 
-def log_sinhc(x: Tensor) -> Tensor:
-    """log(sinh(x)/x), with full relative accuracy near 0 (x²/6) and no overflow."""
-    near, small, large = _apart(x, 2.0)
-    square, term, total = small**2, torch.ones_like(x), torch.zeros_like(x)
-    for j in range(1, 15):  # sinh(x)/x - 1 = Σ x^{2j}/(2j+1)!; the last term is below 1e-21
-        term = term * square / (2 * j * (2 * j + 1))
-        total = total + term
-    return torch.where(near, torch.log1p(total), large + torch.log1p(-torch.exp(-2 * large)) - torch.log(2 * large))
-
-
-def _langevin_fractions(square: Tensor) -> tuple[Tensor, Tensor]:
-    """Continued fractions B = 1/(3 + y/(5 + y/(7 + ...))) and the same from 5 on, for y = x² below 4."""
-    fraction = torch.zeros_like(square)
-    for odd in range(35, 3, -2):
-        fraction = 1 / (odd + square * fraction)
-    return 1 / (3 + square * fraction), fraction
-
-
-def langevin(x: Tensor) -> Tensor:
-    """coth x - 1/x, the derivative of :func:`log_sinhc`; x/3 near 0."""
-    near = x.abs() < 2
-    small, large = torch.where(near, x, 0.0), torch.where(near, 2.0, x)
-    return torch.where(near, small * _langevin_fractions(small**2)[0], 1 / torch.tanh(large) - 1 / large)
-
-
-def langevin_derivative(x: Tensor) -> Tensor:
-    """1/x² - 1/sinh² x, the second derivative of :func:`log_sinhc`; 1/3 near 0."""
-    near, small, large = _apart(x, 2.0)
-    outer, inner = _langevin_fractions(small**2)
-    e = torch.exp(-2 * large)
-    return torch.where(near, outer * (1 - small**2 * (outer - inner)), 1 / large**2 - 4 * e / (1 - e) ** 2)
-
-
-def _log1p(z: Tensor) -> Tensor:
-    """log(1 + z) at complex z, by real functions, which cost a third of the complex ones."""
-    return torch.complex(torch.log1p(2 * z.real + z.real**2 + z.imag**2) / 2, torch.atan2(z.imag, 1 + z.real))
-
-
-def sign_cumulants(w: Tensor, order: int) -> tuple[Tensor, ...]:
-    """log cosh w and its first ``order`` derivatives, 2 or 4, at complex w, with full relative accuracy near 0."""
+def sign_derivatives(w: Tensor, order: int) -> tuple[Tensor, ...]:
+    """log cosh w and its first derivatives, four at most, at real or complex w, with full relative accuracy near 0 and far out."""
     right = torch.where(w.real < 0, -w, w)  # cosh is even
     e = torch.exp(-2 * right)
-    near = w.abs() < NEAR
-    value = right + _log1p(e) - math.log(2)
-    if bool(near.any()):
-        value = value.masked_scatter(near, _log1p(2 * torch.sinh(w[near] / 2) ** 2))
+    near = w.abs() < (NEAR if w.is_complex() else 1.0)
+    looked = bool(near.any())
+    value = right + log1p(e) - math.log(2)
+    if looked:
+        value = value.masked_scatter(near, log1p(2 * torch.sinh(w[near] / 2) ** 2))
     if order == 0:
         return (value,)
-    side = torch.where(w.real < 0, -1.0, 1.0)
-    first, second = side * (1 - e) / (1 + e), 4 * e / (1 + e) ** 2
-    if bool(near.any()):
+    first = torch.where(w.real < 0, -1.0, 1.0).to(w.dtype) * (1 - e) / (1 + e)
+    if looked:
         first = first.masked_scatter(near, torch.tanh(w[near]))
-    if order == 2:
-        return value, first, second
-    return value, first, second, -2 * first * second, second * (6 * first**2 - 2)
+    second = 4 * e / (1 + e) ** 2
+    return (value, first, second, -2 * first * second, second * (6 * first**2 - 2))[: order + 1]
 
 
 @functools.cache
@@ -126,33 +107,21 @@ def _sinhc_series() -> Tensor:
     )
 
 
-def interval_cumulants(y: Tensor, order: int) -> tuple[Tensor, ...]:
-    """log(sinh(y)/y) and its first ``order`` derivatives, 2 or 4, at complex y; their series near 0."""
+def interval_derivatives(y: Tensor, order: int) -> tuple[Tensor, ...]:
+    """log(sinh(y)/y) and its first derivatives, four at most, at real or complex y; their series near 0."""
     near = y.abs() < 0.7
     small, large = y[near], torch.where(near, 1.0, torch.where(y.real < 0, -y, y))
     square, series = small**2, y.new_zeros(order + 1, small.numel())
     for row in _sinhc_series().to(y)[:, : order + 1, None] if small.numel() else ():
         series = series * square + row
-    e = torch.exp(-2 * large)
-    far = [large + torch.log((1 - e) / (2 * large))]
-    if order:
-        coth, csch2, side = (1 + e) / (1 - e), 4 * e / (1 - e) ** 2, torch.where(y.real < 0, -1.0, 1.0)
-        far += [side * (coth - 1 / large), 1 / large**2 - csch2]
-    if order > 2:
-        far += [side * (2 * coth * csch2 - 2 / large**3), 6 / large**4 - 2 * csch2**2 - 4 * coth**2 * csch2]
+    e, side = torch.exp(-2 * large), torch.where(y.real < 0, -1.0, 1.0).to(y.dtype)
+    coth, csch2 = (1 + e) / (1 - e), 4 * e / (1 - e) ** 2
+    far = (
+        large + torch.log((1 - e) / (2 * large)),
+        side * (coth - 1 / large),
+        1 / large**2 - csch2,
+        side * (2 * coth * csch2 - 2 / large**3),
+        6 / large**4 - 2 * csch2**2 - 4 * coth**2 * csch2,
+    )
     leading = (square, small, 1.0, small, 1.0)
     return tuple(b.masked_scatter(near, a * factor) for a, b, factor in zip(series, far, leading, strict=False))
-
-
-def sign_mean_less_limit(w: Tensor, u: Tensor) -> Tensor:
-    """tanh w - tanh u for complex w and real u: near 0 as sinh(w - u)/(cosh w cosh u), else by both distances to the sign of u.
-
-    These are s·(2/(1 + e^{2su}) - 2/(1 + e^{2sw})).
-    """
-    side = torch.where(u < 0, -1.0, 1.0).to(u.dtype)
-    found = 2 * side * (torch.sigmoid(-2 * side * u) - torch.sigmoid(-2 * side * w))
-    near = (w.abs() < NEAR) & (u.abs() < NEAR)
-    if bool(near.any()):
-        v, limit = w[near], u.expand(w.shape)[near]
-        found = found.masked_scatter(near, torch.sinh(v - limit) / (torch.cosh(v) * torch.cosh(limit)))
-    return found

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.scalar.laplace import LaplaceLaw
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
@@ -83,12 +82,12 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def cgf(self, u: Tensor) -> Tensor:
         return super().cgf(u) if self.shape > 1 else 0 * u
 
-    def cumulants(self, u: Tensor) -> Cumulants:
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
         if self.shape > 1:
-            return super().cumulants(u)
-        first, third, fifth = (math.lgamma(order / self.shape) for order in (1, 3, 5))
+            return super().derivatives(u, order)
+        first, third, fifth = (math.lgamma(power / self.shape) for power in (1, 3, 5))
         zero = 0 * u
-        return zero, zero + 1, zero, zero + math.exp(fifth + first - 2 * third) - 3
+        return (zero, zero, zero + 1, zero, zero + math.exp(fifth + first - 2 * third) - 3)[: order + 1]
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):

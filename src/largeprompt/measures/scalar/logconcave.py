@@ -146,19 +146,16 @@ class LogConcaveLaw(ScalarLaw):
         head, _, exponents = self._tilted_rule(u)
         return (head + torch.logsumexp(exponents, -1)).to(u.dtype)
 
-    def cumulants(self, u: Tensor) -> Cumulants:
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
+        if u.is_complex():
+            return self._complex_derivatives(u, order)
         token = self.token(self.mode(u.detach().to(torch.float64)))
-        _, rise, exponents = self._tilted_rule(u)
-        k1, k2, k3, k4 = (value.to(u.dtype) for value in _cumulants(token, rise, torch.softmax(exponents, -1)))
-        return k1, k2, k3, k4
+        head, rise, exponents = self._tilted_rule(u)
+        found = head + torch.logsumexp(exponents, -1), *_cumulants(token, rise, torch.softmax(exponents, -1))
+        return tuple(value.to(u.dtype) for value in found[: order + 1])
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_derivatives(self, w: Tensor, order: int) -> tuple[Tensor, ...]:
         """By the same rule at the real part, with the weights turned by e^{i Im(w) r}; tilts that share a real part share it."""
-        if not bool(w.imag.any()):
-            height, token, rise, log_weights = self._rule(w.real)
-            weights = torch.softmax(log_weights, -1)
-            moments = _cumulants(token, rise, weights)[:order] if order else ()
-            return tuple(part.to(w.dtype) for part in (height + torch.logsumexp(log_weights, -1), *moments))
         real, where = torch.unique(w.real, return_inverse=True)
         rules = self._rule(real, float(w.imag.abs().max()))
         found = torch.empty((order + 1, *w.shape), dtype=w.dtype, device=w.device)

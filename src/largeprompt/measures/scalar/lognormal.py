@@ -3,11 +3,13 @@
 import dataclasses
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.measures.scalar.density import ScalarDensity
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.product import IidProduct, normal
 
@@ -83,6 +85,17 @@ class LogNormalLaw(LogConcaveLaw):
         """The wall, where (W/s²) e^{st} reaches one and the fall grows like e^{st}; without one, the peak of x⁴ e^{-t²/2}."""
         wall = -torch.log((-mode / self.scale).clamp_min(1e-300)) / self.scale
         return wall.clamp_max(self.growth).unsqueeze(-1)
+
+    def density(self) -> ScalarDensity:
+        from scipy import stats  # takes half a second, and few need it
+
+        start = -self.center / self.spread
+        law = stats.lognorm(self.scale, loc=start, scale=1 / self.spread)
+        # panels of ln x: to the left the density is smaller than any power of the distance from the end of its support
+        xi = np.arange(-9.0, 9.5 + 2 * self.scale, min(0.75, 1.1 / self.scale))
+        breaks = (start, *(start + np.exp(self.scale * xi) / self.spread))
+        width = math.exp(-3 * self.scale) * min(self.scale, 1.0) / self.spread
+        return ScalarDensity.of(law, kinks=(start,), width=width, breaks=breaks)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):

@@ -14,9 +14,9 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
-from largeprompt.measures.numerics.cumulants import Cumulants, complex_derivative, four_derivatives, no_complex_tilts
+from largeprompt.measures.base import DOMAIN_EDGE
+from largeprompt.measures.numerics.cumulants import Cumulants, derivatives, no_complex_tilts, recorded, require_law
 from largeprompt.measures.placed import PlacedMeasure
-from largeprompt.validation import Randomness
 
 WORTH_A_LOOK = 4096  # entries, below which all are computed faster than equal ones are found
 
@@ -54,7 +54,7 @@ def _distinct_columns(v: Tensor) -> tuple[Any, Any]:
 class ScalarLaw(abc.ABC):
     """A probability law on the line, tilted elementwise: what a coordinate of a :class:`Product` needs.
 
-    A subclass gives :meth:`cgf` and :meth:`sample`, and ``domain`` where its cgf is not finite for every u; the rest is derived by
+    A subclass gives :meth:`cgf` and :meth:`sample`, and ``domain`` where its cgf is not finite for every u; derivatives follow by
     autodiff.
 
     Examples
@@ -96,44 +96,26 @@ class ScalarLaw(abc.ABC):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         """One draw for each entry of u, from the law tilted by that entry (by 0: the law itself)."""
 
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
+        """The cgf and its first derivatives, four at most, elementwise at real or complex u: the cumulants of the tilt by u."""
+        if u.is_complex():
+            try:
+                with recorded():
+                    point = u.detach().clone().requires_grad_()
+                return derivatives(self.cgf, point, order)
+            except (TypeError, RuntimeError) as error:
+                raise no_complex_tilts(self, error) from error
+        keep_graph = self._finite_cgf(u).requires_grad
+        with recorded():
+            point = u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
+        return derivatives(self.cgf, point, order, keep_graph)
+
     def _formula(self) -> str:
         """The law as mathematicians write it; its name and its parameters where nothing better is known."""
         fields: tuple[Any, ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
         values = (getattr(self, field.name) for field in fields)
         numbers = ", ".join(notation.number(value) for value in values if isinstance(value, int | float))
         return type(self).__name__.removesuffix("Law") + (f"({numbers})" if numbers else "")
-
-    def cumulants(self, u: Tensor) -> Cumulants:
-        """First four cumulants of the tilt by u: derivatives of the cgf, elementwise."""
-        keep_graph = self._finite_cgf(u).requires_grad
-        point = u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
-        return four_derivatives(self.cgf, point, keep_graph)
-
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        """The cgf and its first ``order`` derivatives at complex tilts, elementwise; by autodiff of a cgf that takes them."""
-        point = w.detach().clone().requires_grad_()
-        try:
-            with torch.enable_grad():
-                found = [self.cgf(point)]
-                if not found[0].is_complex():
-                    raise TypeError("the cgf of a complex tilt is real")
-                for _ in range(order):
-                    found.append(complex_derivative(found[-1], point))
-        except (TypeError, RuntimeError) as error:
-            raise no_complex_tilts(self, error) from error
-        return tuple(part.detach() for part in found)
-
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        """Mean of the tilt by u, elementwise."""
-        return self.cumulants(u)[0]
-
-    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
-        """∇Λ(w) - ∇Λ(u) for complex w, of which ``mean`` is the first, elementwise; laws whose means saturate do not subtract."""
-        return mean - self.tilted_mean(u)
-
-    def tilted_variance(self, u: Tensor) -> Tensor:
-        """Variance of the tilt by u, elementwise."""
-        return self.cumulants(u)[1]
 
     def _finite_cgf(self, u: Tensor) -> Tensor:
         """The cgf, or an error where it is infinite or NaN: its derivatives there may look like numbers."""
@@ -171,8 +153,11 @@ class ProductMeasure(PlacedMeasure):
         values = torch.cat([function(law, u[..., list(indices)]) for law, indices in groups], dim=-1)
         return values[..., torch.argsort(torch.tensor(order, device=u.device))]
 
-    def _tilts(self, u: Tensor) -> Tensor:
-        u = super()._tilts(u)
+    def coordinate(self, index: int) -> ScalarLaw:
+        """The law of one coordinate."""
+        return next(law for law, indices in self.groups if index in indices)
+
+    def _check_domain(self, u: Tensor) -> None:
         for law, indices in self.groups:
             low, high = law.domain
             if math.isinf(low) and math.isinf(high):
@@ -182,48 +167,46 @@ class ProductMeasure(PlacedMeasure):
             if bool(outside.any()):
                 allowed = f"{low:.6g} < u_i < {high:.6g}" if low < high else "u = 0 only: the law has no exponential moment"
                 raise _outside(entries[outside].flatten()[0], repr(self), allowed)
-        return u
 
-    def cgf(self, u: Tensor) -> Tensor:
-        return self._coordinatewise(self._tilts(u), lambda law, v: law._finite_cgf(v)).sum(-1)
+    def _derivatives(self, u: Tensor, order: int) -> Tensor:
+        """The cgf of each coordinate and its derivatives, shape (order + 1, ..., d)."""
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self._coordinatewise(self._tilts(u), lambda law, v: law.tilted_mean(v))
+        def found(law: ScalarLaw, v: Tensor) -> Tensor:
+            kept, places = _distinct_columns(v)
+            return torch.stack(law.derivatives(v[..., kept], order))[..., places]
 
-    def tilted_covariance(self, u: Tensor) -> Tensor:
-        u = self._matrices_fit(self._tilts(u))
-        return torch.diag_embed(self._coordinatewise(u, lambda law, v: law.tilted_variance(v)))
+        return self._coordinatewise(u, found)
+
+    def _cgf(self, u: Tensor) -> Tensor:
+        return self._coordinatewise(u, lambda law, v: law._finite_cgf(v)).sum(-1)
+
+    def _tilted_mean(self, u: Tensor) -> Tensor:
+        return self._coordinatewise(u, lambda law, v: law.derivatives(v, 1)[1])
+
+    def _tilted_covariance(self, u: Tensor) -> Tensor:
+        return torch.diag_embed(self._coordinatewise(u, lambda law, v: law.derivatives(v, 2)[2]))
 
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
         def scales(law: ScalarLaw, v: Tensor) -> Tensor:
-            variance = law.tilted_variance(v).clamp_min(0.0)
-            size = (variance + law.tilted_mean(v) ** 2).sqrt()
-            return torch.stack([size, variance.sqrt() if law.relative_precision else size])
+            _, mean, variance = law.derivatives(v, 2)
+            size = (variance.clamp_min(0.0) + mean**2).sqrt()
+            return torch.stack([size, variance.clamp_min(0.0).sqrt() if law.relative_precision else size])
 
-        size, scale = self._coordinatewise(self._tilts(u), scales)
+        size, scale = self._coordinatewise(u, scales)
         return size, scale
 
-    def _cumulants(self, u: Tensor) -> Tensor:
-        """First four cumulants of each coordinate, shape (4, ..., d)."""
-        return self._coordinatewise(u, lambda law, v: torch.stack(law.cumulants(v)))
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+        value, *higher = self._derivatives(w, order)
+        return value.sum(-1), *higher
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        def cumulants(law: ScalarLaw, v: Tensor) -> Tensor:
-            kept, places = _distinct_columns(v)
-            return torch.stack(law.complex_cumulants(v[..., kept], order))[..., places]
+    def _in_domain(self, u: Tensor) -> Tensor:
+        def inside(law: ScalarLaw, v: Tensor) -> Tensor:
+            low, high = law.domain
+            return ((v > low * (1 - DOMAIN_EDGE)) & (v < high * (1 - DOMAIN_EDGE))) | (v == 0)
 
-        found = self._coordinatewise(w, cumulants)
-        return found[0].sum(-1), *found[1:]
+        return self._coordinatewise(u, inside).all(-1)
 
-    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
-        """∇Λ(w) - ∇Λ(u) for complex w, shape (node, d), of which ``mean`` is the first, without loss of digits."""
-        found = torch.empty_like(mean)
-        for law, indices in self.groups:
-            own = list(indices)
-            found[:, own] = law.mean_less_limit(mean[:, own], w[:, own], u[own])
-        return found
-
-    def tilt_range(self, u: Tensor) -> tuple[float, float]:
+    def _tilt_range(self, u: Tensor) -> tuple[float, float]:
         low, high = -math.inf, math.inf
         for law, indices in self.groups:
             entries = u[list(indices)]
@@ -232,10 +215,16 @@ class ProductMeasure(PlacedMeasure):
                 low, high = max(low, ends[0]), min(high, ends[1])
         return low, high
 
-    def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
+    def _require_law(self) -> None:
+        for law, _ in self.groups:
+            low, high = law.domain
+            if low < 0 < high:
+                require_law(law, law.cgf, self._like.new_zeros(()), lambda t, low=low, high=high: low < t < high)  # type: ignore[misc]
+
+    def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         """From the cumulants of the coordinates: the Gaussian formula, and what the third and the fourth add to it."""
-        k1, k2, k3, k4 = self._cumulants(self._tilts(u))
-        k1 = k1 - self._center(center)
+        _, k1, k2, k3, k4 = self._derivatives(u, 4)
+        k1 = k1 - center
         read = k1 if V is None else k1 @ V.mT
         own, moved = (1.0, k1) if V is None else (V.square().sum(0), read @ V)  # diagonal of V^TV, and V^TV k1
         second = (own * k2).sum(-1) + read.square().sum(-1)  # E‖V(x - center)‖²
@@ -243,20 +232,17 @@ class ProductMeasure(PlacedMeasure):
         total: Tensor = (k2 + k1**2).sum(-1) * second + higher.sum(-1)
         return total
 
-    def directional_cumulants(self, directions: Tensor, u: Tensor | None = None) -> Cumulants:
+    def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
         """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): from the coordinates, so that a law without a cgf still has the moments it has."""
-        u = self._tilts(self._origin() if u is None else u)
-        a = self._directions(directions).reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        k1, k2, k3, k4 = ((a**order * cumulant).sum(-1) for order, cumulant in enumerate(self._cumulants(u), 1))
-        return self._cumulants_in_range((k1, k2, k3, k4))
+        a = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
+        k1, k2, k3, k4 = ((a**order * k).sum(-1) for order, k in enumerate(self._derivatives(u, 4)[1:], 1))
+        return k1, k2, k3, k4
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        return self.sample_tilted(self._origin(), n, generator)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
+        return self._sample_tilted(self._origin(), n, generator)
 
-    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
-        u = self._tilts(u).detach().unsqueeze(-2)
-        u = u.expand(*u.shape[:-2], n, self.dim)
+    def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
+        u = u.detach().unsqueeze(-2).expand(*u.shape[:-1], n, self.dim)
         return self._coordinatewise(u, lambda law, v: law.sample(v, generator))
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from torch import Tensor
 
-from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants, sign_mean_less_limit
+from largeprompt.measures.numerics.special import sign_derivatives
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 
@@ -17,19 +17,10 @@ class RademacherLaw(ScalarLaw):
     relative_precision = True
 
     def cgf(self, u: Tensor) -> Tensor:
-        return log_cosh(u)
+        return sign_derivatives(u, 0)[0]
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return torch.tanh(u)
-
-    def tilted_variance(self, u: Tensor) -> Tensor:
-        return sech2(u)
-
-    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
-        return sign_mean_less_limit(w, u)
-
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        return sign_cumulants(w, order)
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
+        return sign_derivatives(u, order)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         return torch.where(uniform(u, generator) < torch.sigmoid(2 * u), 1.0, -1.0).to(u.dtype)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.measures.numerics.special import log_cosh, sech2, sign_cumulants, sign_mean_less_limit
+from largeprompt.measures.numerics.special import sign_derivatives
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -26,19 +26,10 @@ class RademacherSumLaw(ScalarLaw):
         return math.sqrt(self.terms)
 
     def cgf(self, u: Tensor) -> Tensor:
-        return self.terms * log_cosh(u / self.bound)
+        return self.derivatives(u, 0)[0]
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return self.bound * torch.tanh(u / self.bound)
-
-    def tilted_variance(self, u: Tensor) -> Tensor:
-        return sech2(u / self.bound)
-
-    def mean_less_limit(self, mean: Tensor, w: Tensor, u: Tensor) -> Tensor:
-        return self.bound * sign_mean_less_limit(w / self.bound, u / self.bound)
-
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        found = sign_cumulants(w / self.bound, order)
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
+        found = sign_derivatives(u / self.bound, order)
         return tuple(slope * float(self.terms) ** (1 - i / 2) for i, slope in enumerate(found))
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:

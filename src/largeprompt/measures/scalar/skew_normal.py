@@ -86,18 +86,18 @@ class SkewNormalLaw(ScalarLaw):
         t = u / self.spread
         return t**2 / 2 - self.center * t + math.log(2) + log_ndtr(self.delta * t)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        t = w / self.spread
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
+        if not u.is_complex():
+            return super().derivatives(u, order)
+        t = u / self.spread
         value, ratio = _complex_log_ndtr(self.delta * t)
         whole = t**2 / 2 - self.center * t + math.log(2) + value
-        if order == 0:
-            return (whole,)
         g, slopes = self.delta * t, [ratio]
         slopes.append(-ratio * (g + ratio))  # of φ/Φ
         slopes.append(-slopes[1] * (g + 2 * ratio) - ratio)
         slopes.append(-slopes[2] * (g + 2 * ratio) - 2 * slopes[1] * (1 + slopes[1]))
-        first, second, *higher = (slope * (self.delta / self.spread) ** i for i, slope in enumerate(slopes[:order], 1))
-        return whole, first + (t - self.center) / self.spread, second + 1 / self.spread**2, *higher
+        first, second, *higher = (slope * (self.delta / self.spread) ** i for i, slope in enumerate(slopes, 1))
+        return (whole, first + (t - self.center) / self.spread, second + 1 / self.spread**2, *higher)[: order + 1]
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         """The tilt by u moves ξ, η by δu/s, √(1-δ²)u/s and leaves ξ > 0: a truncated normal variable and a normal one."""

@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import NoMomentError
-from largeprompt.measures.numerics.cumulants import Cumulants
+from largeprompt.measures.scalar.density import Array, ScalarDensity
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 
@@ -36,34 +37,29 @@ class StudentTLaw(ScalarLaw):
     def cgf(self, u: Tensor) -> Tensor:
         return (self.scale * u) ** 2 / 2  # df = inf, or u = 0: elsewhere the domain check has raised
 
-    def cumulants(self, u: Tensor) -> Cumulants:
-        mean, variance = self.tilted_mean(u), self.tilted_variance(u)
-        self._require(4, "fourth moment")
-        excess = 0.0 if math.isinf(self.df) else 6 / (self.df - 4)
-        return mean, variance, torch.zeros_like(u), excess * variance**2
-
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
         """Those of the normal law for df = inf; with finite df the tilt is 0, and the moments are the law's own."""
-        zero = torch.zeros_like(w)
-        value, mean = (self.scale * w) ** 2 / 2, self.scale**2 * w
-        if order == 0:
-            return (value,)
-        found = value, mean, zero + self.tilted_variance(zero.real)
-        return found if order == 2 else (*found, zero, zero + self.cumulants(zero.real)[3])
+        for count, moment in ((1, "mean"), (2, "variance"), (4, "fourth moment")):
+            if order >= count >= self.df:
+                given, remedy = f"a Student-t law with df = {self.df:g}", f"Its {moment} does not exist or is infinite."
+                raise NoMomentError(moment, given, f"df > {count}", remedy)
+        zero, normal = torch.zeros_like(u), math.isinf(self.df)
+        variance = self.scale**2 * (1.0 if normal or order < 2 else self.df / (self.df - 2))
+        excess = 0.0 if normal or order < 4 else 6 / (self.df - 4)
+        return (self.cgf(u), self.scale**2 * u, zero + variance, zero, zero + excess * variance**2)[: order + 1]
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        self._require(1, "mean")
-        return self.scale**2 * u
+    def density(self) -> ScalarDensity:
+        from scipy import stats  # takes half a second, and few need it
 
-    def tilted_variance(self, u: Tensor) -> Tensor:
-        self._require(2, "variance")
-        ratio = 1.0 if math.isinf(self.df) else self.df / (self.df - 2)
-        return torch.full_like(u, self.scale**2 * ratio)
+        if math.isinf(self.df):
+            return ScalarDensity.of(stats.norm(scale=self.scale), kinks=(0.0,), width=self.scale)
+        law = stats.t(self.df, scale=self.scale)
+        width, top, power = self.scale * min(1.0, math.sqrt(self.df)), float(law.logpdf(0.0)), (self.df + 1) / 2
 
-    def _require(self, order: int, moment: str) -> None:
-        if self.df <= order:
-            given, remedy = f"a Student-t law with df = {self.df:g}", f"Its {moment} does not exist or is infinite."
-            raise NoMomentError(moment, given, f"df > {order}", remedy)
+        def density(x: Array) -> Array:  # ten times as fast as that of scipy.stats
+            return np.exp(top - power * np.log1p((x / self.scale) ** 2 / self.df))
+
+        return dataclasses.replace(ScalarDensity.of(law, kinks=(0.0,), width=width, moments=self.df), density=density)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         radius, angle = torch.rand((2, *u.shape), generator=generator, dtype=u.dtype, device=u.device)

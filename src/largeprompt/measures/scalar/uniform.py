@@ -6,8 +6,7 @@ import math
 import torch
 from torch import Tensor
 
-from largeprompt.measures.numerics.cumulants import Cumulants
-from largeprompt.measures.numerics.special import interval_cumulants, langevin, langevin_derivative, log_sinhc
+from largeprompt.measures.numerics.special import interval_derivatives
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 HALF_WIDTH = math.sqrt(3)
@@ -21,20 +20,10 @@ class UniformLaw(ScalarLaw):
     relative_precision = True
 
     def cgf(self, u: Tensor) -> Tensor:
-        return log_sinhc(HALF_WIDTH * u)
+        return self.derivatives(u, 0)[0]
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        return HALF_WIDTH * langevin(HALF_WIDTH * u)
-
-    def tilted_variance(self, u: Tensor) -> Tensor:
-        return 3 * langevin_derivative(HALF_WIDTH * u)
-
-    def cumulants(self, u: Tensor) -> Cumulants:
-        _, *slopes = (slope * HALF_WIDTH**i for i, slope in enumerate(interval_cumulants(HALF_WIDTH * u, 4)))
-        return slopes[0], slopes[1], slopes[2], slopes[3]
-
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        return tuple(slope * HALF_WIDTH**i for i, slope in enumerate(interval_cumulants(HALF_WIDTH * w, order)))
+    def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
+        return tuple(slope * HALF_WIDTH**i for i, slope in enumerate(interval_derivatives(HALF_WIDTH * u, order)))
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         place = uniform(u, generator)

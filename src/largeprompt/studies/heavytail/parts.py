@@ -9,18 +9,15 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.attention import SoftmaxAttention
-from largeprompt.law import ScalarPrompt, finite_prompt, scalar_prompt
-from largeprompt.law.density import scalar_density
-from largeprompt.law.heavy_tails import argmax_rate
-from largeprompt.measures import Gaussian, LaplaceLaw, LogNormalLaw, Product, ScalarLaw, StudentT, StudentTLaw
+from largeprompt.law import finite_prompt
+from largeprompt.measures import Gaussian, LaplaceLaw, LogNormalLaw, ScalarLaw, StudentT, StudentTLaw
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
+from largeprompt.measures.scalar.density import HasDensity
 from largeprompt.runs.study import Progress, along, side_by_side, stacked
 from largeprompt.studies.heavytail.config import HeavyTailConfig
+from largeprompt.studies.heavytail.exact import ATTENTION, ONE, argmax_rate, extremes, output
 from largeprompt.studies.heavytail.formulas import BATCHES, FACTOR, Array, crossing, first_length, measured_breakdowns
 
-ONE = torch.ones(1, 1, dtype=torch.float64)
-ATTENTION = SoftmaxAttention(ONE, ONE)
 CHUNK = 2**20  # tokens drawn at a time
 TAILED = 500  # prompts of a length whose tail index is estimated
 EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
@@ -63,7 +60,7 @@ def grid(config: HeavyTailConfig) -> list[int]:
 
 def target(law: ScalarLaw, tilt: float) -> float:
     """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and variance."""
-    return float(law.tilted_mean(torch.tensor(tilt, dtype=torch.float64))) if law.domain[0] < tilt < law.domain[1] else tilt
+    return float(law.derivatives(torch.tensor(tilt, dtype=torch.float64), 1)[1]) if law.domain[0] < tilt < law.domain[1] else tilt
 
 
 def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array]:
@@ -84,7 +81,7 @@ def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array
         mean = (np.log(length / 2) + gammaln(1 - alpha) + alpha * psi(1 - alpha) + np.euler_gamma) / EDGE
         return np.full_like(length, 1 - alpha), mean
     u = torch.tensor([tilt, 2 * tilt], dtype=torch.float64)
-    limit = np.full_like(length, float(law.tilted_mean(u)[0]))
+    limit = np.full_like(length, float(law.derivatives(u, 1)[1][0]))
     if alpha <= 2:
         level = alpha / 2 * gamma(2 - alpha) * gamma(alpha) * math.exp(-alpha * float(law.cgf(u)[0]))
         return level * length ** (1 - alpha), limit
@@ -94,7 +91,8 @@ def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array
 
 def ideal_tail_index(law: ScalarLaw, tilt: float, length: int) -> float:
     """k-hat of the most regular sample: scores at the quantiles (i - 1/2)/L."""
-    known = scalar_density(law) if tilt > 0 else scalar_density(law).mirrored()
+    assert isinstance(law, HasDensity)
+    known = law.density() if tilt > 0 else law.density().mirrored()
     order = np.arange(tail_count(length) + 1) + 0.5
     index = float(pareto_tail_index(torch.from_numpy(abs(tilt) * known.upper_quantile(order / length))))
     return index if math.isfinite(index) else math.nan
@@ -103,11 +101,8 @@ def ideal_tail_index(law: ScalarLaw, tilt: float, length: int) -> float:
 def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset:
     """Everything that is known of one law and tilt before a prompt is drawn."""
     center, lengths = target(law, tilt), np.array(grid(config), dtype=np.float64)
-    curve = scalar_prompt(law, tilt, grid(config), center=center)
-    at = scalar_prompt(law, tilt, config.lengths, center=center, extremes=True)
-    assert at.largest is not None
-    assert at.shortfall is not None
-    assert at.largest_variance is not None
+    assert isinstance(law, HasDensity)
+    curve, at = output(law, tilt, grid(config), center), extremes(law, tilt, config.lengths)
     collision, mean = asymptote(law, tilt, lengths)
     most = np.log(np.array(config.lengths))  # max score - mean score is the entropy of the weights less ln(Z e^-max), at most ln L
     variance = [at.collision_variance, at.largest_variance, at.shortfall * np.maximum(most - at.shortfall, 0.0)]
@@ -122,20 +117,19 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
             "variance": (("quantity", "length"), np.stack(variance)),
             "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most])),
             "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
-            "route_difference": _route_difference(law, tilt, curve),
-            "defect": max(curve.defect, at.defect),
+            "route_difference": _route_difference(config, law, tilt, at.collision),
+            "defect": at.defect,
         },
         coords={"grid": lengths, "length": list(config.lengths), "quantity": list(QUANTITIES)},
     )
 
 
-def _route_difference(law: ScalarLaw, tilt: float, curve: ScalarPrompt) -> float:
-    """Largest relative difference of E Y and E (T_L - T)² from those by the cgf, which knows no density; nan without a limit."""
-    if not law.domain[0] < tilt < law.domain[1]:
+def _route_difference(config: HeavyTailConfig, law: ScalarLaw, tilt: float, collision: Array) -> float:
+    """Largest relative difference of E Y from that by the cgf, which knows no density; nan where no cgf is finite around 0."""
+    low, high = law.domain
+    if not low < min(tilt, 0.0) <= max(tilt, 0.0) < high:
         return math.nan
-    known = finite_prompt(ATTENTION, Product([law]), tilt * ONE[0], curve.lengths)
-    pairs = ((1 / known.effective_tokens, curve.collision), (known.mse, curve.mse))
-    return max(float(np.abs(theirs.numpy() / ours - 1).max()) for theirs, ours in pairs)
+    return float(np.abs(output(law, tilt, config.lengths).collision / collision - 1).max())
 
 
 def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index: int) -> list[xr.Dataset]:
@@ -196,8 +190,9 @@ def rule_of_thumb(tilt: float, length: float) -> float:
     from scipy.optimize import brentq
 
     def gap(log_df: float) -> float:
-        quantile = scalar_density(StudentT(1, math.exp(log_df)).law).upper_quantile(np.array(1 / length))
-        return float(quantile) - math.log(length) / (2 * tilt) - tilt
+        law = StudentT(1, math.exp(log_df)).law
+        assert isinstance(law, HasDensity)
+        return float(law.density().upper_quantile(np.array(1 / length))) - math.log(length) / (2 * tilt) - tilt
 
     low, high = math.log(2.01), math.log(1e4)
     return math.exp(brentq(gap, low, high)) if gap(low) * gap(high) < 0 else math.nan
@@ -212,8 +207,11 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
 
     def ratio_of(freedom: float, at: Sequence[int]) -> Array:
         """E Y of Student-t tokens over that of Gaussian ones."""
-        gaussian = finite_prompt(ATTENTION, Gaussian(0 * ONE[0], ONE), tilt * ONE[0], list(at))
-        return np.asarray(scalar_prompt(StudentT(1, freedom).law, tilt, at).collision * gaussian.effective_tokens.numpy())
+        student, gaussian = (
+            finite_prompt(ATTENTION, mu, tilt * ONE[0], list(at)).effective_tokens.numpy()
+            for mu in (StudentT(1, freedom), Gaussian(0 * ONE[0], ONE))
+        )
+        return np.asarray(gaussian / student)
 
     def refined(length: int, guess: float) -> float:
         """The df at which prompts of this length break, from one that is nearly right."""

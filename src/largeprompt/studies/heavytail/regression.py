@@ -6,7 +6,7 @@ T_L = Σ w_l x_l and Y = Σ w_l² at the tilt a x_q,
 
     2R(a, b) = s² + E x_q² - 2b P(a) + b² Q(a),    P = E x_q E T_L,   Q = E [E T_L² + s² E Y],
 
-where the inner expectations are those of :func:`largeprompt.law.scalar_prompt`. They need the second moment of x: for tails of
+where the inner expectations are those of :func:`largeprompt.finite_prompt`. They need the second moment of x: for tails of
 index 2 or less E T_L² is infinite, and the risk is infinite for every b ≠ 0.
 """
 
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError, NoMomentError
-from largeprompt.law import scalar_prompt
-from largeprompt.law.density import ScalarDensity, scalar_density
 from largeprompt.measures import LaplaceLaw, StudentTLaw
+from largeprompt.measures.scalar.density import ScalarDensity
+from largeprompt.studies.heavytail.exact import output
 from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.risk.exact import RiskError
 
@@ -67,7 +67,7 @@ class ScalarRegression:
     def __post_init__(self) -> None:
         if not isinstance(self.law, StudentTLaw | LaplaceLaw):
             raise InvalidArgumentError("law", repr(self.law), "StudentTLaw or LaplaceLaw")
-        if scalar_density(self.law).moments <= 2:
+        if self.law.density().moments <= 2:
             raise NoMomentError("risk", repr(self.law), "df > 2", "Its outputs have no second moment: the risk is infinite.")
         object.__setattr__(self, "length", validation.integer("length", self.length, minimum=2))
         object.__setattr__(self, "noise_variance", validation.positive("noise_variance", self.noise_variance))
@@ -75,7 +75,7 @@ class ScalarRegression:
     @functools.cached_property
     def _queries(self) -> tuple[Array, Array]:
         """Nodes and weights of the size of the query: panels that double, as far as the second moment reaches."""
-        law: ScalarDensity = scalar_density(self.law)
+        law: ScalarDensity = self.law.density()
         far = float(law.upper_quantile(np.array(1e-28)))
         breaks = np.concatenate([[0.0], law.width * 2.0 ** np.arange(-4, math.ceil(math.log2(far / law.width)) + 1)])
         nodes, weights = np.polynomial.legendre.leggauss(12)
@@ -88,8 +88,7 @@ class ScalarRegression:
         """log E T_L, log E T_L² and log E Y as a spline in the logarithm of the tilt."""
         from scipy.interpolate import CubicSpline
 
-        prompts = [scalar_prompt(self.law, tilt, self.length) for tilt in TILTS]
-        values = np.log([[prompt.mean[0], prompt.mse[0], prompt.collision[0]] for prompt in prompts])
+        values = np.log([np.concatenate(output(self.law, tilt, [self.length])) for tilt in TILTS])
         return CubicSpline(np.log(TILTS), values)
 
     def _averages(self, a: Array) -> tuple[Array, Array]:

@@ -49,7 +49,7 @@ def samples(data: xr.Dataset) -> Answer:
     )
 
 
-@rule("N3", "Where there is a limit, does the exact law by the cgf give the same E Σ w² and E (T_L - T)² as the density does?")
+@rule("N3", "Where there is a limit, does the exact law by the cgf give the same E Σ w² as the density does?")
 def routes(data: xr.Dataset) -> Answer:
     """Two quadratures, of which one knows the cgf and the other the density."""
     known = data.isel(case=np.flatnonzero(data.route_difference.notnull()))
@@ -57,7 +57,7 @@ def routes(data: xr.Dataset) -> Answer:
     worst = float(known.route_difference.max())
     return (
         judged(worst < 1e-10, rests_on=[worst]),
-        f"{names}: they differ by at most {worst:.0e}, relatively, for L = {data.grid[0]:g} to {data.grid[-1]:.0e}.",
+        f"{names}: they differ by at most {worst:.0e}, relatively, for L = {data.length[0]:g} to {data.length[-1]:g}.",
     )
 
 

@@ -14,8 +14,8 @@ from largeprompt.audit import Heads, head_statistics
 from largeprompt.audit.findings import derived
 from largeprompt.audit.state import state_read_out, state_tokens
 from largeprompt.audit.subsets import subset_statistics
-from largeprompt.law import effective_length
 from largeprompt.measures import Gaussian
+from largeprompt.planning.dependent import effective_length
 
 Array = NDArray[np.float64]
 FIRST = ("read", "left out")  # the first token, on which many heads put most of their weight
@@ -120,7 +120,7 @@ def autocorrelation(heads: Heads, positions: Tensor) -> Array:
 def effective_share(number: float, variance: float, tilt: float, spread: float, correlation: Array) -> float:
     """Effective over real length of keys with this score variance σ², ‖Cov(v, s)‖², tr Cov(v) and autocorrelation.
 
-    :func:`largeprompt.law.effective_length` asks for a layer: one of two coordinates, scores along the first, has these moments.
+    Asked of :func:`~largeprompt.planning.effective_length` for a layer of two coordinates with these moments.
     """
     if not np.isfinite([number, variance, tilt, spread]).all() or variance <= 0:
         return math.nan

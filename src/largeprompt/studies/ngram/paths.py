@@ -12,11 +12,11 @@ from torch import Tensor
 
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
-from largeprompt.law.chain import chain_error, chain_expansion
 from largeprompt.measures import Gaussian, MarkovChain
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.ngram.config import NgramConfig, case_name
+from largeprompt.studies.ngram.exact import chain_error, chain_expansion
 from largeprompt.studies.ngram.task import attend, drawn_shares, limit_shares, matching_query, next_symbol_head, skip_gram_mixture
 
 Array = NDArray[np.float64]

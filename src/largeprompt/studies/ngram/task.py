@@ -25,8 +25,8 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.chain import chain_error, chain_expansion
 from largeprompt.measures import MarkovChain
+from largeprompt.studies.ngram.exact import chain_error, chain_expansion
 
 Array = NDArray[np.float64]
 

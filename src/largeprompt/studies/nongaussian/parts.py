@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
-from largeprompt.law.dependent import effective_length
-from largeprompt.law.engine import error_moments
+from largeprompt.law.nodes import score_range
+from largeprompt.law.quadrature import Product, log_survival, partition_integrals
 from largeprompt.measures import (
     Discrete,
     Empirical,
@@ -24,11 +24,14 @@ from largeprompt.measures import (
     RademacherSum,
     SkewNormal,
 )
-from largeprompt.measures.numerics.ladder import cumulant_ladder, ladder_radius
+from largeprompt.measures.numerics.ladder import cumulant_ladder
 from largeprompt.measures.numerics.rules import gauss_rule
+from largeprompt.measures.score_nodes import SCORE_STEP
+from largeprompt.planning.dependent import effective_length
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.nongaussian.config import CONTROL, NonGaussianConfig
+from largeprompt.studies.nongaussian.radius import ladder_radius
 
 Array = NDArray[np.float64]
 F = torch.float64
@@ -113,7 +116,7 @@ def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dat
     mse, bias = law.mse.numpy(), law.bias.squeeze(-1).numpy()
     first = finite_prompt(ATTENTION, mu, z, config.lengths, expansion=True).mse.numpy()
     gap, spread = limit - affine, torch.exp(mu.cgf(2 * z) - 2 * mu.cgf(z)).numpy()
-    d1, d2, d3, d4 = np.moveaxis(error_moments(rule, z, config.lengths).numpy(), -1, 0)
+    d1, d2, d3, d4 = _error_moments(rule, z, limit, config.lengths)
     fourth = d4 + 4 * gap * d3 + 6 * gap**2 * d2 + 4 * gap**3 * d1 + gap**4  # E (T_L - affine)⁴
     grid = ("length", "tilt")
     return xr.Dataset(
@@ -123,7 +126,7 @@ def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dat
             "gap": ("tilt", gap),
             "third": ("tilt", rungs[:, 2]),
             "fourth": ("tilt", rungs[:, 3]),
-            "radius": ladder_radius(rule, largest=RADIUS),
+            "radius": ladder_radius(rule, RADIUS),
             "spread": ("tilt", spread),
             "mse": (grid, mse),
             "first_order": (grid, first),
@@ -136,6 +139,24 @@ def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dat
         },
         coords={"tilt": list(config.tilts), "length": list(config.lengths)},
     )
+
+
+def _error_moments(rule: Discrete, z: torch.Tensor, limits: Array, lengths: Sequence[int]) -> Array:
+    """E (T_L - T)^n, n = 1 to 4, shape (4, length, tilt), of scalar tokens with finitely many values."""
+    products: list[Product] = [((1, 1),) * n for n in range(1, 5)]
+    scores = (z @ rule.atoms.mT - rule.cgf(z).unsqueeze(-1)).numpy()  # (tilt, atom)
+    tokens = rule.atoms[:, 0].numpy() - limits[:, None]
+
+    def blocks(span: tuple[float, float]) -> tuple[Array, dict[tuple[int, int], Array]]:
+        tau = -span[0] + SCORE_STEP * np.arange(math.ceil(sum(span) / SCORE_STEP) + 1)
+        grown = np.exp(np.minimum(tau[:, None, None] + scores, 300.0))
+        mass = rule.weights.numpy() * np.exp(-grown)
+        log_phi = log_survival(-np.expm1(-grown) @ rule.weights.numpy(), mass.sum(-1))
+        return log_phi, {(n, n): (mass * (np.minimum(grown, 1e4) * tokens) ** n).sum(-1) for n in range(1, 5)}
+
+    known = rule.weights.log()
+    ranges = [score_range(known, torch.from_numpy(scores), length, length) for length in lengths]
+    return np.stack([partition_integrals(n, products, blocks, span) for n, span in zip(lengths, ranges, strict=True)], 1)
 
 
 def _crossing(rule: Discrete, u: torch.Tensor, gap: float) -> float:

@@ -14,7 +14,7 @@ import xarray as xr
 from torch import Tensor
 
 from largeprompt.measures import Discrete, Gaussian, GaussianMixture, Measure, Rademacher, Uniform
-from largeprompt.measures.numerics.rules import gauss_rule, product_rule
+from largeprompt.measures.numerics.rules import gauss_rule
 from largeprompt.runs.study import Progress
 from largeprompt.studies.nongaussian.config import CONTROL, NonGaussianConfig
 from largeprompt.studies.nongaussian.parts import F, two_components
@@ -32,10 +32,11 @@ def inputs_law(name: str, nodes: int) -> tuple[Measure, Discrete]:
     """The law of the inputs in R², and its rule."""
     eye = torch.eye(DIM, dtype=F)
     if name == "mixture":
-        rule = gauss_rule(two_components(SEPARATION), nodes)
+        line = gauss_rule(two_components(SEPARATION), nodes)
+        rule = Discrete(torch.cartesian_prod(line.atoms[:, 0], line.atoms[:, 0]), torch.outer(line.weights, line.weights).flatten())
         means = SEPARATION * torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], dtype=F)
         shares = torch.full((4,), 0.25, dtype=F)
-        return GaussianMixture(shares, means, ((1 - SEPARATION**2) * eye).expand(4, DIM, DIM)), product_rule(rule, rule)
+        return GaussianMixture(shares, means, ((1 - SEPARATION**2) * eye).expand(4, DIM, DIM)), rule
     laws: dict[str, Measure] = {"Rademacher": Rademacher(DIM), "uniform": Uniform(DIM), "Gaussian": Gaussian(0 * eye[0], eye)}
     return laws[name], gauss_rule(laws[name], nodes)
 

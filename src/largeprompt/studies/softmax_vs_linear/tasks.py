@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from largeprompt.attention import LinearAttention
-from largeprompt.law import planted_moments
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
 from largeprompt.studies.softmax_vs_linear.parts import one_head, standard_task
 from largeprompt.training import MarkedOutliers, SeveralHeads, ShiftedRegression, SingleLocationRegression, linear_optimum
+from largeprompt.training.risk.planted import planted_moments
 
 LARGEST_VARIANCE = 1e3  # of outliers without a mark
 

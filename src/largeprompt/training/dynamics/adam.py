@@ -10,6 +10,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.descent import Advance, DescentOptions, descend, stepping
 from largeprompt.training.dynamics.integrate import Array, Slope, integrate, report_times
@@ -24,6 +25,7 @@ TINY = 1e-6  # gradients below this need not be distinguished
 LARGEST_STEP = 0.05  # of the sign flow, so that its solver does not leap over a change of sign
 
 
+@sheltered
 def adam_descent(
     task: Task,
     attention: Attention,
@@ -70,6 +72,7 @@ def _checked_betas(betas: tuple[float, float]) -> tuple[float, float]:
     return found[0], found[1]
 
 
+@sheltered
 def adam_flow(
     task: Task,
     attention: Attention,

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.devices import sheltered
 from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.dynamics.integrate import Ending
-from largeprompt.training.dynamics.prompts import repeated_gradients
+from largeprompt.training.dynamics.prompts import prompt_gradients
 from largeprompt.training.dynamics.trajectory import Trajectory
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import RiskError
@@ -31,6 +32,7 @@ class DescentOptions(TypedDict, total=False):
     progress: Callable[[int], None] | None
 
 
+@sheltered
 def gradient_descent(
     task: Task, attention: Attention, length: validation.Lengths, step_size: float, steps: int, **options: Unpack[DescentOptions]
 ) -> Trajectory:
@@ -133,7 +135,7 @@ def descend(
 
 def stepping(optimizer: Any, start: Tensor, **options: Any) -> Advance:
     """Steps of a class of torch.optim, which keeps θ and its own state."""
-    theta = start.clone().requires_grad_()
+    theta = start.detach().clone().requires_grad_()
     stepper = optimizer([theta], **options)
 
     def advance(_: Tensor, gradient: Tensor) -> Tensor:
@@ -158,6 +160,7 @@ def _sane(objective: Objective, theta: Tensor, largest: float) -> tuple[Tensor, 
     raise RiskError
 
 
+@sheltered
 def stochastic_gradient_descent(
     task: Task,
     attention: Attention,
@@ -209,12 +212,14 @@ def stochastic_gradient_descent(
 
     def start_from(objective: Objective, start: Tensor) -> Advance:
         step = stepping(getattr(torch.optim, optimizer), start, lr=step_size)
-        drawn = repeated_gradients(task, attention, tokens, batch_size, generator)
+        kind, device = type(attention), generator.device
 
         def advance(theta: Tensor, _: Tensor) -> Tensor:
-            point = theta.clone().requires_grad_()
-            U, V = objective.parametrisation.layer(point)
-            _, in_u, in_v = drawn(U[0].detach(), V[0].detach())
+            with torch.enable_grad():
+                point = theta.detach().clone().requires_grad_()
+                U, V = objective.parametrisation.layer(point)
+            layer = kind(U[0].detach().to(device), V[0].detach().to(device))
+            _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
             return step(theta, torch.autograd.grad([U[0], V[0]], point, [in_u.to(U.device), in_v.to(V.device)])[0])
 
         return advance

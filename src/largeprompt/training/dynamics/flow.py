@@ -12,6 +12,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.integrate import Array, Ending, FixedStep, Solution, integrate, report_times
 from largeprompt.training.dynamics.trajectory import Trajectory
@@ -35,6 +36,7 @@ class FlowOptions(TypedDict, total=False):
     progress: Callable[[float], None] | None
 
 
+@sheltered
 def gradient_flow(
     task: Task,
     attention: Attention,

@@ -9,8 +9,6 @@ that pair of vectors is drawn once for each prompt. Nothing is approximated: for
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,40 +53,6 @@ def prompt_gradients(
         error = mean @ V.mT - answer  # (batch, o)
         in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
     return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
-
-
-def repeated_gradients(
-    task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
-) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]:
-    """What ``prompt_gradients`` gives at U and V, drawn anew at each call, for layers of the kind and the device of ``attention``.
-
-    On a GPU the work is recorded once and played again, since the host takes longer to ask for it than the device to do it.
-    """
-    kind, U, V = type(attention), attention.U.detach().clone(), attention.V.detach().clone()
-
-    def plain(U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return prompt_gradients(task, kind(U.to(generator.device), V.to(generator.device)), length, batch, generator)
-
-    if generator.device.type != "cuda" or not isinstance(task, LinearRegression):
-        return plain
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    layer = kind(U, V)
-    with torch.cuda.stream(side):  # once before: what is made on first use cannot be recorded
-        prompt_gradients(task, layer, length, batch, generator)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    graph.register_generator_state(generator)
-    with torch.cuda.graph(graph):
-        found = prompt_gradients(task, layer, length, batch, generator)
-
-    def played(new_U: Tensor, new_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        U.copy_(new_U)
-        V.copy_(new_V)
-        graph.replay()
-        return found
-
-    return played
 
 
 def prompt_factors(
@@ -142,11 +106,7 @@ def weighted_sums(a: Tensor, b: Tensor, length: int, generator: torch.Generator,
     first, size = _unit(a)
     across = (b * first).sum(-1, keepdim=True)
     second, rest = _unit(b - across * first)
-    kernel = _kernel() if softmax and a.is_cuda else None
-    if kernel is None:
-        sums, gram = _drawn_sums(size, across, rest, length, generator, softmax=softmax)
-    else:
-        sums, gram = kernel(size, across, rest, length, torch.randint(2**62, (1,), generator=generator, device=a.device))
+    sums, gram = _drawn_sums(size, across, rest, length, generator, softmax=softmax)
     factor = gram[:, 0, 0].sqrt()
     slope = gram[:, 0, 1] / torch.where(factor > 0, factor, 1.0)
     left = (gram[:, 1, 1] - slope**2).clamp_min(0.0).sqrt()
@@ -179,16 +139,6 @@ def _drawn_sums(
     assert total is not None  # at least one token
     mass = total[:, :1, 4:] if softmax else total.new_ones(())
     return total[..., :2] / mass, total[..., 2:4] / mass**2
-
-
-@functools.cache
-def _kernel() -> Any:
-    """The same for softmax, on a GPU; None where there is no Triton."""
-    try:
-        from largeprompt.training.dynamics.kernels import softmax_sums
-    except ImportError:
-        return None
-    return softmax_sums
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.devices import sheltered
 from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
 from largeprompt.training.dynamics.integrate import Array, integrate, report_times
 from largeprompt.training.dynamics.trajectory import Trajectory
@@ -66,6 +67,7 @@ class DescentGap:
         )
 
 
+@sheltered
 def descent_gap(
     task: Task, attention: Attention, length: float, until: float, *, resolution: float = 0.25, **options: Unpack[FlowOptions]
 ) -> DescentGap:

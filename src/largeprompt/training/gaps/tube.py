@@ -13,6 +13,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.devices import sheltered
 from largeprompt.display.labels import named
 from largeprompt.display.look import Axes, draw_paths
 from largeprompt.display.tables import html_table
@@ -112,6 +113,7 @@ class Tube:
         return f"Tube(until={float(self.times[-1]):g}, supremum={{{pairs}}})"
 
 
+@sheltered
 def tube(task: Task, attention: Attention, lengths: validation.Lengths, until: float, **options: Unpack[FlowOptions]) -> Tube:
     """Run the flows of several lengths and of the infinite prompt from the same start, and bound their distance.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
@@ -28,6 +29,7 @@ class IsotropicOptimum:
     b: float
 
 
+@sheltered
 def isotropic_optimum(
     task: LinearRegression,
     length: float = math.inf,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.devices import sheltered
 from largeprompt.training.risk.exact import RiskError
 from largeprompt.training.tasks.regression import LinearRegression
 
@@ -25,6 +26,7 @@ class LinearOptimum:
     matrix: Tensor
 
 
+@sheltered
 def linear_optimum(task: LinearRegression, length: float = math.inf) -> LinearOptimum:
     """Least risk of linear attention at a length, in closed form for any Σ, Σ_q, W and noise.
 
@@ -124,6 +126,7 @@ class BlockOptimum:
     b: float
 
 
+@sheltered
 def block_optimum(task: LinearRegression, length: float, kind: type[Attention] = SoftmaxAttention) -> BlockOptimum:
     """Least risk of one head over all d × d matrices A and b, for any covariances.
 
@@ -158,9 +161,10 @@ def block_optimum(task: LinearRegression, length: float, kind: type[Attention] =
     start = np.append((torch.eye(d, dtype=torch.float64) / b).numpy().reshape(-1), b)
 
     def risk(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        point = torch.from_numpy(flat).requires_grad_()
         try:
-            value = task.block_risks((whiten @ point[:-1].reshape(d, d) @ whiten).unsqueeze(0), point[-1:], [length], kind)
+            with torch.enable_grad():
+                point = torch.from_numpy(flat).requires_grad_()
+                value = task.block_risks((whiten @ point[:-1].reshape(d, d) @ whiten).unsqueeze(0), point[-1:], [length], kind)
         except RiskError:
             return 1e10, np.zeros_like(flat)  # a step of the line search that went too far
         (gradient,) = torch.autograd.grad(value.sum(), point)

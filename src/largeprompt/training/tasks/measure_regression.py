@@ -20,12 +20,13 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.nodes import mean_squares
 from largeprompt.measures import Discrete, Gaussian, Measure
+from largeprompt.measures.base import LibraryMeasure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import is_softmax
+from largeprompt.training.risk.features import mean_squares
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import RiskEstimate, Task, normal
 from largeprompt.validation import Randomness
@@ -36,7 +37,7 @@ FEWEST = 10  # in each of more dimensions, and of the tasks w
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class RegressionTokens(Measure):
+class RegressionTokens(LibraryMeasure):
     """Law of (x, w·x + noise) given task vectors w, shape (..., d); made by :meth:`MeasureRegression.token_law`."""
 
     inputs: Measure
@@ -64,21 +65,22 @@ class RegressionTokens(Measure):
     def device(self) -> torch.device:
         return self.inputs.device
 
-    def cgf(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
+    def _cgf(self, u: Tensor) -> Tensor:
         x, y = u[..., :-1], u[..., -1]
-        return self.inputs.cgf(x + y.unsqueeze(-1) * self.w) + self.noise_variance * y.square() / 2
+        return self.inputs._cgf(x + y.unsqueeze(-1) * self.w) + self.noise_variance * y.square() / 2
 
-    def tilted_mean(self, u: Tensor) -> Tensor:
-        u = self._tilts(u)
+    def _check_domain(self, u: Tensor) -> None:
+        self.inputs._check_domain(u[..., :-1] + u[..., -1:] * self.w)
+
+    def _tilted_mean(self, u: Tensor) -> Tensor:
         x, y = u[..., :-1], u[..., -1:]
-        mean = self.inputs.tilted_mean(x + y * self.w)
+        mean = self.inputs._tilted_mean(x + y * self.w)
         return torch.cat([mean, (mean * self.w).sum(-1, keepdim=True) + self.noise_variance * y], -1)
 
-    def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
+    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         """Those of the inputs' image under x -> (x, w·x), and of the noise in the last coordinate."""
         image = torch.cat([torch.eye(self.inputs.dim, dtype=self.dtype, device=self.device), self.w.unsqueeze(0)])
-        value, *others = self.inputs.map(image).complex_cumulants(w, min(order, 2))
+        value, *others = self.inputs.map(image)._complex_cumulants(w, min(order, 2))
         value = value + self.noise_variance * w[:, -1] ** 2 / 2
         if not others:
             return (value,)
@@ -86,16 +88,13 @@ class RegressionTokens(Measure):
         last[-1] = self.noise_variance
         return value, others[0] + last * w, others[1] + torch.diag(last)
 
-    def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
-        n, generator = self._drawing(n, generator)
-        x = self.inputs.sample(n * self.batch_shape.numel(), generator).reshape(*self.batch_shape, n, -1)
+    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
+        x = self.inputs._sample(n * self.batch_shape.numel(), generator).reshape(*self.batch_shape, n, -1)
         return self._with_answers(x, x.new_zeros(()), generator)
 
-    def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
+    def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
         """x from the tilt of the inputs by u_x + u_y w, and noise around s²u_y in place of 0."""
-        n, generator = self._drawing(n, generator)
-        u = self._tilts(u)
-        x = self.inputs.sample_tilted(u[..., :-1] + u[..., -1:] * self.w, n, generator)
+        x = self.inputs._sample_tilted(u[..., :-1] + u[..., -1:] * self.w, n, generator)
         return self._with_answers(x, self.noise_variance * u[..., -1:], generator)
 
     def _with_answers(self, x: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:

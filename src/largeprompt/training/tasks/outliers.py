@@ -15,7 +15,6 @@ from torch.utils.checkpoint import checkpoint
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.token_kinds import ReadOutKinds, linear_error, softmax_error
 from largeprompt.training.optima.outliers import IsotropicOutliers, OutlierOptimum
 from largeprompt.training.risk.average import (
     AVERAGE,
@@ -26,6 +25,7 @@ from largeprompt.training.risk.average import (
     quartic_points,
 )
 from largeprompt.training.risk.exact import is_softmax
+from largeprompt.training.risk.token_kinds import ReadOutKinds, linear_error, softmax_error
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import Task, normal
 
@@ -40,9 +40,9 @@ class MarkedOutliers(Task):
     and c = 1. The query is (x_q, 0, 1), so that U = diag(A, 0, -γ) gives the score x_l·Ax_q - γc_l: softmax multiplies the weight
     of an outlier by e^{-γ}; linear attention only adds -γ to its weight, which the best one does not use.
 
-    Given (w, x_q) tokens are of two Gaussian kinds, and the risk of any layer is exact at every length
-    (:mod:`largeprompt.law.token_kinds`), averaged over Sobol points of (w, x_q) for softmax and in closed form (a cubature of
-    degree five) for linear attention. Least risks (``isotropic_...``) are formulas (sel.5) to (sel.8) of
+    Given (w, x_q) tokens are of two Gaussian kinds, whose risk is exact at every length
+    (:mod:`~largeprompt.training.risk.token_kinds`). It is averaged over Sobol points of (w, x_q) for softmax, and in closed form (a
+    cubature of degree five) for linear attention. Least risks (``isotropic_...``) are formulas (sel.5) to (sel.8) of
     docs/mathematics/selection.md, for covariances that are multiples of the identity.
 
     Parameters

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
-from largeprompt.law import planted_moments
 from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.risk.exact import is_softmax
+from largeprompt.training.risk.planted import planted_moments
 from largeprompt.training.tasks.task import Task, normal
 
 
@@ -37,7 +37,8 @@ class SingleLocationRegression(Task):
         s² + 1 - 2 v·v* E w_ε + ‖v‖² E Y + α² E[1 - Y - 6W_3 + 6Y²] + B² E w_ε²
             + 2αB E[w_ε + w_ε² - 2Y w_ε] - 4αγ E[Y w_ε - w_ε²] - 2Bγ E[w_ε - w_ε²],
 
-    with moments that depend on (q, δ) alone (:func:`largeprompt.law.planted_moments`). At u = √ν k*, v = v* it is the Bayes risk.
+    with moments of (q, δ) alone (:func:`~largeprompt.training.risk.planted.planted_moments`). At u = √ν k*, v = v* it is the Bayes
+    risk.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ import torch
 from scipy.signal import lfilter
 
 import largeprompt as lp
-from largeprompt.law.dependent import effective_length
+from largeprompt.planning.dependent import effective_length
 
 F = torch.float64
 EYE = torch.eye(2, dtype=F)

@@ -14,10 +14,8 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.moment import Combination, integer_pairs, moments, weight_moments
 from largeprompt.law.quadrature import (
     LARGEST_EXPONENT,
-    REACH,
     Array,
     Product,
     Range,
@@ -27,8 +25,12 @@ from largeprompt.law.quadrature import (
     log_survival,
     partition_integrals,
 )
+from largeprompt.law.weights import Combination, integer_pairs, moments, weight_moments
+from largeprompt.measures.score_nodes import NORMAL_REACH
 
-STEP = 0.25  # of τ, τ' and of the scores: integrands are analytic for |Im τ| < π/2, so the trapezoid rule errs by e^{-π²/STEP}
+PLANE_STEP = (
+    0.25  # of τ, τ' and of the scores: integrands are analytic for |Im τ| < π/2, so the trapezoid rule errs by e^{-π²/PLANE_STEP}
+)
 EDGE = 1e-16  # what the integrand may still be at the ends of the range, relative to its largest value
 LARGEST_STEP = 0.5  # of ξ
 LARGEST_SCALE = 12.0  # beyond, the plane of (τ, τ') takes seconds
@@ -47,8 +49,8 @@ def _integrate(length: float, scales: tuple[float, float], products: Sequence[Pr
     needed = blocks_of(products)
     tilts = [a * scales[0] + b * scales[1] for a, b in needed] + [0.0]
     size = max(abs(scale) for scale in scales)
-    step = min(LARGEST_STEP, STEP / size) if size > 0 else LARGEST_STEP
-    xi = step * np.arange(math.floor((min(tilts) - REACH) / step), math.ceil((max(tilts) + REACH) / step) + 1)
+    step = min(LARGEST_STEP, PLANE_STEP / size) if size > 0 else LARGEST_STEP
+    xi = step * np.arange(math.floor((min(tilts) - NORMAL_REACH) / step), math.ceil((max(tilts) + NORMAL_REACH) / step) + 1)
     xi = xi[np.abs(xi) < 39.0]  # beyond, the density underflows
     density = np.exp(-(xi**2) / 2) * (step / math.sqrt(2 * math.pi))
     orders = [min(sum(term[i] for term in product) for product in products) for i in (0, 1)]
@@ -56,7 +58,7 @@ def _integrate(length: float, scales: tuple[float, float], products: Sequence[Pr
     def blocks(*ranges: Range) -> tuple[Array, dict[Term, Array]]:
         heads = []
         for scale, (below, above) in zip(scales, ranges, strict=True):
-            tau = STEP * np.arange(math.floor(-below / STEP), math.ceil(above / STEP) + 1)
+            tau = PLANE_STEP * np.arange(math.floor(-below / PLANE_STEP), math.ceil(above / PLANE_STEP) + 1)
             heads.append(np.minimum(tau[:, None] + scale * xi, LARGEST_EXPONENT + 1))  # scores, (τ, ξ); beyond, all is 0 or 1
         grown = [np.exp(s) for s in heads]
         kept, lost = [np.exp(-g) for g in grown], [-np.expm1(-g) for g in grown]
@@ -68,7 +70,7 @@ def _integrate(length: float, scales: tuple[float, float], products: Sequence[Pr
         return log_phi, {(a, b): (powers[0][a] * density) @ powers[1][b].T for a, b in needed}
 
     ranges = [_axis(length, abs(scale), order) for scale, order in zip(scales, orders, strict=True)]
-    return partition_integrals(length, products, blocks, *ranges, step=STEP, further=7.0 + size, edge=EDGE)
+    return partition_integrals(length, products, blocks, *ranges, step=PLANE_STEP, further=7.0 + size, edge=EDGE)
 
 
 def _values(length: float, scales: tuple[float, float], products: Sequence[Product]) -> Array:
@@ -170,7 +172,7 @@ def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[A
 
     Examples
     --------
-    >>> overlap, = lp.law.two_head_moments(10**9, 1.0, -1.0, [[(1, 1)]])
+    >>> overlap, = two_head_moments(10**9, 1.0, -1.0, [[(1, 1)]])
     >>> print(f"{1e9 * overlap:.6f} {math.exp(-1):.6f}")  # e^{σσ'} / L for long prompts
     0.367879 0.367879
     """
@@ -198,7 +200,7 @@ def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Ten
 
     Examples
     --------
-    >>> from largeprompt.law import two_head_overlap
+    >>> from largeprompt.training.optima.two_heads import two_head_overlap
     >>> overlap, rest = two_head_overlap(math.inf, 0.5, -0.7)  # long prompts share no token, and S = σ, S' = σ'
     >>> print(f"{overlap:.2f} {rest:.2f}")
     0.00 -0.35

@@ -12,8 +12,9 @@ from scipy.stats import binom
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.law import planted_moments
-from largeprompt.law.token_kinds import ReadOutKinds, linear_error, softmax_error
+from largeprompt.law.weights import weight_moments
+from largeprompt.training.risk.planted import planted_moments
+from largeprompt.training.risk.token_kinds import ReadOutKinds, linear_error, softmax_error
 
 F = torch.float64
 
@@ -45,7 +46,7 @@ def test_two_and_three_tokens_by_direct_quadrature(q, shift):
 @given(st.sampled_from([2, 3, 17, 10**4, 10**9, 10**15]), st.floats(0, 80))
 def test_without_shift_all_tokens_are_alike(length, q):
     found = planted_moments(length, q, 0.0)
-    y, w3, y2 = lp.law.weight_moments(length, [math.sqrt(q)], [[(2, 0)], [(3, 0)], [(2, 0)] * 2])
+    y, w3, y2 = weight_moments(length, [math.sqrt(q)], [[(2, 0)], [(3, 0)], [(2, 0)] * 2])
     assert float(found.found) == pytest.approx(1 / length, rel=1e-12)
     assert float(found.found + found.missed) == pytest.approx(1, rel=1e-13)
     assert float(found.collision) == pytest.approx(float(y), rel=1e-11)
@@ -99,7 +100,7 @@ def test_one_kind_is_the_gaussian_law(length):
     kinds = dataclasses.replace(read_outs(1), level=torch.zeros(6, 2, dtype=F)).keep([0])
     kinds = dataclasses.replace(kinds, probability=torch.ones(1, dtype=F))
     target, a, spread = -kinds.offset[:, 0], kinds.tilt[:, 0], kinds.spread[:, 0]
-    y, w3, y2 = lp.law.weight_moments(length, kinds.variance[:, 0].sqrt(), [[(2, 0)], [(3, 0)], [(2, 0)] * 2])
+    y, w3, y2 = weight_moments(length, kinds.variance[:, 0].sqrt(), [[(2, 0)], [(3, 0)], [(2, 0)] * 2])
     square = a.square().sum(-1)
     expected = (a - target).square().sum(-1) + y * (spread - square + 2 * (a * target).sum(-1)) - 6 * (w3 - y2) * square
     assert_close(softmax_error(float(length), kinds), expected, rtol=1e-12, atol=1e-14)

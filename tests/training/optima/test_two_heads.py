@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import largeprompt as lp
-from largeprompt.law import two_head_moments, two_head_overlap, weight_moments
-from largeprompt.law.two_heads import OVERLAP
+from largeprompt.law.weights import weight_moments
+from largeprompt.training.optima.two_heads import OVERLAP, two_head_moments, two_head_overlap
 
 F = torch.float64
 PRODUCTS = [list(product) for product in (*OVERLAP, ((2, 0),), ((0, 2),))]

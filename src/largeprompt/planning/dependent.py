@@ -9,6 +9,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian
 from largeprompt.validation import Lengths
@@ -17,6 +18,7 @@ SMALLEST = 1e-17  # autocorrelations below this are left out
 MOST_LAGS = 1 << 24  # 128 MiB
 
 
+@sheltered
 def effective_length(
     attention: SoftmaxAttention, mu: Gaussian, z: Tensor, length: Lengths, correlation: float | Sequence[float]
 ) -> Tensor:
@@ -42,7 +44,7 @@ def effective_length(
 
     Examples
     --------
-    >>> from largeprompt.law.dependent import effective_length
+    >>> from largeprompt.planning import effective_length
     >>> attention, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
     >>> print(f"{float(effective_length(attention, mu, [0.0], 3_000_000, 0.5)):.4g}")
     1e+06

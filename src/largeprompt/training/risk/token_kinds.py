@@ -13,9 +13,9 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from largeprompt.law.lattice import check_scores, integrate, kind
 from largeprompt.law.quadrature import drawn, log_survival
 from largeprompt.law.weights import WIDE
+from largeprompt.training.risk.lattice import check_scores, integrate, kind
 
 CONDITIONS_AT_ONCE = 512
 

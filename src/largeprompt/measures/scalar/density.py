@@ -1,0 +1,71 @@
+"""Scalar laws seen through their densities: what a law declares whose score has heavy tails."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Function = Callable[[Array], Array]
+
+
+@dataclasses.dataclass(frozen=True)
+class ScalarDensity:
+    """A law on the line.
+
+    Attributes
+    ----------
+    density, upper, lower
+        Density, P(z > x) and P(z < x); vectorized, the tails with full relative accuracy.
+    upper_quantile, lower_quantile
+        The x with P(z > x) = p, and with P(z < x) = p.
+    kinks
+        Points at which the density is not smooth, or around which it varies fastest.
+    width
+        Length over which it varies there.
+    moments
+        Moments exist below this order.
+    breaks
+        Points between neighbors of which it is smooth, where lengths that double away from the kinks do not suffice.
+    """
+
+    density: Function
+    upper: Function
+    lower: Function
+    upper_quantile: Function
+    lower_quantile: Function
+    kinks: tuple[float, ...]
+    width: float
+    moments: float = math.inf
+    breaks: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls, law: Any, kinks: tuple[float, ...], width: float, moments: float = math.inf, breaks: tuple[float, ...] = ()
+    ) -> Self:
+        """The density of a frozen law of ``scipy.stats``."""
+        return cls(law.pdf, law.sf, law.cdf, law.isf, law.ppf, kinks, width, moments, breaks)
+
+    def mirrored(self) -> Self:
+        """The law of -z."""
+        return dataclasses.replace(
+            self,
+            density=lambda x: self.density(-x),
+            upper=lambda x: self.lower(-x),
+            lower=lambda x: self.upper(-x),
+            upper_quantile=lambda p: -self.lower_quantile(p),
+            lower_quantile=lambda p: -self.upper_quantile(p),
+            kinks=tuple(-kink for kink in self.kinks),
+            breaks=tuple(-point for point in self.breaks),
+        )
+
+
+@runtime_checkable
+class HasDensity(Protocol):
+    """A scalar law that declares its density, so that finite prompts are exact where its cgf is infinite."""
+
+    def density(self) -> ScalarDensity:
+        """Density, tails and quantiles of the law."""

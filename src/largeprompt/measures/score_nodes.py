@@ -1,0 +1,46 @@
+"""Laws whose score has real nodes: what the exact law of a finite prompt asks of them."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from largeprompt.errors import InvalidArgumentError
+
+NORMAL_REACH = 8.8  # standard deviations on either side of the center of a normal variable: 1e-18 of it lies outside
+SCORE_STEP = 0.14  # of the scores: the trapezoid rule errs by e^{-π²/SCORE_STEP} for the kernels of softmax
+MOST_NODES = 1_000_000  # of scores
+
+Array = NDArray[np.float64]
+
+
+class ScoreNodes(NamedTuple):
+    """Nodes j of probability p_j at which the score is s_j and the token has a known mean and covariance.
+
+    Covariances are multiples ``scale`` (node,) of one matrix ``spread`` (d, d); none for plain atoms. Tokens are Gaussian given the
+    node, or where ``sphere`` is given uniform on a sphere: κ4::AB is its entry times tr CA tr CB + 2 tr CACB.
+    """
+
+    log_mass: Array  # log p_j
+    scores: Array  # s_j = u·x
+    mean: Array  # (node, d)
+    spread: Array | None = None
+    scale: Array | None = None
+    sphere: Array | None = None
+
+
+@runtime_checkable
+class HasScoreNodes(Protocol):
+    """A law that declares real nodes of its score, which then give the exact law of a finite prompt."""
+
+    def _score_nodes(self, u: Tensor, top: float) -> Sequence[ScoreNodes]:
+        """Groups of nodes along the tilt u, shape (d,); they need to serve scores up to ``top``, tilted once."""
+
+
+def check_scores(widest: float) -> None:
+    """Refuse scores that are so far apart that no grid holds them."""
+    if not widest <= MOST_NODES * SCORE_STEP:
+        remedy = "Use smaller parameters, or sample_prompts(...)."
+        raise InvalidArgumentError("z", f"scores {widest:.3g} apart", f"scores at most {MOST_NODES * SCORE_STEP:g} apart", remedy)
