@@ -150,6 +150,8 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
         argument = f"{wanted}" if kind == "dtype" else f"'{wanted}'"
         allowed = f"{kind} {wanted}, as the other arguments"
         raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
+    if result.is_meta:
+        raise InvalidArgumentError(name, "a tensor without entries, on the device meta", "a tensor with entries")
     if finite and result.numel():
         near = result.detach().cpu() if result.is_cuda and result.numel() <= FEW else result.detach()  # a GPU is waited for once
         low, high = map(float, torch.aminmax(near))  # one pass, and no second array of the size of the first
@@ -172,13 +174,10 @@ def _plain(name: str, value: Tensor) -> Tensor:
             raise InvalidArgumentError(name, "a tensor inside torch.func.vmap", "plain tensors", remedy)
         inner = torch._C._functorch.get_unwrapped(inner)
     with torch._C.DisableTorchFunctionSubclass():
-        if value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided:
-            kinds = {
-                "that is nested": value.is_nested,
-                "that is quantized": value.is_quantized,
-                "without entries, on the device meta": value.is_meta,
-            }
-            kind = next((word for word, found in kinds.items() if found), f"of layout {value.layout}")
+        if value.is_nested or value.is_quantized or value.layout != torch.strided:
+            kind = (
+                "that is nested" if value.is_nested else "that is quantized" if value.is_quantized else f"of layout {value.layout}"
+            )
             raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", f"Use {name}.to_dense() if it is sparse.")
         if type(value) is not Tensor:
             value = value.as_subclass(Tensor)

@@ -107,8 +107,8 @@ class Attention(abc.ABC):
         ``(*heads, *queries)``.
         """
         prompt = isinstance(mu, Empirical)  # of which every output is NaN where the query is: one check after the work serves both
-        values, z = self._values(mu, z, finite=not prompt)
-        output = (values @ self._read(mu, self._tilts(z)).unsqueeze(-1)).squeeze(-1)
+        _, z = self._values(mu, z, finite=not prompt)
+        output = self._limit(mu, z)
         checked = output.detach().sum() + 0 * z.detach().sum() if prompt else output.detach().sum()
         if not math.isfinite(checked) and not bool(torch.isfinite(output).all() & torch.isfinite(z).all()):
             self._queries(z)
@@ -142,7 +142,15 @@ class Attention(abc.ABC):
             raise InvalidArgumentError("mu", given, wanted, remedy)
         z = self._queries(z, finite=finite)
         mu._require_law()
-        return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:]), z
+        return self._aligned(z), z
+
+    def _aligned(self, z: Tensor) -> Tensor:
+        """V with its heads aligned with the queries."""
+        return self.V.reshape(*self.V.shape[:-2], *(1,) * (z.dim() - 1), *self.V.shape[-2:])
+
+    def _limit(self, mu: Measure, z: Tensor) -> Tensor:
+        """T[μ](z) for arguments that were checked."""
+        return (self._aligned(z) @ self._read(mu, self._tilts(z)).unsqueeze(-1)).squeeze(-1)
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
         return torch.Size(np.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape))

@@ -59,14 +59,16 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
         return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
 
     eye = torch.eye(attention.dim, dtype=attention.V.dtype)
-    return Expectations(attention(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, _no_jacobian)
+    return Expectations(
+        attention._limit(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, _no_jacobian
+    )
 
 
 def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
     """The same to first order in 1/L, by the chain's fundamental matrix: formula (ngram.4) of docs/mathematics/ngram.md."""
     law = window_law(attention, chain)
     weight = torch.exp(window_scores(law, attention._tilts(z)))  # (..., windows)
-    limit, rate = attention(law, z), (weight.square() * law.weights).sum(-1)
+    limit, rate = attention._limit(law, z), (weight.square() * law.weights).sum(-1)
 
     def centered(V: Tensor) -> Tensor:
         """e^s V(x - T), shape (..., o, windows)."""

@@ -106,7 +106,7 @@ def _unwrapped(mu: Measure) -> tuple[Measure, Tensor, Tensor]:
         return mu.base, mu.matrix, mu.offset  # images of images are made one by map
     eye, center = torch.eye(mu.dim, dtype=torch.float64), torch.zeros(mu.dim, dtype=torch.float64)
     if isinstance(mu, HasScoreNodes) and bool(mu.mean.any()):
-        center, mu = mu.mean, mu.map(eye, -mu.mean)
+        center, mu = mu.mean, mu._map(eye, -mu.mean)
     return mu, eye, center
 
 

@@ -102,7 +102,7 @@ class FinitePromptLaw(ByLength):
     def limit(self) -> Tensor:
         """T, the infinite-prompt output, shape (..., o), without the lengths."""
         law = self._token.to(device=self.z.device)
-        found = self.attention(law, self.z)
+        found = self.attention._limit(law, self.z)
         return found if isinstance(law, Gaussian) or self.method != "exact" else found.detach()
 
     @functools.cached_property
@@ -265,12 +265,11 @@ def _solve(
     if isinstance(mu, MarkovChain):
         path = chain_prompt if method == "exact" else chain_first_order
         return _moved(path(attention.to(device="cpu"), mu, z.cpu(), lengths), z.device)
-    values, _ = attention._values(mu, z)
-    u = attention._tilts(z)
+    values, u = attention._aligned(z), attention._tilts(z)
     if method == "first order":
-        return _expansion(attention(mu, z), mu, u, values, lengths)
+        return _expansion(attention._limit(mu, z), mu, u, values, lengths)
     if isinstance(mu, Gaussian):
-        return _gaussian(attention(mu, z), mu, u, values, lengths)
+        return _gaussian(attention._limit(mu, z), mu, u, values, lengths)
     return solve(mu, u, values, lengths)
 
 

@@ -18,7 +18,7 @@ from largeprompt import validation
 from largeprompt.devices import sheltered
 from largeprompt.law.quadrature import Product
 from largeprompt.law.table import FROZEN, WeightTables
-from largeprompt.law.weights import lattice_moments, slopes_at_zero, weight_moments
+from largeprompt.law.weights import checked_scale, lattice_moments, slopes_at_zero, weight_moments
 from largeprompt.measures import Gaussian
 
 Regime = Literal["linear", "heavy", "frozen"]
@@ -88,8 +88,11 @@ def collision_moments(length: float, scale: Any, variance: Tensor | None = None)
     >>> print(f"{y:.6f} {w3:.6f} {y2:.6f}")
     0.194687 0.058060 0.042726
     """
-    if variance is not None:
-        scale, variance = validation.tensor("scale", scale), validation.tensor("variance", variance)
+    length, scale = validation.length("length", length, allow_infinity=True), checked_scale(scale)
+    return _collision_moments(length, scale, None if variance is None else validation.tensor("variance", variance))
+
+
+def _collision_moments(length: float, scale: Tensor, variance: Tensor | None) -> CollisionMoments:
     found = weight_moments(length, scale, OUTPUT)
     if variance is not None and variance.requires_grad and bool((scale == 0).any()):
         slopes = torch.tensor(slopes_at_zero(length, OUTPUT)).to(found).reshape(-1, *[1] * (found.dim() - 1))
@@ -152,7 +155,8 @@ def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor]:
     """E Y and E[Y - 6 W3 + 6 Y²], each (length, ...): by quadrature for few queries, from a table of them for many."""
     if sigma.numel() < MANY or not float(variance.detach().max()) <= FROZEN:
-        found = [collision_moments(length, sigma, variance) for length in lengths]
+        sigma = checked_scale(sigma)
+        found = [_collision_moments(length, sigma, variance) for length in lengths]
         return torch.stack([one.collision for one in found]), torch.stack([one.along for one in found])
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     q = variance.to(torch.float64).clamp_min(0.0)

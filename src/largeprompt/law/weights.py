@@ -278,13 +278,8 @@ def slopes_at_zero(length: float, products: Sequence[Product]) -> list[float]:
     return [sum(factor * float(known[terms]) for factor, terms in combination) / 2 for combination in twice]
 
 
-def weight_moments(length: float, scale: Any, products: Sequence[Any], center: float = 0.0) -> Tensor:
-    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``. See :func:`weight_moment`.
-
-    >>> from largeprompt.law.weights import weight_moments
-    >>> weight_moments(4, 0.0, [[(2, 0)], [(3, 0)]])  # without scores every weight is 1/L
-    tensor([0.2500, 0.0625], dtype=torch.float64)
-    """
+def checked_scale(scale: Any) -> Tensor:
+    """Check the standard deviation of scores."""
     value = validation.tensor("scale", scale)
     if bool((value < 0).any()):
         raise InvalidArgumentError("scale", f"{float(value.min()):.6g}", "nonnegative numbers", "The law is even in the scale.")
@@ -292,18 +287,22 @@ def weight_moments(length: float, scale: Any, products: Sequence[Any], center: f
         given, allowed = f"{float(value.max()):.6g}", f"numbers from 0 to {LARGEST_SCALE:g}"
         remedy = "Scores spread so far are argmax: only the largest token is read."
         raise InvalidArgumentError("scale (standard deviation of the scores)", given, allowed, remedy)
-    centre = validation.tensor("center", center)
-    if centre.dim():
-        raise InvalidArgumentError("center", f"shape {validation.shape_text(centre.shape)}", "one number")
-    products = validation.listed("products", products, "lists of powers")
-    if not products:
-        raise InvalidArgumentError("products", "none", "at least one list of powers")
-    tokens = validation.length("length", length, allow_infinity=True)
+    return value
+
+
+def weight_moments(length: float, scale: Any, products: Sequence[Any], center: float = 0.0) -> Tensor:
+    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``; arguments are trusted.
+
+    >>> from largeprompt.law.weights import weight_moments
+    >>> weight_moments(4, 0.0, [[(2, 0)], [(3, 0)]])  # without scores every weight is 1/L
+    tensor([0.2500, 0.0625], dtype=torch.float64)
+    """
 
     def evaluate(scales: Array, products: Sequence[Product]) -> Array:
-        return lattice_moments(tokens, scales[:, 0], np.full(len(scales), float(centre)), products)
+        return lattice_moments(length, scales[:, 0], np.full(len(scales), center), products)
 
-    return moments(evaluate, _derivative, tuple(_terms(powers) for powers in products), value)
+    value = scale if isinstance(scale, Tensor) else torch.as_tensor(scale, dtype=torch.float64)
+    return moments(evaluate, _derivative, tuple(tuple(map(tuple, powers)) for powers in products), value)
 
 
 @sheltered
@@ -340,4 +339,5 @@ def weight_moment(length: float, scale: Any, powers: Any, center: float = 0.0) -
     >>> torch.allclose(mean_of_S, sigma * (1 - weight_moment(10**12, sigma, [(2, 0)])), rtol=1e-13)
     True
     """
-    return weight_moments(length, scale, [powers], center)[0]
+    tokens, scale = validation.length("length", length, allow_infinity=True), checked_scale(scale)
+    return weight_moments(tokens, scale, [_terms(powers)], validation.number("center", center))[0]

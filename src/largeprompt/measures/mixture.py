@@ -123,7 +123,7 @@ class GaussianMixture(TensorMeasure):
                 continue
             shift, level = covariance @ tilt, float(tilt @ mean)
             sigma = math.sqrt(max(float(tilt @ shift), 0.0))
-            check_scores(sigma)
+            check_scores(sigma * (2 * NORMAL_REACH + sigma))
             e = np.zeros_like(shift)
             xi: Array = np.zeros(1)
             log_mass: Array = np.zeros(1)

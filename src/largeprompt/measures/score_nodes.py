@@ -11,7 +11,7 @@ from largeprompt.errors import InvalidArgumentError
 
 NORMAL_REACH = 8.8  # standard deviations on either side of the center of a normal variable: 1e-18 of it lies outside
 SCORE_STEP = 0.14  # of the scores: the trapezoid rule errs by e^{-π²/SCORE_STEP} for the kernels of softmax
-MOST_NODES = 1_000_000  # of scores
+MOST_SCORE_NODES = 20_000  # ten seconds of work
 
 Array = NDArray[np.float64]
 
@@ -41,6 +41,6 @@ class HasScoreNodes(Protocol):
 
 def check_scores(widest: float) -> None:
     """Refuse scores that are so far apart that no grid holds them."""
-    if not widest <= MOST_NODES * SCORE_STEP:
+    if not widest <= MOST_SCORE_NODES * SCORE_STEP:
         remedy = "Use smaller parameters, or sample_prompts(...)."
-        raise InvalidArgumentError("z", f"scores {widest:.3g} apart", f"scores at most {MOST_NODES * SCORE_STEP:g} apart", remedy)
+        raise InvalidArgumentError("z", f"scores {widest:.3g} apart", f"scores at most {MOST_SCORE_NODES * SCORE_STEP:g} apart", remedy)
