@@ -43,4 +43,6 @@ def check_scores(widest: float) -> None:
     """Refuse scores that are so far apart that no grid holds them."""
     if not widest <= MOST_SCORE_NODES * SCORE_STEP:
         remedy = "Use smaller parameters, or sample_prompts(...)."
-        raise InvalidArgumentError("z", f"scores {widest:.3g} apart", f"scores at most {MOST_SCORE_NODES * SCORE_STEP:g} apart", remedy)
+        raise InvalidArgumentError(
+            "z", f"scores {widest:.3g} apart", f"scores at most {MOST_SCORE_NODES * SCORE_STEP:g} apart", remedy
+        )
