@@ -1,4 +1,6 @@
-"""Names that every docstring and README example may use without importing them; which tests share a worker."""
+"""Names that every docstring and README example may use without importing them; which tests share a
+worker.
+"""
 
 import math
 from pathlib import Path
@@ -15,7 +17,9 @@ settings.load_profile("fixed")
 
 def pytest_addoption(parser):
     """``--device``, for which tests/placing.py is."""
-    parser.addoption("--device", default="cpu", help="where the tests put their tensors: cpu, cuda, ...")
+    parser.addoption(
+        "--device", default="cpu", help="where the tests put their tensors: cpu, cuda, ..."
+    )
 
 
 def pytest_configure(config):

@@ -1,7 +1,8 @@
 """What a package index shows of README.md.
 
-An index serves no files of the project, and takes pictures from public addresses only: one within the text (``data:``) is dropped
-too. Until the project has an address, pictures are left out there, and links to files keep their words.
+An index serves no files of the project, and takes pictures from public addresses only: one within
+the text (``data:``) is dropped too. Until the project has an address, pictures are left out there,
+and links to files keep their words.
 """
 
 import re

@@ -1,6 +1,8 @@
-"""``make bench``: run every suite, print its table, and write it into docs/benchmarks.md and the speeds of docs/comparison.md.
+"""``make bench``: run every suite, print its table, and write it into docs/benchmarks.md and the
+speeds of docs/comparison.md.
 
-With names of suites those alone are run, and their sections written anew; a section whose machine is not here (no GPU) stays.
+With names of suites those alone are run, and their sections written anew; a section whose machine
+is not here (no GPU) stays.
 """
 
 import importlib
@@ -46,7 +48,10 @@ def _machine(suite: str) -> str:
     """What a suite ran on, in words."""
     threads = "one thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} threads"
     device = torch.cuda.get_device_name() if suite == "gpu" else f"{threads} of {_processor()}"
-    return f"{date.today():%-d %B %Y}, {device}, torch {torch.__version__}, Python {platform.python_version()}"
+    return (
+        f"{date.today():%-d %B %Y}, {device}, torch {torch.__version__}, Python "
+        f"{platform.python_version()}"
+    )
 
 
 def _sections(page: Path) -> dict[str, list[str]]:
@@ -86,7 +91,8 @@ def main() -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`: ratios against a peer in the same run, so that the machine matters little, and absolute numbers",
+        "Written by `make bench`: ratios against a peer in the same run, so that the machine "
+        "matters little, and absolute numbers",
         "beside them. 'Asked' is a goal that was set beforehand. One suite alone:",
         f"`OMP_NUM_THREADS=1 .venv/bin/python -m benchmarks NAME`, NAME among {', '.join(SUITES)}.",
         "",
@@ -96,7 +102,9 @@ def main() -> None:
     page.write_text("\n".join(lines).rstrip() + "\n")
     before, _, rest = comparison.read_text().partition(MARKS[0])
     shown = [line for line in lines if line.startswith(tuple(f"| {words}" for words in COMPARED))]
-    ran = next((line for line in sections[SUITES["finite_prompts"]] if line.startswith("Last run")), "")
+    ran = next(
+        (line for line in sections[SUITES["finite_prompts"]] if line.startswith("Last run")), ""
+    )
     speeds = "\n".join([MARKS[0], "", ran, "", *TABLE, *shown, "", MARKS[1]])
     comparison.write_text(before + speeds + rest.partition(MARKS[1])[2])
 

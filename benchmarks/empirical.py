@@ -1,4 +1,6 @@
-"""Finite prompts: the streamed measure against PyTorch's fused attention, and its memory against the score matrix."""
+"""Finite prompts: the streamed measure against PyTorch's fused attention, and its memory against
+the score matrix.
+"""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -29,15 +31,33 @@ def rows() -> list[tuple[str, str, str]]:
 
             ours, theirs = alternate(lambda mu=mu, u=u: mu.tilted_mean(u), peer)
             name = f"one query, L = {length:,}, d = {dim}, {str(dtype).removeprefix('torch.')}"
-            table.append((name, f"{ours / theirs:.2f} x the time of the fused kernel", f"{ours * 1e3:.2f} ms"))
+            table.append(
+                (
+                    name,
+                    f"{ours / theirs:.2f} x the time of the fused kernel",
+                    f"{ours * 1e3:.2f} ms",
+                )
+            )
     for length, queries in ((10**6, 1), (10**5, 64)):
-        tokens, u = (torch.randn(n, 64, generator=generator, dtype=torch.float64) / 4 for n in (length, queries))
+        tokens, u = (
+            torch.randn(n, 64, generator=generator, dtype=torch.float64) / 4
+            for n in (length, queries)
+        )
         mu = lp.Empirical(tokens)
         averages = keops(u, tokens)
         if averages is not None:
             ours, theirs = alternate(lambda mu=mu, u=u: mu.tilted_mean(u), averages, repeats=5)
-            name = f"{queries} {'query' if queries == 1 else 'queries'}, L = {length:,}, d = 64, float64, against KeOps"
-            table.append((name, f"{ours / theirs:.2f} x the time", f"{ours * 1e3:.0f} ms against {theirs * 1e3:.0f} ms"))
+            name = (
+                f"{queries} {'query' if queries == 1 else 'queries'}, L = {length:,}, d = 64, "
+                "float64, against KeOps"
+            )
+            table.append(
+                (
+                    name,
+                    f"{ours / theirs:.2f} x the time",
+                    f"{ours * 1e3:.0f} ms against {theirs * 1e3:.0f} ms",
+                )
+            )
     tokens, queries = 10**7, 200
     base = peak_memory(STREAM.format(tokens=tokens, queries=queries, call=""))
     for name, call in (

@@ -1,4 +1,6 @@
-"""The exact engine for any law of tokens: against drawing prompts, flat in the length, and never above a certificate."""
+"""The exact engine for any law of tokens: against drawing prompts, flat in the length, and never
+above a certificate.
+"""
 
 import functools
 import math
@@ -30,9 +32,13 @@ def errors(
     return law.mse, law.bias
 
 
-def drawn(attention: lp.SoftmaxAttention, mu: lp.Measure, z: torch.Tensor, prompts: int, length: int) -> torch.Tensor:
+def drawn(
+    attention: lp.SoftmaxAttention, mu: lp.Measure, z: torch.Tensor, prompts: int, length: int
+) -> torch.Tensor:
     """Squared errors of attention over freshly drawn tokens."""
-    tokens = mu.sample(prompts * length, torch.Generator().manual_seed(1)).reshape(prompts, length, mu.dim)
+    tokens = mu.sample(prompts * length, torch.Generator().manual_seed(1)).reshape(
+        prompts, length, mu.dim
+    )
     return (attention(lp.Empirical(tokens), z) - attention(mu, z)).square().sum(-1)
 
 
@@ -53,19 +59,25 @@ def speed(mu: lp.Measure, size: float, asked: float, repeats: int) -> tuple[str,
     prompts = 64 if mu.dim < 100 else 16
     squared = drawn(attention, mu, z, prompts, 1000)
     needed = (float(squared.std() / squared.mean()) / 0.01) ** 2
-    ours, theirs = alternate(exact, functools.partial(drawn, attention, mu, z, prompts, 1000), repeats=repeats)
+    ours, theirs = alternate(
+        exact, functools.partial(drawn, attention, mu, z, prompts, 1000), repeats=repeats
+    )
     least = least_processor_time(exact, repeats)
     return (
-        f"exact mse and bias of {type(mu).__name__}, d = {mu.dim}, score variance {size**2:g}, seven lengths from 1 to 10¹⁰, "
-        "against drawn prompts at 1 % for L = 1000 alone",
+        f"exact mse and bias of {type(mu).__name__}, d = {mu.dim}, score variance {size**2:g}, "
+        "seven lengths from 1 to 10¹⁰, against drawn prompts at 1 % for L = 1000 alone",
         f"{theirs / prompts * needed / ours:,.0f} times faster",
-        f"{ours * 1e3:.0f} ms, {least * 1e3:.0f} ms of processor time (asked: {asked * 1e3:g}); {needed:.0f} prompts needed",
+        f"{ours * 1e3:.0f} ms, {least * 1e3:.0f} ms of processor time (asked: {asked * 1e3:g}); "
+        f"{needed:.0f} prompts needed",
     )
 
 
 def flatness(mu: lp.Measure, size: float) -> tuple[str, str, str]:
     attention, z = layer(mu.dim), query(mu.dim, size)
-    short, long = alternate(*(functools.partial(errors, attention, mu, z, [length]) for length in (10, 10**12)), repeats=15)
+    short, long = alternate(
+        *(functools.partial(errors, attention, mu, z, [length]) for length in (10, 10**12)),
+        repeats=15,
+    )
     return (
         f"exact law of {type(mu).__name__}, d = {mu.dim}, L = 10¹² against 10",
         f"{long / short:.2f} x the time (asked: 1.5)",
@@ -87,7 +99,9 @@ def certificates() -> tuple[str, str, str]:
         lambda d: lp.Sphere(d),
         lambda d: lp.scalar.SkewNormal(d, skew=0.8),
         lambda d: lp.Gaussian(normal(d), (lambda root: root @ root.mT / d)(normal(d, d))),
-        lambda d: lp.GaussianMixture([0.3, 0.7], normal(2, d), torch.eye(d, dtype=torch.float64).expand(2, d, d) / 2),
+        lambda d: lp.GaussianMixture(
+            [0.3, 0.7], normal(2, d), torch.eye(d, dtype=torch.float64).expand(2, d, d) / 2
+        ),
         lambda d: lp.Discrete(normal(5, d), [0.1, 0.2, 0.3, 0.3, 0.1]),
         lambda d: lp.Uniform(d).map(normal(d, d) / math.sqrt(d), normal(d)),
     ]
@@ -98,16 +112,23 @@ def certificates() -> tuple[str, str, str]:
     while cases < CASES:
         for law in laws:
             d = int(torch.randint(1, 5, (), generator=generator))
-            mu, attention = law(d), lp.SoftmaxAttention(torch.eye(d, dtype=torch.float64), normal(d, d))
+            mu, attention = (
+                law(d),
+                lp.SoftmaxAttention(torch.eye(d, dtype=torch.float64), normal(d, d)),
+            )
             sizes = 10 ** (3 * torch.rand(8, 1, generator=generator, dtype=torch.float64) - 3)
             z = 1.3 * sizes * torch.nn.functional.normalize(normal(8, d), dim=-1)
-            ratio = lp.finite_prompt(attention, mu, z, lengths).mse / lp.certificate(attention, mu, z, lengths).bound
+            ratio = (
+                lp.finite_prompt(attention, mu, z, lengths).mse
+                / lp.certificate(attention, mu, z, lengths).bound
+            )
             cases += ratio.numel()
             violations += int((~(ratio <= 1 + 1e-9)).sum())
             worst = max(worst, float(ratio.max()))
     seconds = time.perf_counter() - start
     return (
-        f"{cases:,} certificates of {len(laws)} laws against the exact error: how many lie below it",
+        f"{cases:,} certificates of {len(laws)} laws against the exact error: how many lie below "
+        "it",
         f"{violations} (asked: 0)",
         f"largest ratio {worst:.4f}; {seconds:.0f} s",
     )

@@ -6,8 +6,12 @@ import time
 from largeprompt.explore import law_page, numbers
 from largeprompt.explore.state import DIRECTIONS, LAWS, LawState
 
-KNOWN = ("problem", "_curve", "drawn", "densities", "_prompt", "_read_outs")  # what is cached, whatever the length
-CACHES = [getattr(numbers, name).__wrapped__ for name in KNOWN] + [numbers._without_limit, numbers._proved]
+# what is cached, whatever the length
+KNOWN = ("problem", "_curve", "drawn", "densities", "_prompt", "_read_outs")
+CACHES = [getattr(numbers, name).__wrapped__ for name in KNOWN] + [
+    numbers._without_limit,
+    numbers._proved,
+]
 ASKED = 0.2
 
 
@@ -26,17 +30,27 @@ def rows() -> list[tuple[str, str, str]]:
     table = []
     for law in LAWS:
         choices = itertools.product((1, 8, 32), DIRECTIONS, (1.0, 1.4, 1.5, 4.0))
-        states = [LawState(law, dim=dim, direction=way, strength=size) for dim, way, size in choices]
+        states = [
+            LawState(law, dim=dim, direction=way, strength=size) for dim, way, size in choices
+        ]
         found = {state: seconds(state) for state in states}
-        again = {state: min(seconds(state) for _ in range(3)) for state in sorted(states, key=found.__getitem__)[-4:]}
+        again = {
+            state: min(seconds(state) for _ in range(3))
+            for state in sorted(states, key=found.__getitem__)[-4:]
+        }
         slowest = max(again, key=again.__getitem__)
         worst, middle = again[slowest], sorted(found.values())[len(found) // 2]
-        where = f"d = {slowest.dim}, strength {slowest.strength:g}, query along {DIRECTIONS[slowest.direction]}"
+        where = (
+            f"d = {slowest.dim}, strength {slowest.strength:g}, query along "
+            f"{DIRECTIONS[slowest.direction]}"
+        )
         table.append(
             (
-                f"explorer, tokens {LAWS[law]}: all pictures, slowest of {len(states)} positions of the controls",
+                f"explorer, tokens {LAWS[law]}: all pictures, slowest of {len(states)} positions "
+                "of the controls",
                 f"{worst / ASKED:.2f} x the time asked",
-                f"{worst * 1e3:.0f} ms of processor time (asked: {ASKED * 1e3:g}): {where}; half within {middle * 1e3:.0f} ms",
+                f"{worst * 1e3:.0f} ms of processor time (asked: {ASKED * 1e3:g}): {where}; half "
+                f"within {middle * 1e3:.0f} ms",
             )
         )
     return table

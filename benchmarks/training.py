@@ -1,4 +1,6 @@
-"""The authors' grid by exact flow against their SGD loop, and the time of a flow against the prompt length."""
+"""The authors' grid by exact flow against their SGD loop, and the time of a flow against the prompt
+length.
+"""
 
 import math
 import time
@@ -27,7 +29,9 @@ class Layer(torch.nn.Module):
         self.readout, self.softmax = torch.nn.Linear(dim, 1, bias=False), softmax
 
     def forward(self, tokens: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-        scores = (self.key(tokens) @ self.query(query).unsqueeze(-1)).squeeze(-1) / math.sqrt(query.shape[-1])
+        scores = (self.key(tokens) @ self.query(query).unsqueeze(-1)).squeeze(-1) / math.sqrt(
+            query.shape[-1]
+        )
         weights = torch.softmax(scores, -1) if self.softmax else scores / tokens.shape[1]
         return self.readout((weights.unsqueeze(1) @ self.value(tokens)).squeeze(1)).squeeze(-1)
 
@@ -63,7 +67,9 @@ def blocks(dim: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def grid_by_flow(config: PaperConfig, in_blocks: bool) -> tuple[float, float]:
-    """Seconds on the clock and of the processor for all nineteen lengths, both attentions, to time 300."""
+    """Seconds on the clock and of the processor for all nineteen lengths, both attentions, to
+    time 300.
+    """
     clock, processor = time.perf_counter(), time.process_time()
     for kind, attention in KINDS.items():
         factors, layer = start(config, kind)
@@ -79,11 +85,21 @@ def grid_by_flow(config: PaperConfig, in_blocks: bool) -> tuple[float, float]:
     return time.perf_counter() - clock, time.process_time() - processor
 
 
-def stochastic_steps(length: int, device: torch.device, batch: int = 256, dim: int = 16) -> tuple[Callable, Callable]:
-    """A gradient over drawn prompts as the library draws them, and by drawn tokens and autograd, as a training loop has it."""
+def stochastic_steps(
+    length: int, device: torch.device, batch: int = 256, dim: int = 16
+) -> tuple[Callable, Callable]:
+    """A gradient over drawn prompts as the library draws them, and by drawn tokens and autograd, as
+    a training loop has it.
+    """
     eye = torch.eye(dim, dtype=torch.float64)
-    regression, generator = lp.LinearRegression(eye, eye / dim, 0.1), torch.Generator(device=device).manual_seed(0)
-    U, V = (torch.randn(n, dim + 1, dtype=torch.float64, device=device, generator=generator) / 8 for n in (dim + 1, 1))
+    regression, generator = (
+        lp.LinearRegression(eye, eye / dim, 0.1),
+        torch.Generator(device=device).manual_seed(0),
+    )
+    U, V = (
+        torch.randn(n, dim + 1, dtype=torch.float64, device=device, generator=generator) / 8
+        for n in (dim + 1, 1)
+    )
     layer = lp.SoftmaxAttention(U, V)
 
     def eager() -> None:
@@ -98,21 +114,30 @@ def stochastic_steps(length: int, device: torch.device, batch: int = 256, dim: i
 
 def rows() -> list[tuple[str, str, str]]:
     config = PaperConfig()
-    measured = {kind: [seconds_per_step(kind == "softmax", length) for length in TIMED_LENGTHS] for kind in KINDS}
-    sgd = STEPS * sum(float(np.interp(config.lengths, TIMED_LENGTHS, each).sum()) for each in measured.values())
+    measured = {
+        kind: [seconds_per_step(kind == "softmax", length) for length in TIMED_LENGTHS]
+        for kind in KINDS
+    }
+    sgd = STEPS * sum(
+        float(np.interp(config.lengths, TIMED_LENGTHS, each).sum()) for each in measured.values()
+    )
     flow, processor = grid_by_flow(config, in_blocks=False)
     blockwise, blockwise_processor = grid_by_flow(config, in_blocks=True)
-    steps = "; ".join(f"{kind} " + ", ".join(f"{1e3 * s:.2f}" for s in each) for kind, each in measured.items())
+    steps = "; ".join(
+        f"{kind} " + ", ".join(f"{1e3 * s:.2f}" for s in each) for kind, each in measured.items()
+    )
     table = [
         (
-            "authors' grid (19 lengths, both attentions, t = 300) in their parametrisation: exact flow against a PyTorch SGD loop, "
-            "extrapolated",
+            "authors' grid (19 lengths, both attentions, t = 300) in their parametrisation: exact "
+            "flow against a PyTorch SGD loop, extrapolated",
             f"{sgd / flow:,.0f} times faster (asked: 1,000; aim: 5,000)",
-            f"{flow:.1f} s, {processor:.1f} s of processor time (asked: 25) against {sgd / 3600:.1f} h; ms a step at "
-            f"L = {', '.join(map(str, TIMED_LENGTHS))}: {steps}, interpolated in L, times {STEPS:,} steps",
+            f"{flow:.1f} s, {processor:.1f} s of processor time (asked: 25) against "
+            f"{sgd / 3600:.1f} h; ms a step at L = {', '.join(map(str, TIMED_LENGTHS))}: {steps}, "
+            f"interpolated in L, times {STEPS:,} steps",
         ),
         (
-            "the same grid from a start in blocks (scores by inputs, output from labels), against the authors' start",
+            "the same grid from a start in blocks (scores by inputs, output from labels), against "
+            "the authors' start",
             f"{flow / blockwise:.1f} times faster",
             f"{blockwise:.1f} s, {blockwise_processor:.1f} s of processor time (asked: 15)",
         ),
@@ -121,11 +146,22 @@ def rows() -> list[tuple[str, str, str]]:
 
     def flow_to_ten(length: int) -> object:
         return lp.gradient_flow(
-            chosen, lp.SoftmaxAttention(*blocks(config.dim)), length, 10.0, parametrisation="block", tolerance=1e-6
+            chosen,
+            lp.SoftmaxAttention(*blocks(config.dim)),
+            length,
+            10.0,
+            parametrisation="block",
+            tolerance=1e-6,
         )
 
     short, long = alternate(lambda: flow_to_ten(10), lambda: flow_to_ten(10**6), repeats=5)
-    table.append(("a flow to t = 10 at L = 10⁶ against L = 10", f"{long / short:.2f} x the time (asked: 1.5)", f"{long:.2f} s"))
+    table.append(
+        (
+            "a flow to t = 10 at L = 10⁶ against L = 10",
+            f"{long / short:.2f} x the time (asked: 1.5)",
+            f"{long:.2f} s",
+        )
+    )
     ours, peer = alternate(*stochastic_steps(10**4, torch.device("cpu")), repeats=3)
     table.append(
         (

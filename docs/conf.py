@@ -1,4 +1,6 @@
-"""Sphinx configuration: MyST pages, a page for each public object, an executed gallery, one bibliography; no network needed."""
+"""Sphinx configuration: MyST pages, a page for each public object, an executed gallery, one
+bibliography; no network needed.
+"""
 
 import html
 import os
@@ -11,8 +13,10 @@ from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.util.logging import getLogger
 
-os.environ |= {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}  # for the gallery: one thread, and no progress bars on the page
-shutil.rmtree(Path(__file__).parent / "reference" / "generated", ignore_errors=True)  # pages of objects that are gone
+# for the gallery: one thread, and no progress bars on the page
+os.environ |= {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+# pages of objects that are gone
+shutil.rmtree(Path(__file__).parent / "reference" / "generated", ignore_errors=True)
 
 project = "largeprompt"
 author = "The largeprompt maintainers"
@@ -63,8 +67,11 @@ sphinx_gallery_conf = {
 
 
 def mathml(node: nodes.math | nodes.math_block) -> str:
-    """Translate LaTeX; norms keep their height, whatever stands between them. What cannot be read is a warning."""
-    formula = re.sub(r"(\\[td]?frac)(\d)(\d)", r"\1{\2}{\3}", node.astext())  # one half is not twelve
+    """Translate LaTeX; norms keep their height, whatever stands between them. What cannot be read
+    is a warning.
+    """
+    # one half is not twelve
+    formula = re.sub(r"(\\[td]?frac)(\d)(\d)", r"\1{\2}{\3}", node.astext())
     try:
         result = tex2mathml(formula, as_block=isinstance(node, nodes.math_block))
     except MathError as error:
@@ -87,8 +94,14 @@ def displayed_formula(translator, node: nodes.math_block) -> None:
 
 
 def without_private_fields(app, what, name, thing, options, signature, returns):
-    """Leave out the signature of a class that only the library fills: what it holds is in its attributes."""
-    return (None, returns) if what == "class" and signature and re.search(r"\b_\w", signature) else None
+    """Leave out the signature of a class that only the library fills: what it holds is in its
+    attributes.
+    """
+    return (
+        (None, returns)
+        if what == "class" and signature and re.search(r"\b_\w", signature)
+        else None
+    )
 
 
 def setup(app) -> None:

@@ -1,8 +1,9 @@
-"""The tests on another device, ``pytest --device cuda``: what a test makes from numbers lands there, and the library gets no help.
+"""The tests on another device, ``pytest --device cuda``: what a test makes from numbers lands
+there, and the library gets no help.
 
-Tensors that a test makes, numbers that it hands to the library in lists, laws without parameters, and generators are put on the
-device; what a test reads as NumPy comes back. Nothing that the library itself makes is touched, so that a tensor which it makes in
-the wrong place still fails.
+Tensors that a test makes, numbers that it hands to the library in lists, laws without parameters,
+and generators are put on the device; what a test reads as NumPy comes back. Nothing that the
+library itself makes is touched, so that a tensor which it makes in the wrong place still fails.
 """
 
 import functools
@@ -23,7 +24,10 @@ ASKING = (str(HERE), str(Path(largeprompt.__file__).parent / "testing"))
 LIBRARY = str(Path(largeprompt.__file__).parent)
 READING = {torch.Tensor.numpy, torch.Tensor.__array__}
 ON_CPU = (  # parts behind the doors, which are on the CPU by design
-    *(f"law/test_{name}.py" for name in ("blocks", "contour", "density", "engine", "nodes", "tokens")),
+    *(
+        f"law/test_{name}.py"
+        for name in ("blocks", "contour", "density", "engine", "nodes", "tokens")
+    ),
     "law/test_chain",
     "theory/test_accuracy",
     "planning/test_dependent.py::test_drawn_chains",
@@ -39,7 +43,9 @@ ON_CPU = (  # parts behind the doors, which are on the CPU by design
     "training/tasks",
     "training/gaps",
 )
-MADE_THERE = (  # tests that compare with the CPU by themselves, or whose numbers hold for what a generator of the CPU draws
+# tests that compare with the CPU by themselves, or whose numbers hold for what a generator of the
+# CPU draws
+MADE_THERE = (
     "attention/test_operators.py::test_a_layer_in_another_precision",
     "attention/test_operators.py::test_a_users_law",
     "certificates/test_output.py::test_a_users_cgf",
@@ -66,7 +72,8 @@ def by_a_test() -> bool:
         code, frame = frame.f_code, frame.f_back
         if code.co_filename.startswith(ASKING) and code.co_filename != __file__:
             return True
-        if code.co_filename.startswith(LIBRARY) and code.co_name != "__post_init__":  # which a test calls by making a law
+        # which a test calls by making a law
+        if code.co_filename.startswith(LIBRARY) and code.co_name != "__post_init__":
             return False
     return False
 
@@ -93,7 +100,11 @@ class Placing(TorchFunctionMode):
 def there(items: list[pytest.Item]) -> list[pytest.Item]:
     """The tests that mean something on another device."""
     names = [item.nodeid.removeprefix(f"{HERE.name}/") for item in items]
-    return [item for item, name in zip(items, names, strict=True) if not name.startswith(ON_CPU + MADE_THERE)]
+    return [
+        item
+        for item, name in zip(items, names, strict=True)
+        if not name.startswith(ON_CPU + MADE_THERE)
+    ]
 
 
 def place(device: torch.device) -> None:
@@ -114,8 +125,14 @@ def place(device: torch.device) -> None:
     class Generator(plain):
         def __new__(cls, where=None, *, device=None):
             asked = where if device is None else device
-            return super().__new__(cls, (default if by_a_test() else "cpu") if asked is None else asked)
+            return super().__new__(
+                cls, (default if by_a_test() else "cpu") if asked is None else asked
+            )
 
     default = device
-    validation.tensor, PlacedMeasure.__post_init__, torch.Generator = from_numbers, without_parameters, Generator
+    validation.tensor, PlacedMeasure.__post_init__, torch.Generator = (
+        from_numbers,
+        without_parameters,
+        Generator,
+    )
     Placing(device).__enter__()

@@ -18,10 +18,17 @@ sys.meta_path.insert(0, Interrupting())
 from largeprompt.__main__ import main
 main()
 """
-    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
     assert (result.returncode, result.stderr) == (130, "interrupted\n")
 
 
 def test_python_dash_m():
-    result = subprocess.run([sys.executable, "-m", "largeprompt", "--version"], check=True, capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-m", "largeprompt", "--version"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     assert result.stdout == f"largeprompt {lp.__version__}\n"

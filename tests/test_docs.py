@@ -24,14 +24,26 @@ DOCS = ROOT / "docs"
 PAGES = DOCS / "mathematics"
 GALLERY = sorted((DOCS / "gallery").glob("*.py"))
 ANSWERS = ("nongaussian", "discrete", "heavytail", "softmax_vs_linear", "depth", "ngram", "trained")
-FORMULA = re.compile(r"\((tilt|first|law|quad|reg|tail|cert|own|risk|sel|dyn|depth|ngram|engine|query|open)\.(\d+)(?:[-–](\d+))?\)")
+FORMULA = re.compile(
+    r"\((tilt|first|law|quad|reg|tail|cert|own|risk|sel|dyn|depth|ngram|engine|query|open)\.(\d+)(?:[-–](\d+))?\)"
+)
 
 
 def tracked():
     """Text files of the repository."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     paths = [ROOT / name for name in listed.stdout.splitlines()]
-    return [path for path in paths if path.suffix in (".py", ".pyi", ".md", ".toml", ".cff", ".bib") and path.is_file()]
+    return [
+        path
+        for path in paths
+        if path.suffix in (".py", ".pyi", ".md", ".toml", ".cff", ".bib") and path.is_file()
+    ]
 
 
 def formulas(text):
@@ -41,8 +53,16 @@ def formulas(text):
 
 
 def test_every_formula_that_the_code_cites_is_derived():
-    derived = {formula for page in PAGES.glob("*.md") for formula in formulas(page.read_text(encoding="utf-8"))}
-    cited = {formula for path in (ROOT / "src").rglob("*.py") for formula in formulas(path.read_text(encoding="utf-8"))}
+    derived = {
+        formula
+        for page in PAGES.glob("*.md")
+        for formula in formulas(page.read_text(encoding="utf-8"))
+    }
+    cited = {
+        formula
+        for path in (ROOT / "src").rglob("*.py")
+        for formula in formulas(path.read_text(encoding="utf-8"))
+    }
     assert len(cited) > 40
     assert cited <= derived, sorted(cited - derived)
 
@@ -51,7 +71,9 @@ def test_every_page_that_is_cited_is_there():
     missing = set()
     for path in tracked():
         text = path.read_text(encoding="utf-8")
-        for name in re.findall(r"(?:docs|tests|src|benchmarks|tools)/[\w/]+\.(?:md|py|bib|json)\b", text):
+        for name in re.findall(
+            r"(?:docs|tests|src|benchmarks|tools)/[\w/]+\.(?:md|py|bib|json)\b", text
+        ):
             if not (ROOT / name).exists():
                 missing.add(f"{path.relative_to(ROOT)}: {name}")
     assert not missing, sorted(missing)
@@ -62,7 +84,9 @@ def test_links_between_pages_lead_somewhere():
     for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         if {"_build", "auto_gallery", "generated"} & set(path.parts):
             continue
-        for target in re.findall(r"\]\(([^)#\s]+\.(?:md|png|cff|py))(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
+        for target in re.findall(
+            r"\]\(([^)#\s]+\.(?:md|png|cff|py))(?:#[^)]*)?\)", path.read_text(encoding="utf-8")
+        ):
             if "://" not in target and not (path.parent / target).exists():
                 broken.add(f"{path.relative_to(ROOT)}: {target}")
     assert not broken, sorted(broken)
@@ -72,18 +96,24 @@ def test_no_document_of_our_own_workshop_is_cited():
     """Only what is in the repository: readers have nothing else."""
     for path in tracked():
         if path != Path(__file__):
-            assert not re.search(r"\b(MATHS|DESIGN|PAPER|STYLE)(\.md\b| section)", path.read_text(encoding="utf-8")), path
+            assert not re.search(
+                r"\b(MATHS|DESIGN|PAPER|STYLE)(\.md\b| section)", path.read_text(encoding="utf-8")
+            ), path
 
 
 def test_every_claim_and_experiment_is_defined_under_its_id():
     """A heading that is the id alone has the same anchor on every host: docs/claims.md#c6."""
-    headings = re.findall(r"^### (\w+)$", (DOCS / "claims.md").read_text(encoding="utf-8"), re.MULTILINE)
+    headings = re.findall(
+        r"^### (\w+)$", (DOCS / "claims.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(headings) == sorted(claim.id for claim in CLAIMS)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_open_question_is_answered_in_eighty_words_and_a_table(name):
-    _, answer, table = (DOCS / "beyond" / f"{name}.md").read_text(encoding="utf-8").split("\n\n")[:3]
+    _, answer, table = (
+        (DOCS / "beyond" / f"{name}.md").read_text(encoding="utf-8").split("\n\n")[:3]
+    )
     assert len(answer.split()) <= 80
     assert all(line.startswith("|") for line in table.splitlines())
 
@@ -92,14 +122,18 @@ def referenced():
     """Module and name of every object that has a page of its own."""
     for page in (DOCS / "reference").glob("*.md"):
         for module, _, names in re.findall(
-            r"currentmodule:: (\S+)\n\n(.*?):toctree: generated\n\n(.*?)```", page.read_text(), re.DOTALL
+            r"currentmodule:: (\S+)\n\n(.*?):toctree: generated\n\n(.*?)```",
+            page.read_text(),
+            re.DOTALL,
         ):
             yield from ((module, name) for name in names.split())
 
 
 def test_every_public_object_has_a_page_and_every_page_an_object():
     pages = set(referenced())
-    assert {("largeprompt", name) for name in lp.__all__} - pages == {("largeprompt", name) for name in NAMESPACES}
+    assert {("largeprompt", name) for name in lp.__all__} - pages == {
+        ("largeprompt", name) for name in NAMESPACES
+    }
     for module, name in pages:
         assert getattr(importlib.import_module(module), name).__doc__, (module, name)
 
@@ -133,11 +167,15 @@ def blocks(page, language):
 
 
 def test_scripts_for_clusters_are_well_formed():
-    """Every option that they give is known, every line is shell or Python; the job is of ten lines."""
+    """Every option that they give is known, every line is shell or Python; the job is
+    of ten lines.
+    """
     scripts = blocks(CLUSTERS, "sh")
     assert len(scripts[1].splitlines()) == 10
     for script in scripts:
-        checked = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False)
+        checked = subprocess.run(
+            ["bash", "-n"], input=script, text=True, capture_output=True, check=False
+        )
         assert checked.returncode == 0, checked.stderr
         for line in re.findall(r"largeprompt (\w+)([^;&#\n]*)", script):
             known = CliRunner().invoke(app, [line[0], "--help"], env={"COLUMNS": "300"}).output
@@ -148,15 +186,19 @@ def test_scripts_for_clusters_are_well_formed():
 
 @pytest.mark.skipif(int(os.environ.get("FAULT_ROUNDS", "1")) < 2, reason="make faults")
 def test_the_array_job_runs(tmp_path):
-    """The script itself, for three tasks at once, with a study in place of all; then what the page says to do."""
+    """The script itself, for three tasks at once, with a study in place of all; then what the page
+    says to do.
+    """
     job, ended = blocks(CLUSTERS, "sh")[1:3]
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     (tmp_path / ".venv" / "bin" / "activate").write_text(
-        f'largeprompt() {{ local name=$1; shift; [ "$name" = reproduce ] && set -- sharpness --quick "$@" && name=run; '
-        f'"{sys.executable}" -m largeprompt "$name" "$@"; }}'
+        f'largeprompt() {{ local name=$1; shift; [ "$name" = reproduce ] && set -- sharpness '
+        f'--quick "$@" && name=run; "{sys.executable}" -m largeprompt "$name" "$@"; }}'
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "SCRATCH": str(tmp_path)}
-    start = functools.partial(subprocess.Popen, ["bash", "-s"], cwd=tmp_path, text=True, stdin=subprocess.PIPE)
+    start = functools.partial(
+        subprocess.Popen, ["bash", "-s"], cwd=tmp_path, text=True, stdin=subprocess.PIPE
+    )
     tasks = [start(env=environment | {"SLURM_ARRAY_TASK_ID": str(number)}) for number in (1, 2, 3)]
     for task in tasks:
         task.stdin.write(job.replace("/32", "/3"))
@@ -171,12 +213,20 @@ def test_the_array_job_runs(tmp_path):
 
 def prose(text):
     """A page without its programs and formulas."""
-    return re.sub(r"^(```+|~~~+).*?^\1|\$\$.*?\$\$|`[^`\n]*`|\$[^$\n]+\$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(
+        r"^(```+|~~~+).*?^\1|\$\$.*?\$\$|`[^`]*`|\$[^$]+\$",
+        "",
+        text,
+        flags=re.DOTALL | re.MULTILINE,
+    )
 
 
 def test_front_pages_have_no_powers_as_a_program_writes_them():
     """L⁻⁰·⁹³ or a formula, and not L^-0.93 or e^{u·x}."""
-    pages = [DOCS / f"{name}.md" for name in ("claims", "start/pictures", "law", "certificates", "measures", "training")]
+    pages = [
+        DOCS / f"{name}.md"
+        for name in ("claims", "start/pictures", "law", "certificates", "measures", "training")
+    ]
     for page in (*pages, *(DOCS / "understand").glob("*.md"), *(DOCS / "beyond").glob("*.md")):
         found = re.findall(r".{,20}\^[-{].{,20}", prose(page.read_text(encoding="utf-8")))
         assert not found, f"{page.relative_to(ROOT)}: {found}"
@@ -185,10 +235,21 @@ def test_front_pages_have_no_powers_as_a_program_writes_them():
 def test_every_page_imports_what_its_examples_use():
     """A reader who types in a page from the top gets what it shows."""
     names = {"lp": "largeprompt as lp", "torch": "torch", "math": "math", "np": "numpy as np"}
-    for page in (path for path in DOCS.rglob("*.md") if path.parent != PAGES and "generated" not in path.parts):
+    for page in (
+        path
+        for path in DOCS.rglob("*.md")
+        if path.parent != PAGES and "generated" not in path.parts
+    ):
         used = re.findall(r"^(?:>>>|\.\.\.) (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
         for name, module in names.items():
-            first = next((place for place, line in enumerate(used) if re.search(rf"(?<![\w.]){name}\.", line)), None)
+            first = next(
+                (
+                    place
+                    for place, line in enumerate(used)
+                    if re.search(rf"(?<![\w.]){name}\.", line)
+                ),
+                None,
+            )
             before = used if first is None else used[:first]
             imported = any(re.match(rf"(import|from) .*\b{module}\b", line) for line in before)
             assert first is None or imported, f"{page.relative_to(ROOT)}: {name}"

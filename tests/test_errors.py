@@ -3,17 +3,29 @@
 import pytest
 
 import largeprompt as lp
-from largeprompt.errors import InvalidArgumentError, LargePromptError, NoMomentError, TiltDomainError
+from largeprompt.errors import (
+    InvalidArgumentError,
+    LargePromptError,
+    NoMomentError,
+    TiltDomainError,
+)
 
 
 def test_message_and_parts():
     error = InvalidArgumentError("length", "0", "an integer of at least 1", "Give one token.")
     assert str(error) == "length: got 0; allowed: an integer of at least 1. Give one token."
-    assert (error.name, error.given, error.allowed, error.remedy) == ("length", "0", "an integer of at least 1", "Give one token.")
+    assert (error.name, error.given, error.allowed, error.remedy) == (
+        "length",
+        "0",
+        "an integer of at least 1",
+        "Give one token.",
+    )
     assert str(InvalidArgumentError("a", "b", "c")) == "a: got b; allowed: c."
 
 
-@pytest.mark.parametrize("kind", [TiltDomainError, NoMomentError, InvalidArgumentError, LargePromptError])
+@pytest.mark.parametrize(
+    "kind", [TiltDomainError, NoMomentError, InvalidArgumentError, LargePromptError]
+)
 def test_all_are_value_errors_of_the_library(kind):
     assert issubclass(kind, lp.LargePromptError)
     assert issubclass(kind, ValueError)

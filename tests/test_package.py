@@ -1,4 +1,6 @@
-"""The package as a whole: its public surface, what importing it costs, and what it must not pull in."""
+"""The package as a whole: its public surface, what importing it costs, and what it must not pull
+in.
+"""
 
 import json
 import re
@@ -35,7 +37,9 @@ stochastic_gradient_descent training weight_moment
 
 
 def run_python(code):
-    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_public_surface_is_what_we_mean_it_to_be():
@@ -47,7 +51,9 @@ def test_public_surface_is_what_we_mean_it_to_be():
 
 
 def test_no_submodule_shadows_a_public_function():
-    """``import largeprompt.certificates`` must not replace ``lp.certificate``; nor may any other submodule, whatever its name."""
+    """``import largeprompt.certificates`` must not replace ``lp.certificate``; nor may any other
+    submodule, whatever its name.
+    """
     code = """
 import importlib, pkgutil, types
 import largeprompt as lp
@@ -56,7 +62,14 @@ for module in pkgutil.iter_modules(lp.__path__):
         importlib.import_module(f"largeprompt.{module.name}")
 print([name for name in lp.__all__ if name[0].islower() and isinstance(getattr(lp, name), types.ModuleType)])
 """
-    assert sorted(eval(run_python(code))) == ["audit", "depth", "law", "measures", "scalar", "training"]
+    assert sorted(eval(run_python(code))) == [
+        "audit",
+        "depth",
+        "law",
+        "measures",
+        "scalar",
+        "training",
+    ]
 
 
 def test_version_is_said_once():
@@ -68,7 +81,12 @@ def test_version_is_said_once():
 
 def test_an_index_gets_no_dead_pictures_and_no_dead_links(monkeypatch):
     """hatch_build.py runs where the package is built; here without the builder."""
-    for name in ("hatchling", "hatchling.metadata", "hatchling.metadata.plugin", "hatchling.metadata.plugin.interface"):
+    for name in (
+        "hatchling",
+        "hatchling.metadata",
+        "hatchling.metadata.plugin",
+        "hatchling.metadata.plugin.interface",
+    ):
         monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(MetadataHookInterface=object))
     hook = runpy.run_path(str(ROOT / "hatch_build.py"))["IndexDescription"]()
     hook.root, metadata, readme = str(ROOT), {}, (ROOT / "README.md").read_text()
@@ -78,26 +96,61 @@ def test_an_index_gets_no_dead_pictures_and_no_dead_links(monkeypatch):
     assert "![" not in found
     assert not re.findall(r"\]\((?!https?:)", found)
     assert len(found) > len(readme) / 2
-    assert "a [b](https://c) d" in hook.update.__globals__["without_files"]("a [b](https://c) d, [e](f.md)")
+    assert "a [b](https://c) d" in hook.update.__globals__["without_files"](
+        "a [b](https://c) d, [e](f.md)"
+    )
 
 
-HEAVY = ("torch", "matplotlib", "typer", "rich", "transformers", "sklearn", "pandas", "xarray", "scipy", "pytest", "pydantic")
+HEAVY = (
+    "torch",
+    "matplotlib",
+    "typer",
+    "rich",
+    "transformers",
+    "sklearn",
+    "pandas",
+    "xarray",
+    "scipy",
+    "pytest",
+    "pydantic",
+)
 
 
 def loaded_by(statement):
     """Top-level modules that a statement brings in."""
-    return set(json.loads(run_python(f"import json, sys\n{statement}\nprint(json.dumps(list(sys.modules)))")))
+    return set(
+        json.loads(
+            run_python(f"import json, sys\n{statement}\nprint(json.dumps(list(sys.modules)))")
+        )
+    )
 
 
 def test_import_is_light():
-    """``import largeprompt`` without PyTorch, and with a law no more than PyTorch and a handful of modules."""
+    """``import largeprompt`` without PyTorch, and with a law no more than PyTorch and a handful of
+    modules.
+    """
     assert not loaded_by("import largeprompt") & set(HEAVY)
     with_law = loaded_by("import largeprompt; largeprompt.Gaussian")
     assert "torch" in with_law
-    assert not with_law & {"matplotlib", "typer", "rich", "transformers", "sklearn", "pandas", "xarray", "pytest", "pydantic"}
+    assert not with_law & {
+        "matplotlib",
+        "typer",
+        "rich",
+        "transformers",
+        "sklearn",
+        "pandas",
+        "xarray",
+        "pytest",
+        "pydantic",
+    }
     assert "largeprompt.testing" not in with_law
-    own = {name for name in with_law - loaded_by("import torch") if not name.startswith(("torch", "scipy", "numpy"))}
-    assert len(own) < 150, own  # a count, not a time: what keeps the import well under half a second
+    own = {
+        name
+        for name in with_law - loaded_by("import torch")
+        if not name.startswith(("torch", "scipy", "numpy"))
+    }
+    # a count, not a time: what keeps the import well under half a second
+    assert len(own) < 150, own
 
 
 def test_help_loads_nothing_heavy():
@@ -117,14 +170,25 @@ except SystemExit:
 
 
 def test_report_and_figures_need_no_torch():
-    """Every module that draws or writes a page, whole: what redraws a saved run needs no PyTorch."""
-    modules = ["largeprompt.report.page", "largeprompt.runs.store", "largeprompt.runs.style", "largeprompt.audit.figures"]
-    modules += [f"largeprompt.studies.{name}.{part}" for name in OURS for part in ("figures", "rules")]
+    """Every module that draws or writes a page, whole: what redraws a saved run
+    needs no PyTorch.
+    """
+    modules = [
+        "largeprompt.report.page",
+        "largeprompt.runs.store",
+        "largeprompt.runs.style",
+        "largeprompt.audit.figures",
+    ]
+    modules += [
+        f"largeprompt.studies.{name}.{part}" for name in OURS for part in ("figures", "rules")
+    ]
     assert "torch" not in loaded_by("\n".join(f"import {module}" for module in modules))
 
 
 def test_library_leaves_global_state_alone():
-    """STYLE: we never set the default dtype, the global seed or the number of threads, except around a cell, and back."""
+    """STYLE: we never set the default dtype, the global seed or the number of threads, except
+    around a cell, and back.
+    """
     for path in (ROOT / "src").rglob("*.py"):
         text = path.read_text()
         for call in ("set_default_dtype", "torch.manual_seed", "set_num_threads", "np.random.seed"):
@@ -137,9 +201,15 @@ def test_torch_is_pinned_exactly():
 
 
 def test_tests_mirror_the_source():
-    """A file test_b.py tests the b.py of the same folder in the package; others are about the whole, the documents, or theorems."""
+    """A file test_b.py tests the b.py of the same folder in the package; others are about the
+    whole, the documents, or theorems.
+    """
     tests, source = ROOT / "tests", ROOT / "src" / "largeprompt"
     found = {path.relative_to(tests) for path in tests.rglob("test_*.py")}
     assert {Path(name) for name in BESIDE_THE_MIRROR} <= found
-    tested = {path: path.with_name(path.name.removeprefix("test_")) for path in found if str(path) not in BESIDE_THE_MIRROR}
+    tested = {
+        path: path.with_name(path.name.removeprefix("test_"))
+        for path in found
+        if str(path) not in BESIDE_THE_MIRROR
+    }
     assert not {str(path) for path, module in tested.items() if not (source / module).is_file()}

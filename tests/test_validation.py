@@ -25,7 +25,10 @@ def test_entries_so_large_that_their_products_overflow_are_refused():
     large = torch.tensor([1e152, -1e152], dtype=F)
     assert validation.tensor("x", large) is large
     for entries in (2 * large, -2 * large, torch.tensor([2e18, -2e18])):
-        with pytest.raises(lp.InvalidArgumentError, match=r"x: got an entry of size 2e\+(152|18); .* Choose other units"):
+        with pytest.raises(
+            lp.InvalidArgumentError,
+            match=r"x: got an entry of size 2e\+(152|18); .* Choose other units",
+        ):
             validation.tensor("x", entries)
     assert validation.tensor("x", [math.nan], finite=False).isnan().all()
 
@@ -56,24 +59,36 @@ def test_what_was_given_is_said_in_one_short_line():
     assert validation.text(-(10**400)) == "a negative integer of 401 digits"
     assert validation.text("x" * 10**6) == "'" + 76 * "x" + "..."
     assert validation.text(torch.zeros(3, 2)) == "Tensor of torch.float32, shape (3, 2)"
-    assert [validation.text(each) for each in ([10**5000], Rude(), "a\nb")] == ["list", "Rude", r"'a\nb'"]
+    assert [validation.text(each) for each in ([10**5000], Rude(), "a\nb")] == [
+        "list",
+        "Rude",
+        r"'a\nb'",
+    ]
 
 
 def test_memory_and_time_are_said_before_they_are_spent():
-    validation.affordable("n", 1, needed=validation.memory(torch.device("cpu")) / 2, seconds=3600.0)  # may well be wanted
+    # may well be wanted
+    validation.affordable("n", 1, needed=validation.memory(torch.device("cpu")) / 2, seconds=3600.0)
     with pytest.raises(
-        lp.InvalidArgumentError, match=r"n: got 7, which takes 9.77e\+04 GiB of memory; .* GiB of this machine\. Draw"
+        lp.InvalidArgumentError,
+        match=r"n: got 7, which takes 9.77e\+04 GiB of memory; .* GiB of this machine\. Draw",
     ):
         validation.affordable("n", 7, needed=1e5 * 2**30 / 1.024, remedy="Draw fewer.")
     with pytest.raises(
-        lp.InvalidArgumentError, match=r"n: got 7, which takes some 31.7 years; allowed: what takes less than a month"
+        lp.InvalidArgumentError,
+        match=r"n: got 7, which takes some 31.7 years; allowed: what takes less than a month",
     ):
         validation.affordable("n", 7, seconds=1e9)
 
 
 @pytest.mark.parametrize(
     "value",
-    [torch.eye(2, dtype=F).to_sparse(), torch.eye(2, dtype=F, device="meta"), np.ma.array([1.0, 2.0], mask=[0, 1]), [10**400]],
+    [
+        torch.eye(2, dtype=F).to_sparse(),
+        torch.eye(2, dtype=F, device="meta"),
+        np.ma.array([1.0, 2.0], mask=[0, 1]),
+        [10**400],
+    ],
 )
 def test_only_dense_tensors_of_numbers_come_in(value):
     with pytest.raises(lp.InvalidArgumentError, match=r"^x: got .*; allowed: "):
@@ -82,31 +97,70 @@ def test_only_dense_tensors_of_numbers_come_in(value):
 
 REFUSED = {
     "word for a flag": (lambda: validation.flag("x", "no"), "x: got 'no'; allowed: True or False"),
-    "another word": (lambda: validation.choice("x", 3, ["a", "b", "c"]), "x: got 3; allowed: 'a', 'b' or 'c'"),
-    "another kind": (lambda: validation.instance("x", None, int, "an int", "Use 0."), "x: got None; allowed: an int. Use 0."),
-    "many digits": (lambda: validation.length("L", 10**5000), r"L: got an integer of 5001 digits; allowed: .* 1 to 10\^15"),
-    "overflow": (lambda: validation.positive("x", 10**400), "x: got an integer of 401 digits; allowed: a positive number"),
-    "two numbers for one": (lambda: validation.positive("x", torch.ones(2)), r"x: got Tensor of torch.float32, shape \(2,\)"),
-    "more than 64 bits": (lambda: validation.integer("n", 2**63), "n: got 9223372036854775808; .* 64 bits"),
-    "sparse index": (lambda: validation.indices("i", torch.eye(2).long().to_sparse(), 3), "i: got a tensor of layout"),
+    "another word": (
+        lambda: validation.choice("x", 3, ["a", "b", "c"]),
+        "x: got 3; allowed: 'a', 'b' or 'c'",
+    ),
+    "another kind": (
+        lambda: validation.instance("x", None, int, "an int", "Use 0."),
+        "x: got None; allowed: an int. Use 0.",
+    ),
+    "many digits": (
+        lambda: validation.length("L", 10**5000),
+        r"L: got an integer of 5001 digits; allowed: .* 1 to 10\^15",
+    ),
+    "overflow": (
+        lambda: validation.positive("x", 10**400),
+        "x: got an integer of 401 digits; allowed: a positive number",
+    ),
+    "two numbers for one": (
+        lambda: validation.positive("x", torch.ones(2)),
+        r"x: got Tensor of torch.float32, shape \(2,\)",
+    ),
+    "more than 64 bits": (
+        lambda: validation.integer("n", 2**63),
+        "n: got 9223372036854775808; .* 64 bits",
+    ),
+    "sparse index": (
+        lambda: validation.indices("i", torch.eye(2).long().to_sparse(), 3),
+        "i: got a tensor of layout",
+    ),
     "complex": (lambda: validation.tensor("x", [1j]), "x: got dtype torch.complex128"),
     "text": (lambda: validation.tensor("x", "ab"), "x: got str that does not convert"),
-    "another dtype": (lambda: validation.tensor("x", torch.zeros(1), like=torch.zeros(1, dtype=F)), r"Use x\.to\(torch\.float64\)"),
+    "another dtype": (
+        lambda: validation.tensor("x", torch.zeros(1), like=torch.zeros(1, dtype=F)),
+        r"Use x\.to\(torch\.float64\)",
+    ),
     "infinite": (
         lambda: validation.tensor("x", [1.0, math.inf]),
         r"x: got 1 NaN or infinite of 2 entries; .* Remove or replace them",
     ),
-    "shape": (lambda: validation.shaped("x", [1.0], ("n", 2)), r"x: got shape \(1,\); allowed: shape \(\.\.\., n, 2\)"),
+    "shape": (
+        lambda: validation.shaped("x", [1.0], ("n", 2)),
+        r"x: got shape \(1,\); allowed: shape \(\.\.\., n, 2\)",
+    ),
     "shape before dtype": (
         lambda: validation.shaped("x", torch.ones(3), (2,), like=torch.ones(1, dtype=F)),
         r"x: got shape \(3,\)",
     ),
-    "no batch": (lambda: validation.shaped("x", np.ones((3, 2)), (2,), batch=False), r"allowed: shape \(2,\)"),
-    "broadcast": (lambda: validation.broadcast("a and b", torch.Size([2]), torch.Size([3])), "a and b: got batch shapes"),
+    "no batch": (
+        lambda: validation.shaped("x", np.ones((3, 2)), (2,), batch=False),
+        r"allowed: shape \(2,\)",
+    ),
+    "broadcast": (
+        lambda: validation.broadcast("a and b", torch.Size([2]), torch.Size([3])),
+        "a and b: got batch shapes",
+    ),
     "not square": (lambda: validation.square("m", torch.ones(2, 3)), "m: got shape"),
-    "asymmetric": (lambda: validation.covariance("c", torch.tensor([[1.0, 0.1], [0.0, 1.0]])), "asymmetric"),
+    "asymmetric": (
+        lambda: validation.covariance("c", torch.tensor([[1.0, 0.1], [0.0, 1.0]])),
+        "asymmetric",
+    ),
     "indefinite": (lambda: validation.covariance("c", -torch.eye(2)), "smallest eigenvalue -1"),
-    "weights": (lambda: validation.weights("w", torch.tensor([0.5, 0.4])), "w: got entries that sum to 0.9"),
+    "weights": (
+        lambda: validation.weights("w", torch.tensor([0.5, 0.4])),
+        "w: got entries that sum to 0.9",
+    ),
     "boolean": (lambda: validation.integer("n", True), "n: got True"),
     "fraction": (lambda: validation.integer("n", 1.5), "n: got 1.5"),
     "too small": (lambda: validation.integer("n", 1, minimum=2), "an integer of at least 2"),
@@ -121,7 +175,10 @@ REFUSED = {
     "nan": (lambda: validation.positive("x", math.nan), "x: got nan"),
     "infinity": (lambda: validation.positive("x", math.inf), "x: got inf"),
     "negative seed": (lambda: validation.generator(-1, torch.device("cpu")), "generator: got -1"),
-    "seed too large": (lambda: validation.generator(2**63, torch.device("cpu")), "a seed from 0 to"),
+    "seed too large": (
+        lambda: validation.generator(2**63, torch.device("cpu")),
+        "a seed from 0 to",
+    ),
     "seed": (lambda: validation.generator(True, torch.device("cpu")), "generator: got bool"),
 }
 
@@ -134,7 +191,10 @@ def test_refused_by_name(name):
 
 
 def test_a_seed_is_the_generator_of_that_seed():
-    drawn = [torch.rand(3, generator=validation.generator(each, torch.device("cpu"))) for each in (7, np.int64(7))]
+    drawn = [
+        torch.rand(3, generator=validation.generator(each, torch.device("cpu")))
+        for each in (7, np.int64(7))
+    ]
     drawn.append(torch.rand(3, generator=torch.Generator().manual_seed(7)))
     assert torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[0], drawn[2])
@@ -148,29 +208,48 @@ LAWS = {
     "signs": lp.Rademacher(2),
     "tokens": lp.Empirical([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0], [0.5, -0.5], [0.2, 0.1]] * 9),
 }
-TASK, FLOW = lp.LinearRegression([[1.0]], [[1.0]], 0.1), {"parametrisation": "block", "average": lp.training.SobolAverage(64)}
+TASK, FLOW = (
+    lp.LinearRegression([[1.0]], [[1.0]], 0.1),
+    {"parametrisation": "block", "average": lp.training.SobolAverage(64)},
+)
 BLOCK = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
 WITH_LAW = {
     "attention": lambda attention, mu, z: attention(mu, z),
-    "linear attention": lambda attention, mu, z: lp.LinearAttention(attention.U, attention.V)(mu, z),
+    "linear attention": lambda attention, mu, z: lp.LinearAttention(attention.U, attention.V)(
+        mu, z
+    ),
     "jacobian_u": lambda attention, mu, z: attention.jacobian_u(mu, z),
     "jacobian_v": lambda attention, mu, z: attention.jacobian_v(mu, z),
     "affine_limit": lambda attention, mu, z: lp.affine_limit(attention, mu)[0] @ z,
     "finite_prompt": lambda attention, mu, z: lp.finite_prompt(attention, mu, z, 100).rmse,
     "certificate": lambda attention, mu, z: lp.certificate(attention, mu, z, 100).rmse,
-    "jacobian_certificate": lambda attention, mu, z: lp.jacobian_certificate(attention, mu, z, 100).rmse,
+    "jacobian_certificate": lambda attention, mu, z: (
+        lp.jacobian_certificate(attention, mu, z, 100).rmse
+    ),
     "prompt_length": lambda attention, mu, z: lp.prompt_length(attention, mu, z, 0.02).rmse,
-    "query_average": lambda attention, mu, z: lp.query_average(attention, mu, lp.Discrete(z[None], z[:1] / z[:1]), 100).rmse,
-    "sample_prompts": lambda attention, mu, z: lp.sample_prompts(attention, mu, z, [4], 2, 0).outputs.shape[0],
+    "query_average": lambda attention, mu, z: (
+        lp.query_average(attention, mu, lp.Discrete(z[None], z[:1] / z[:1]), 100).rmse
+    ),
+    "sample_prompts": lambda attention, mu, z: lp.sample_prompts(
+        attention, mu, z, [4], 2, 0
+    ).outputs.shape[0],
     "tilts": lambda attention, mu, z: mu.tilted_mean(attention.tilts(z)),
     "to": lambda attention, mu, z: attention.to(torch.float64)(mu.to(torch.float64), z.double()),
 }  # every public function that takes a layer, a law and a query
 WITH_LAYER = {
     "risk": lambda attention: TASK.risk(attention, 100),
-    "gradient_flow": lambda attention: lp.gradient_flow(TASK, attention, 100, 0.2, times=[0.1], tolerance=1e-3, **FLOW).risk,
-    "gradient_descent": lambda attention: lp.gradient_descent(TASK, attention, 100, 0.1, 3, **FLOW).risk,
-    "sgd": lambda attention: lp.stochastic_gradient_descent(TASK, attention, 10, 0.1, 3, 4, 0, **FLOW).risk,
-    "tube": lambda attention: lp.training.tube(TASK, attention, [10], 0.2, times=[0.1], tolerance=1e-3, **FLOW).distance,
+    "gradient_flow": lambda attention: (
+        lp.gradient_flow(TASK, attention, 100, 0.2, times=[0.1], tolerance=1e-3, **FLOW).risk
+    ),
+    "gradient_descent": lambda attention: (
+        lp.gradient_descent(TASK, attention, 100, 0.1, 3, **FLOW).risk
+    ),
+    "sgd": lambda attention: (
+        lp.stochastic_gradient_descent(TASK, attention, 10, 0.1, 3, 4, 0, **FLOW).risk
+    ),
+    "tube": lambda attention: (
+        lp.training.tube(TASK, attention, [10], 0.2, times=[0.1], tolerance=1e-3, **FLOW).distance
+    ),
 }  # training is in double precision, whatever the layer
 
 
@@ -181,9 +260,13 @@ def single(attention, mu, z):
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("name", WITH_LAW)
 def test_single_precision_is_accepted_everywhere(name, law):
-    """Arguments that are all float32, as PyTorch makes them: the same numbers, to the digits that float32 has."""
+    """Arguments that are all float32, as PyTorch makes them: the same numbers, to the digits that
+    float32 has.
+    """
     arguments = LAYER, LAWS[law], torch.tensor([1.0, 0.5], dtype=F)
-    expected, found = (torch.as_tensor(WITH_LAW[name](*each)) for each in (arguments, single(*arguments)))
+    expected, found = (
+        torch.as_tensor(WITH_LAW[name](*each)) for each in (arguments, single(*arguments))
+    )
     torch.testing.assert_close(found.double(), expected.double(), rtol=1e-4, atol=1e-5)
 
 
@@ -203,12 +286,16 @@ def test_a_mixture_of_precisions_is_refused_with_the_call_that_converts(name, wh
     assert (argument, call) == (names[which], "to(torch.float64)")
     values[which] = eval(f"value.{call}", {"torch": torch, "value": values[which]})
     found = WITH_LAW[name](*values)
-    torch.testing.assert_close(torch.as_tensor(found).double(), expected.double(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.as_tensor(found).double(), expected.double(), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("name", WITH_LAYER)
 def test_layers_in_single_precision_are_trained_in_double(name):
-    found, expected = (torch.as_tensor(WITH_LAYER[name](layer)) for layer in (BLOCK.to(torch.float32), BLOCK))
+    found, expected = (
+        torch.as_tensor(WITH_LAYER[name](layer)) for layer in (BLOCK.to(torch.float32), BLOCK)
+    )
     assert found.dtype == F
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
@@ -217,11 +304,15 @@ def test_layers_in_single_precision_are_trained_in_double(name):
     "call",
     [
         lambda: lp.LinearRegression(torch.eye(1), torch.eye(1), 0.1),
-        lambda: lp.training.MeasureRegression(lp.Gaussian(torch.zeros(1), torch.eye(1)), torch.eye(1), 0.1),
+        lambda: lp.training.MeasureRegression(
+            lp.Gaussian(torch.zeros(1), torch.eye(1)), torch.eye(1), 0.1
+        ),
         lambda: planted_moments(100, torch.ones(1), 1.0),
         lambda: lp.Gaussian(torch.zeros(2, dtype=F), torch.eye(2)),
         lambda: lp.SoftmaxAttention(torch.eye(2, dtype=F), torch.eye(2)),
-        lambda: lp.GaussianMixture([0.5, 0.5], torch.zeros(2, 2, dtype=F), torch.eye(2).expand(2, 2, 2)),
+        lambda: lp.GaussianMixture(
+            [0.5, 0.5], torch.zeros(2, 2, dtype=F), torch.eye(2).expand(2, 2, 2)
+        ),
         lambda: lp.Discrete(torch.eye(2, dtype=F), torch.tensor([0.5, 0.5])),
         lambda: lp.Empirical(torch.eye(2, dtype=F), torch.tensor([0.5, 0.5])),
         lambda: LAWS["signs"].tilted_mean(torch.zeros(2)),

@@ -1,4 +1,6 @@
-"""A study of one's own: how biased a coin may be before attention over its tosses leaves the affine read-out."""
+"""A study of one's own: how biased a coin may be before attention over its tosses leaves the affine
+read-out.
+"""
 
 from typing import Annotated
 
@@ -22,7 +24,9 @@ class CoinConfig:
 
 
 def gap(config, bias, progress):
-    """Distance of the infinite-prompt limit to the affine read-out with the same mean and variance."""
+    """Distance of the infinite-prompt limit to the affine read-out with the same
+    mean and variance.
+    """
     coin = lp.Discrete([[1.0], [-1.0]], [0.5 + bias, 0.5 - bias])
     layer = lp.SoftmaxAttention([[1.0]], [[1.0]])
     matrix, offset = lp.affine_limit(layer, coin)
@@ -31,7 +35,10 @@ def gap(config, bias, progress):
     return xr.Dataset({"gap": ("tilt", abs(limit - affine)[:, 0])}, {"tilt": tilts[:, 0]})
 
 
-@rule("fair", "Does the gap of a fair coin grow like the cube of the tilt, as its fourth cumulant says?")
+@rule(
+    "fair",
+    "Does the gap of a fair coin grow like the cube of the tilt, as its fourth cumulant says?",
+)
 def cubic(data):
     """Holds to 0.05 in the slope."""
     fair = at(data.gap, toss=0.0).where(data.tilt < 0.1, drop=True)
@@ -64,6 +71,18 @@ STUDY = Study(
     CoinConfig(biases=(0.0,), tilts=9),
     parts=[Part("gap", gap, over=lambda config: config.biases, join=along("toss"))],
     rules=[cubic],
-    figures=[StudyFigure("gap", gap_figure, "Distance of the limit to the affine read-out, by the bias of the coin.")],
-    claims=[Claim("fair", "Fair coins", "Symmetric tokens leave the affine read-out at third order in the tilt.")],
+    figures=[
+        StudyFigure(
+            "gap",
+            gap_figure,
+            "Distance of the limit to the affine read-out, by the bias of the coin.",
+        )
+    ],
+    claims=[
+        Claim(
+            "fair",
+            "Fair coins",
+            "Symmetric tokens leave the affine read-out at third order in the tilt.",
+        )
+    ],
 )

@@ -1,4 +1,6 @@
-"""Draw the pictures of docs/start/pictures.md into docs/images: attention is a tilt, in five steps."""
+"""Draw the pictures of docs/start/pictures.md into docs/images: attention is a tilt,
+in five steps.
+"""
 
 from pathlib import Path
 
@@ -44,7 +46,13 @@ def idea() -> None:
         axes.fill_between(X, curve, color=colour, alpha=0.35, lw=0)
         if sizes is not None:
             axes.scatter(
-                tokens, np.full(40, -0.06), sizes, color=colour if colour != GREY else "0.4", alpha=0.6, lw=0, clip_on=False
+                tokens,
+                np.full(40, -0.06),
+                sizes,
+                color=colour if colour != GREY else "0.4",
+                alpha=0.6,
+                lw=0,
+                clip_on=False,
             )
         axes.set(ylim=(-0.13, 0.55), xlim=(-4, 4.5), xticks=[])
         bare(axes, title)
@@ -59,18 +67,34 @@ def idea() -> None:
 
 
 def shapes() -> None:
-    """Three laws, tilted a little and a lot: a bell moves, signs only change their heights, clusters trade places."""
+    """Three laws, tilted a little and a lot: a bell moves, signs only change their heights,
+    clusters trade places.
+    """
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 2.6), layout="constrained")
     mixture = lp.GaussianMixture([0.7, 0.3], [[-1.0], [2.0]], [[[0.25]], [[0.25]]])
     for tilt, colour in ((0.0, GREY), (0.7, "#56B4E9"), (1.6, BLUE)):
         panels[0].plot(X, bell(tilt, 1), color=colour, lw=2)
         up = np.exp(tilt) / (2 * np.cosh(tilt))
-        panels[1].bar([-1 + 0.3 * tilt - 0.25, 1 + 0.3 * tilt - 0.25], [1 - up, up], 0.18, color=colour)
+        panels[1].bar(
+            [-1 + 0.3 * tilt - 0.25, 1 + 0.3 * tilt - 0.25], [1 - up, up], 0.18, color=colour
+        )
         tilted = mixture.tilt([tilt])
-        parts = zip(tilted.weights.tolist(), tilted.means[:, 0].tolist(), tilted.covariances[:, 0, 0].tolist(), strict=True)
-        panels[2].plot(X, sum(weight * bell(mean, variance) for weight, mean, variance in parts), color=colour, lw=2)
+        parts = zip(
+            tilted.weights.tolist(),
+            tilted.means[:, 0].tolist(),
+            tilted.covariances[:, 0, 0].tolist(),
+            strict=True,
+        )
+        panels[2].plot(
+            X,
+            sum(weight * bell(mean, variance) for weight, mean, variance in parts),
+            color=colour,
+            lw=2,
+        )
     for axes, title in zip(
-        panels, ("Gaussian: the bell moves", "signs: the bars change", "clusters: the weight moves over"), strict=True
+        panels,
+        ("Gaussian: the bell moves", "signs: the bars change", "clusters: the weight moves over"),
+        strict=True,
     ):
         axes.set(xlim=(-2, 2) if "signs" in title else (-4, 4.5))
         bare(axes, title)
@@ -80,13 +104,37 @@ def shapes() -> None:
 
 def outputs() -> None:
     """What attention over the three infinite prompts returns for every query."""
-    attention, queries = lp.SoftmaxAttention([[1.0]], [[1.0]]), torch.linspace(-2.5, 2.5, 101, dtype=torch.float64)[:, None]
+    attention, queries = (
+        lp.SoftmaxAttention([[1.0]], [[1.0]]),
+        torch.linspace(-2.5, 2.5, 101, dtype=torch.float64)[:, None],
+    )
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 2.6), layout="constrained", sharey=True)
-    laws = (lp.Gaussian([0.0], [[1.0]]), lp.Rademacher(1), lp.GaussianMixture([0.7, 0.3], [[-1.0], [2.0]], [[[0.25]], [[0.25]]]))
-    for axes, law, title in zip(panels, laws, ("Gaussian: a straight line", "signs: a bend", "clusters: a step"), strict=True):
+    laws = (
+        lp.Gaussian([0.0], [[1.0]]),
+        lp.Rademacher(1),
+        lp.GaussianMixture([0.7, 0.3], [[-1.0], [2.0]], [[[0.25]], [[0.25]]]),
+    )
+    for axes, law, title in zip(
+        panels,
+        laws,
+        ("Gaussian: a straight line", "signs: a bend", "clusters: a step"),
+        strict=True,
+    ):
         matrix, offset = lp.affine_limit(attention, law)
-        axes.plot(queries[:, 0], queries[:, 0] * matrix[0, 0] + offset, color=GREY, ls="--", label="affine map")
-        axes.plot(queries[:, 0], attention(law, queries)[:, 0], color=BLUE, lw=2, label="softmax attention")
+        axes.plot(
+            queries[:, 0],
+            queries[:, 0] * matrix[0, 0] + offset,
+            color=GREY,
+            ls="--",
+            label="affine map",
+        )
+        axes.plot(
+            queries[:, 0],
+            attention(law, queries)[:, 0],
+            color=BLUE,
+            lw=2,
+            label="softmax attention",
+        )
         axes.set(xlabel="query", title=title, ylim=(-3.5, 4))
         axes.spines[["right", "top"]].set_visible(False)
     panels[0].set_ylabel("output")
@@ -97,7 +145,9 @@ def outputs() -> None:
 def longer() -> None:
     """Outputs over 3,000 drawn prompts of three lengths, and the limit."""
     attention, law = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
-    drawn = lp.sample_prompts(attention, law, [1.0], [10, 100, 1000], 3000, torch.Generator().manual_seed(0))
+    drawn = lp.sample_prompts(
+        attention, law, [1.0], [10, 100, 1000], 3000, torch.Generator().manual_seed(0)
+    )
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 2.3), layout="constrained", sharex=True)
     for axes, outcome, length in zip(panels, drawn.outputs[:, :, 0], drawn.lengths, strict=True):
         axes.hist(outcome, np.linspace(-0.5, 2, 76), density=True, color=BLUE, alpha=0.5)
@@ -108,10 +158,17 @@ def longer() -> None:
 
 def looks() -> None:
     """Softmax weights of the same thirty tokens for a weak, a medium and a strong query."""
-    tokens = torch.randn(30, generator=torch.Generator().manual_seed(1), dtype=torch.float64).sort().values
+    tokens = (
+        torch.randn(30, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        .sort()
+        .values
+    )
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 2.3), layout="constrained")
     for axes, strength, title in zip(
-        panels, (0.3, 1.5, 6.0), ("weak query: all", "medium: some", "strong: one or two"), strict=True
+        panels,
+        (0.3, 1.5, 6.0),
+        ("weak query: all", "medium: some", "strong: one or two"),
+        strict=True,
     ):
         weights = torch.softmax(strength * tokens, 0)
         axes.bar(range(30), weights, color=BLUE)

@@ -1,12 +1,13 @@
-"""Ten thousand training runs side by side: the phase portrait of in-context regression at several prompt lengths.
+"""Ten thousand training runs side by side: the phase portrait of in-context regression at several
+prompt lengths.
 
     python phase_portrait.py --device cuda              # 10,000 starts to t = 300 at four lengths
     python phase_portrait.py --starts 100 --until 30    # the same, smaller, on a CPU
 
-Layers are U = [[A, 0], [0, 0]], A = αI/√d, V = (0, b): two numbers, α = ±‖A‖ and b, so that a run is a path in a plane. The
-gradient flow of the infinite prompt conserves b² - α² and ends where αb = √d, each start at its own place; at a finite length
-every start of the same sign goes on, slowly, to one and the same layer, the best there is. No prompt is drawn: slopes are those
-of the exact risk.
+Layers are U = [[A, 0], [0, 0]], A = αI/√d, V = (0, b): two numbers, α = ±‖A‖ and b, so that a run
+is a path in a plane. The gradient flow of the infinite prompt conserves b² - α² and ends where αb =
+√d, each start at its own place; at a finite length every start of the same sign goes on, slowly, to
+one and the same layer, the best there is. No prompt is drawn: slopes are those of the exact risk.
 """
 
 import argparse
@@ -40,7 +41,13 @@ def portrait(length: float, starts: int, until: float, steps: int, device: str) 
 def draw(paths: dict[float, torch.Tensor], file: str) -> None:
     """One panel for each length: a few paths, and where all of them are at the end."""
     figure, panels = plt.subplots(
-        1, len(paths), figsize=(3.2 * len(paths), 3.4), sharex=True, sharey=True, squeeze=False, layout="constrained"
+        1,
+        len(paths),
+        figsize=(3.2 * len(paths), 3.4),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
     for axes, (length, states) in zip(panels[0], paths.items(), strict=True):
         side = math.isqrt(states.shape[1])
@@ -48,14 +55,21 @@ def draw(paths: dict[float, torch.Tensor], file: str) -> None:
         chosen = (every[:, None] * side + every).flatten()
         axes.plot(states[:, chosen, 0], states[:, chosen, 1], color="tab:blue", lw=0.4, alpha=0.6)
         axes.plot(states[-1, :, 0], states[-1, :, 1], ".", color="tab:red", ms=2)
-        axes.set(title="infinite prompt" if math.isinf(length) else f"L = {length:g}", xlabel="α", xlim=(-3, 3), ylim=(-3, 3))
+        axes.set(
+            title="infinite prompt" if math.isinf(length) else f"L = {length:g}",
+            xlabel="α",
+            xlim=(-3, 3),
+            ylim=(-3, 3),
+        )
     panels[0, 0].set_ylabel("b")
     figure.savefig(file, dpi=150)
 
 
 def main() -> None:
     """Integrate, time and draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--starts", type=int, default=10_000)
     parser.add_argument("--until", type=float, default=300.0)
     parser.add_argument("--step", type=float, default=0.2)
@@ -67,11 +81,14 @@ def main() -> None:
     for length in asked.lengths:
         before = time.perf_counter()
         steps = math.ceil(asked.until / asked.step)
-        paths[length] = portrait(length, asked.starts, asked.until, steps, asked.device)[:: max(1, steps // 300)]
+        paths[length] = portrait(length, asked.starts, asked.until, steps, asked.device)[
+            :: max(1, steps // 300)
+        ]
         a = paths[length][-1, :, 0].abs()
         took, spread = time.perf_counter() - before, float((a - a.median()).abs().max())
         print(
-            f"L = {length:g}: {len(a):,} starts to t = {asked.until:g} in {took:.1f} s; |α| ends at {a.median():.4f} ± {spread:.1e}"
+            f"L = {length:g}: {len(a):,} starts to t = {asked.until:g} in {took:.1f} s; |α| ends "
+            f"at {a.median():.4f} ± {spread:.1e}"
         )
     draw(paths, asked.out)
 

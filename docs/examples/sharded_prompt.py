@@ -1,10 +1,13 @@
-"""Attention over a prompt larger than one machine: each part gives a small state, and states merge exactly, in any order.
+"""Attention over a prompt larger than one machine: each part gives a small state, and states merge
+exactly, in any order.
 
-    python sharded_prompt.py stream --tokens 1e9     # one process, tile by tile
-    python sharded_prompt.py dask --tokens 1e8       # a Dask bag of shards; --scheduler tcp://... for a cluster that is there
-    torchrun --nproc-per-node 2 sharded_prompt.py torch --tokens 1e8    # each process holds its own shard
+    python sharded_prompt.py stream --tokens 1e9 # one process, tile by tile python
+    sharded_prompt.py dask --tokens 1e8 # a Dask bag of shards; --scheduler tcp://... for a cluster
+    that is there torchrun --nproc-per-node 2 sharded_prompt.py torch --tokens 1e8 # each process
+    holds its own shard
 
-Tokens are drawn from a Gaussian law here, so that the answer is known; yours would be read from where they lie.
+Tokens are drawn from a Gaussian law here, so that the answer is known; yours would be read from
+where they lie.
 """
 
 import argparse
@@ -20,8 +23,12 @@ import largeprompt as lp
 from largeprompt.measures import RunningTilt
 
 TILE = 2**18  # tokens that are in memory at once
-LAW = lp.Gaussian(torch.linspace(-0.5, 0.5, 4, dtype=torch.float64), torch.eye(4, dtype=torch.float64))
-QUERIES = torch.tensor([[0.6, -0.2, 0.1, 0.4], [0.0, 0.0, 0.0, 0.0], [-0.3, 0.5, 0.9, -0.1]], dtype=torch.float64)
+LAW = lp.Gaussian(
+    torch.linspace(-0.5, 0.5, 4, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
+)
+QUERIES = torch.tensor(
+    [[0.6, -0.2, 0.1, 0.4], [0.0, 0.0, 0.0, 0.0], [-0.3, 0.5, 0.9, -0.1]], dtype=torch.float64
+)
 
 
 def tiles(shard: int, tokens: int) -> Iterator[Tensor]:
@@ -32,7 +39,9 @@ def tiles(shard: int, tokens: int) -> Iterator[Tensor]:
 
 
 def state(shard: int, tokens: int) -> RunningTilt:
-    """What attention made of a shard: log-mass, mean and covariance for each query, whatever the number of tokens."""
+    """What attention made of a shard: log-mass, mean and covariance for each query, whatever the
+    number of tokens.
+    """
     parts = (lp.Empirical(tile).running(QUERIES, covariance=True) for tile in tiles(shard, tokens))
     return functools.reduce(RunningTilt.merge, parts)
 
@@ -42,7 +51,9 @@ def with_dask(shards: int, tokens: int, scheduler: str | None = None) -> Running
     import dask.bag
     import distributed
 
-    with distributed.Client(scheduler or distributed.LocalCluster(processes=False, dashboard_address="127.0.0.1:0")):
+    with distributed.Client(
+        scheduler or distributed.LocalCluster(processes=False, dashboard_address="127.0.0.1:0")
+    ):
         bag = dask.bag.from_sequence(range(shards), npartitions=shards)
         return bag.map(state, tokens=tokens // shards).fold(RunningTilt.merge).compute()
 
@@ -51,14 +62,20 @@ def all_merged(own: RunningTilt) -> RunningTilt:
     """The state of the whole prompt, in every process of the group: sequence-parallel attention."""
     import torch.distributed as group
 
-    flat = torch.cat([own.log_mass.unsqueeze(-1), own.mean, own.covariance.flatten(-2)], -1)  # one small tensor for each process
+    # one small tensor for each process
+    flat = torch.cat([own.log_mass.unsqueeze(-1), own.mean, own.covariance.flatten(-2)], -1)
     theirs = [torch.empty_like(flat) for _ in range(group.get_world_size())]
     totals = [torch.empty_like(own.log_total) for _ in theirs]
     group.all_gather(theirs, flat)
     group.all_gather(totals, own.log_total)
     dim = own.mean.shape[-1]
     states = [
-        RunningTilt(each[..., 0], total, each[..., 1 : dim + 1], each[..., dim + 1 :].unflatten(-1, (dim, dim)))
+        RunningTilt(
+            each[..., 0],
+            total,
+            each[..., 1 : dim + 1],
+            each[..., dim + 1 :].unflatten(-1, (dim, dim)),
+        )
         for each, total in zip(theirs, totals, strict=True)
     ]
     return functools.reduce(RunningTilt.merge, states)
@@ -96,7 +113,8 @@ def main() -> None:
         f"limit    {limit[0].tolist()}",
         f"largest distance {(found.mean - limit).abs().max():.1e}",
     ]
-    sys.stdout.write("\n".join(lines) + "\n")  # in one piece: processes of a group share the terminal
+    # in one piece: processes of a group share the terminal
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

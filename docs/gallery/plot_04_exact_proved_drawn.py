@@ -2,8 +2,8 @@
 The error, three ways: exact, proved, drawn
 ===========================================
 
-How far is a prompt of L tokens from the infinite one? The library answers in three ways that share no code: an exact formula, a
-bound with a proof, and prompts drawn at random.
+How far is a prompt of L tokens from the infinite one? The library answers in three ways that share
+no code: an exact formula, a bound with a proof, and prompts drawn at random.
 """
 
 import matplotlib.pyplot as plt
@@ -17,11 +17,21 @@ eye, query = torch.eye(16, dtype=torch.float64), torch.zeros(16, dtype=torch.flo
 query[0] = 2**0.5
 attention, tokens = lp.SoftmaxAttention(eye, eye), lp.Gaussian(0 * query, eye)
 
-# %%
-# The exact law and the certificate cost the same at ten tokens and at a million (or 10¹⁵). Drawing stops at ten thousand.
+# %% The exact law and the certificate cost the same at ten tokens and at a million (or 10¹⁵).
+# Drawing stops at ten thousand.
 lengths = [int(length) for length in torch.logspace(0, 6, 49, dtype=torch.float64)]
-law, bound = (compute(attention, tokens, query, lengths) for compute in (lp.finite_prompt, lp.certificate))
-drawn = lp.sample_prompts(attention, tokens, query, [10, 100, 1000, 10_000], 400, torch.Generator().manual_seed(0), reduced=True)
+law, bound = (
+    compute(attention, tokens, query, lengths) for compute in (lp.finite_prompt, lp.certificate)
+)
+drawn = lp.sample_prompts(
+    attention,
+    tokens,
+    query,
+    [10, 100, 1000, 10_000],
+    400,
+    torch.Generator().manual_seed(0),
+    reduced=True,
+)
 
 figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
 law.plot(axes, marker="")

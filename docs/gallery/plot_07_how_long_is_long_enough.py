@@ -2,8 +2,8 @@
 How long is long enough?
 ========================
 
-Ask the other way round: for a given accuracy, how many tokens does a prompt need before it may be treated as infinite? The
-answer comes exact, or certified, and may be *never*.
+Ask the other way round: for a given accuracy, how many tokens does a prompt need before it may be
+treated as infinite? The answer comes exact, or certified, and may be *never*.
 """
 
 import matplotlib.pyplot as plt
@@ -11,11 +11,18 @@ import torch
 
 import largeprompt as lp
 
-# %%
-# Four-dimensional tokens. The query gives scores of variance 1; Laplace tokens, whose tails are heavier, are read half as strongly.
-eye, query = torch.eye(4, dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)
+# %% Four-dimensional tokens. The query gives scores of variance 1; Laplace tokens, whose tails are
+# heavier, are read half as strongly.
+eye, query = (
+    torch.eye(4, dtype=torch.float64),
+    torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64),
+)
 attention = lp.SoftmaxAttention(eye, eye)
-laws = {"Gaussian": lp.Gaussian(0 * query, eye), "signs (±1)": lp.Rademacher(4), "Laplace, at half the tilt": lp.Laplace(4)}
+laws = {
+    "Gaussian": lp.Gaussian(0 * query, eye),
+    "signs (±1)": lp.Rademacher(4),
+    "Laplace, at half the tilt": lp.Laplace(4),
+}
 tolerances = [0.5, 0.1, 0.02]
 
 # %%

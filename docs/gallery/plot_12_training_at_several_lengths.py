@@ -2,8 +2,8 @@
 Training at several lengths
 ===========================
 
-Train a softmax layer on in-context regression by gradient flow: with prompts of 30, 300 and 3,000 tokens, and with infinite
-ones. No prompt is drawn; the flow follows the exact risk.
+Train a softmax layer on in-context regression by gradient flow: with prompts of 30, 300 and 3,000
+tokens, and with infinite ones. No prompt is drawn; the flow follows the exact risk.
 """
 
 import math

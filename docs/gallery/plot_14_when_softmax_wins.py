@@ -2,8 +2,8 @@
 When softmax wins: one token that matters
 =========================================
 
-Hide the answer in one token of many, marked by a signal of a given strength. Softmax attention finds it once the strength
-passes 2 ln L; linear attention would need a strength of order L.
+Hide the answer in one token of many, marked by a signal of a given strength. Softmax attention
+finds it once the strength passes 2 ln L; linear attention would need a strength of order L.
 """
 
 import matplotlib.pyplot as plt
@@ -11,14 +11,23 @@ import torch
 
 import largeprompt as lp
 
-# %%
-# The share of the answer that the best layer of each kind reads, among a thousand tokens and among a million.
+# %% The share of the answer that the best layer of each kind reads, among a thousand tokens and
+# among a million.
 strengths = torch.linspace(0.1, 50, 60, dtype=torch.float64).tolist()
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for colour, length in (("C0", 10**3), ("C1", 10**6)):
-    found = [float(lp.training.SingleLocationRegression(2, strength).found_weight(length)) for strength in strengths]
+    found = [
+        float(lp.training.SingleLocationRegression(2, strength).found_weight(length))
+        for strength in strengths
+    ]
     axes.plot(strengths, found, color=colour, label=f"softmax, {length:,} tokens")
-    axes.plot(strengths, [strength / (strength + length) for strength in strengths], "--", color=colour, label="linear attention")
+    axes.plot(
+        strengths,
+        [strength / (strength + length) for strength in strengths],
+        "--",
+        color=colour,
+        label="linear attention",
+    )
     axes.axvline(2 * float(torch.tensor(float(length)).log()), color=colour, ls=":", lw=1)
 
 # %%

@@ -2,8 +2,9 @@
 Layers on layers
 ================
 
-Stack residual attention layers. The infinite prompt stays Gaussian and can be followed by a recursion; a finite one strays from
-it, layer by layer, by an amount that is predicted before anything is run.
+Stack residual attention layers. The infinite prompt stays Gaussian and can be followed by a
+recursion; a finite one strays from it, layer by layer, by an amount that is predicted before
+anything is run.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +27,9 @@ generator = torch.Generator().manual_seed(0)
 for colour, length in (("C0", 64), ("C1", 256), ("C2", 1024)):
     prompts = tokens.sample(40 * length, generator).reshape(40, length, 2)
     strayed = [states - limit.tokens(prompts)[k] for k, states in enumerate(stack.states(prompts))]
-    axes.plot([float(shift.square().sum(-1).mean()) ** 0.5 for shift in strayed], "o", ms=4, color=colour)
+    axes.plot(
+        [float(shift.square().sum(-1).mean()) ** 0.5 for shift in strayed], "o", ms=4, color=colour
+    )
     axes.plot((predicted / length).sqrt(), color=colour, label=f"{length:,} tokens")
 axes.set(xlabel="layer", ylabel="distance of a token from the limit")
 axes.legend(frameon=False)

@@ -2,8 +2,9 @@
 An error bar for one real prompt
 ================================
 
-You have one prompt and no law. An error bar from the softmax weights says how far its output is from what an infinite prompt of
-the same kind would give. It is an estimate: for strong queries it is too small, and it warns.
+You have one prompt and no law. An error bar from the softmax weights says how far its output is
+from what an infinite prompt of the same kind would give. It is an estimate: for strong queries it
+is too small, and it warns.
 """
 
 import matplotlib.pyplot as plt
@@ -11,9 +12,13 @@ import torch
 
 import largeprompt as lp
 
-# %%
-# Thirty prompts of 1,000 Gaussian tokens for a mild query and for a strong one; each gives an output with its own error bar.
-tokens = lp.Gaussian([0.0], [[1.0]]).sample(30_000, torch.Generator().manual_seed(0)).reshape(30, 1000, 1)
+# %% Thirty prompts of 1,000 Gaussian tokens for a mild query and for a strong one; each gives an
+# output with its own error bar.
+tokens = (
+    lp.Gaussian([0.0], [[1.0]])
+    .sample(30_000, torch.Generator().manual_seed(0))
+    .reshape(30, 1000, 1)
+)
 attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
 
 # %%
@@ -27,5 +32,9 @@ for axes, query in zip(panels, (0.7, 2.5), strict=True):
         places = torch.arange(30)[chosen]
         axes.errorbar(places, output[chosen], width[chosen], fmt="o", ms=3, lw=1, color=colour)
     axes.axhline(query, color="k", ls="--", lw=1)
-    axes.set(title=f"score variance {query**2:.2g}: {int(misses.sum())} of 30 miss", xlabel="prompt", ylabel="output")
+    axes.set(
+        title=f"score variance {query**2:.2g}: {int(misses.sum())} of 30 miss",
+        xlabel="prompt",
+        ylabel="output",
+    )
 plt.show()

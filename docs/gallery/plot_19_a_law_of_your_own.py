@@ -2,8 +2,8 @@
 A law of your own
 =================
 
-Tokens of a kind that the library does not have? Write its cumulant generating function and a sampler: two methods. Limits,
-exact laws of finite prompts, certificates and planning follow.
+Tokens of a kind that the library does not have? Write its cumulant generating function and a
+sampler: two methods. Limits, exact laws of finite prompts, certificates and planning follow.
 """
 
 import matplotlib.pyplot as plt
@@ -12,8 +12,8 @@ import torch
 import largeprompt as lp
 
 
-# %%
-# Counts with mean 1, centred. Tilting a Poisson law only changes its rate, so the sampler is one line.
+# %% Counts with mean 1, centred. Tilting a Poisson law only changes its rate, so the sampler is one
+# line.
 class Poisson(lp.scalar.ScalarLaw):
     """Poisson with unit rate, centred: Λ(u) = e^u - 1 - u."""
 
@@ -31,8 +31,13 @@ lengths = [10, 30, 100, 300, 1000, 3000, 10_000]
 # Lines: exact, at any length. Dotted: proved. Marks: 500 prompts drawn.
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for colour, query in (("C0", 0.5), ("C1", 1.0)):
-    law, bound = (compute(attention, tokens, [query], lengths) for compute in (lp.finite_prompt, lp.certificate))
-    drawn, _ = lp.sample_prompts(attention, tokens, [query], lengths, 500, torch.Generator().manual_seed(0)).mse(law.limit)
+    law, bound = (
+        compute(attention, tokens, [query], lengths)
+        for compute in (lp.finite_prompt, lp.certificate)
+    )
+    drawn, _ = lp.sample_prompts(
+        attention, tokens, [query], lengths, 500, torch.Generator().manual_seed(0)
+    ).mse(law.limit)
     axes.loglog(lengths, law.rmse, color=colour, label=f"query {query:g}")
     axes.loglog(lengths, bound.rmse, ":", color=colour)
     axes.loglog(lengths, drawn.sqrt(), "o", ms=4, color=colour)

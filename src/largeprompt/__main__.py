@@ -6,11 +6,13 @@ import sys
 import traceback
 from typing import NoReturn
 
-TRACE = "LARGEPROMPT_TRACEBACK"  # set to anything in the environment: errors that nobody foresaw are shown whole
+# set to anything in the environment: errors that nobody foresaw are shown whole
+TRACE = "LARGEPROMPT_TRACEBACK"
 
 
 def main() -> None:
-    """Run the command; Ctrl-C ends it with one line and exit code 130, also while it is still being loaded.
+    """Run the command; Ctrl-C ends it with one line and exit code 130, also while it is still being
+    loaded.
 
     An error that nobody foresaw is one line too, with exit code 1.
     """
@@ -46,9 +48,14 @@ def _stop() -> NoReturn:
 def _unforeseen(error: Exception) -> str:
     """One line about an error, with where it came from."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    said = "".join(each if each.isprintable() else " " for each in f"{type(error).__name__}: {error}"[:500])
+    said = "".join(
+        each if each.isprintable() else " " for each in f"{type(error).__name__}: {error}"[:500]
+    )
     place = f"{last.filename}, line {last.lineno}"
-    return f"error: {said} ({place}). Nobody foresaw this: please report it, with what {TRACE}=1 before the command shows.\n"
+    return (
+        f"error: {said} ({place}). Nobody foresaw this: please report it, with what {TRACE}=1 "
+        "before the command shows.\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Where and under which settings numbers are computed: on the CPU, and whatever the caller has set of NumPy and PyTorch."""
+"""Where and under which settings numbers are computed: on the CPU, and whatever the caller has set
+of NumPy and PyTorch.
+"""
 
 import contextlib
 import functools
@@ -23,23 +25,33 @@ def moved(value: Any, device: torch.device) -> Any:
 
 
 def _device(value: Any) -> torch.device | None:
-    """Where a tensor, a law or a layer is; nowhere on the device meta, which holds no numbers to move."""
+    """Where a tensor, a law or a layer is; nowhere on the device meta, which holds no numbers to
+    move.
+    """
     found = (
-        value.device if isinstance(value, Tensor) else getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
+        value.device
+        if isinstance(value, Tensor)
+        else getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
     )
     return found if isinstance(found, torch.device) and found.type != "meta" else None
 
 
 def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Bring arguments to the CPU, and the result to where the first of them was, both with their gradients."""
+    """Bring arguments to the CPU, and the result to where the first of them was, both with their
+    gradients.
+    """
 
     @functools.wraps(function)
     def anywhere(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        places = [place for value in (*args, *kwargs.values()) if (place := _device(value)) is not None]
+        places = [
+            place for value in (*args, *kwargs.values()) if (place := _device(value)) is not None
+        ]
         if all(place.type == "cpu" for place in places):
             return function(*args, **kwargs)
         cpu = torch.device("cpu")
-        found = function(*moved(args, cpu), **{name: moved(value, cpu) for name, value in kwargs.items()})
+        found = function(
+            *moved(args, cpu), **{name: moved(value, cpu) for name, value in kwargs.items()}
+        )
         result: Result = moved(found, places[0])
         return result
 
@@ -47,12 +59,16 @@ def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Paramete
 
 
 def sheltered(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run with NumPy's own error settings, and outside of ``torch.inference_mode``, under which nothing can be differentiated."""
+    """Run with NumPy's own error settings, and outside of ``torch.inference_mode``, under which
+    nothing can be differentiated.
+    """
 
     @functools.wraps(function)
     def inside(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"))
+            stack.enter_context(
+                np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+            )
             if torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(False))
             return function(*args, **kwargs)

@@ -1,4 +1,6 @@
-"""The errors of largeprompt: each says which argument, what was given, what is allowed, and what to do instead."""
+"""The errors of largeprompt: each says which argument, what was given, what is allowed, and what to
+do instead.
+"""
 
 
 class LargePromptError(ValueError):
@@ -10,11 +12,15 @@ class InvalidArgumentError(LargePromptError):
 
     def __init__(self, name: str, given: str, allowed: str, remedy: str = "") -> None:
         self.name, self.given, self.allowed, self.remedy = name, given, allowed, remedy
-        super().__init__(f"{name}: got {given}; allowed: {allowed}." + (f" {remedy}" if remedy else ""))
+        super().__init__(
+            f"{name}: got {given}; allowed: {allowed}." + (f" {remedy}" if remedy else "")
+        )
 
 
 class TiltDomainError(InvalidArgumentError):
-    """The cumulant generating function is infinite at this tilt: attention has no infinite-prompt limit there."""
+    """The cumulant generating function is infinite at this tilt: attention has no infinite-prompt
+    limit there.
+    """
 
 
 class NoMomentError(InvalidArgumentError):
@@ -22,5 +28,9 @@ class NoMomentError(InvalidArgumentError):
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: modules in C that it meets while they load raise ImportError of it."""
-    return isinstance(error, KeyboardInterrupt) or (error is not None and interrupted(error.__cause__ or error.__context__))
+    """Whether Ctrl-C is behind an error: modules in C that it meets while they load raise
+    ImportError of it.
+    """
+    return isinstance(error, KeyboardInterrupt) or (
+        error is not None and interrupted(error.__cause__ or error.__context__)
+    )

@@ -1,4 +1,6 @@
-"""Heads and models that several tests of the audit share; most fixtures are functions that make them."""
+"""Heads and models that several tests of the audit share; most fixtures are functions that make
+them.
+"""
 
 import functools
 import importlib.util
@@ -14,7 +16,13 @@ from largeprompt.audit import Heads, audit_heads, head_statistics, summary
 from largeprompt.audit.findings import derived
 
 DIMS = ("text", "layer", "head", "position")
-SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2}
 ARCHITECTURES = {
     "llama": ("LlamaForCausalLM", "LlamaConfig", SIZES | TOKENS | {"num_key_value_heads": 2}),
@@ -23,8 +31,16 @@ ARCHITECTURES = {
         "GPT2Config",
         {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128} | TOKENS,
     ),
-    "qwen": ("Qwen3ForCausalLM", "Qwen3Config", SIZES | TOKENS | {"num_key_value_heads": 1, "head_dim": 16}),
-    "mistral": ("MistralForCausalLM", "MistralConfig", SIZES | TOKENS | {"num_key_value_heads": 2, "sliding_window": 20}),
+    "qwen": (
+        "Qwen3ForCausalLM",
+        "Qwen3Config",
+        SIZES | TOKENS | {"num_key_value_heads": 1, "head_dim": 16},
+    ),
+    "mistral": (
+        "MistralForCausalLM",
+        "MistralConfig",
+        SIZES | TOKENS | {"num_key_value_heads": 2, "sliding_window": 20},
+    ),
     "bert": ("BertModel", "BertConfig", SIZES | {"max_position_embeddings": 128}),
 }
 
@@ -33,7 +49,9 @@ ARCHITECTURES = {
 def random_heads():
     """Heads of standard normal queries, keys and values."""
 
-    def make(seed=0, batch=2, heads=4, groups=2, tokens=50, width=5, values=3, causal=False, mask=None):
+    def make(
+        seed=0, batch=2, heads=4, groups=2, tokens=50, width=5, values=3, causal=False, mask=None
+    ):
         generator = torch.Generator().manual_seed(seed)
         draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
         query, key = draw(batch, heads, tokens, width), draw(batch, groups, tokens, width)
@@ -91,14 +109,29 @@ def planted():
         key, value = joint[..., :width], joint[..., width:] + (0.0 if kind == "linear" else 1.0)
         direction = draw(texts, 1, 16, width)
         if kind == "skewed":  # exponential keys: many tokens are read
-            key = -torch.log(torch.rand(texts, 1, tokens, width, generator=generator, dtype=torch.float64))
-            value, direction = torch.cat([key**3, key], -1) @ mixing, draw(texts, 1, 16, width).abs()
-        variance = {"skewed": 0.6, "linear": 0.3, "uniform": 0.02, "short": 6.0, "frozen": 30.0, "mixture": 4.0, "selects": 1.0}[
-            kind
-        ]
+            key = -torch.log(
+                torch.rand(texts, 1, tokens, width, generator=generator, dtype=torch.float64)
+            )
+            value, direction = (
+                torch.cat([key**3, key], -1) @ mixing,
+                draw(texts, 1, 16, width).abs(),
+            )
+        variance = {
+            "skewed": 0.6,
+            "linear": 0.3,
+            "uniform": 0.02,
+            "short": 6.0,
+            "frozen": 30.0,
+            "mixture": 4.0,
+            "selects": 1.0,
+        }[kind]
         spread = (direction @ key.mT).var(-1, keepdim=True).sqrt()
         query = torch.cat(
-            [direction * math.sqrt(variance) / spread, torch.zeros(texts, 1, tokens - 16, width, dtype=torch.float64)], 2
+            [
+                direction * math.sqrt(variance) / spread,
+                torch.zeros(texts, 1, tokens - 16, width, dtype=torch.float64),
+            ],
+            2,
         )
         if kind == "selects":  # a hidden token far out along the queries' common direction
             query[:, :, :16] = query[:, :, :1]
@@ -145,7 +178,11 @@ def tokens():
     """Texts of random tokens."""
 
     def make(batch=1, length=60, seed=0):
-        return {"input_ids": torch.randint(3, 97, (batch, length), generator=torch.Generator().manual_seed(seed))}
+        return {
+            "input_ids": torch.randint(
+                3, 97, (batch, length), generator=torch.Generator().manual_seed(seed)
+            )
+        }
 
     return make
 
@@ -174,9 +211,18 @@ def encoder():
 
 @pytest.fixture(scope="session")
 def run_data(planted):
-    """A run's dataset as the study combines it: four heads over two lengths, and curves of their replacement."""
+    """A run's dataset as the study combines it: four heads over two lengths, and curves of their
+    replacement.
+    """
     kinds = [planted(kind, texts=1) for kind in ("linear", "short", "frozen", "mixture")]
-    heads = Heads(*(torch.cat([getattr(each, name) for each in kinds], 1) for name in ("query", "key", "value")), None, 1.0)
+    heads = Heads(
+        *(
+            torch.cat([getattr(each, name) for each in kinds], 1)
+            for name in ("query", "key", "value")
+        ),
+        None,
+        1.0,
+    )
     data = audit_heads(heads, positions=list(range(16)), components=(1, 4))
     data = xr.concat([data, data], xr.Variable("length", [200, 400]))
     found = summary(data)

@@ -16,7 +16,9 @@ ALL = [(layer, head) for layer in range(2) for head in range(4)]
 
 @pytest.fixture
 def sharp(built):
-    """A small model whose first layer selects: replacing its heads changes the output, those of the second hardly."""
+    """A small model whose first layer selects: replacing its heads changes the output, those of the
+    second hardly.
+    """
     import copy
 
     model = copy.deepcopy(built("bert").to(torch.float32))

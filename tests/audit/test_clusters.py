@@ -15,12 +15,16 @@ def test_responsibilities_sum_to_one_and_forget_padding(random_heads, masks):
 
 
 def test_planted_clusters_are_found_by_the_likelier_start(planted):
-    """Three of them far apart; after the trial rounds one start goes on alone, each text and head with its own."""
+    """Three of them far apart; after the trial rounds one start goes on alone, each text and head
+    with its own.
+    """
     heads = planted("mixture", texts=2)
     member = responsibilities(heads, (3,), seed=1)[3]
     joint = torch.cat([heads.key, heads.value], -1)
     centres = (member.mT @ joint) / member.sum(2)[..., None]  # (texts, 1, 3, width)
-    spread = ((joint[..., None, :] - centres[:, :, None]).square().sum(-1) * member).sum((2, 3)) / 400
+    spread = ((joint[..., None, :] - centres[:, :, None]).square().sum(-1) * member).sum(
+        (2, 3)
+    ) / 400
     whole = (joint - joint.mean(2, keepdim=True)).square().sum(-1).mean(2)
     assert bool((spread < 0.05 * whole).all())
 
@@ -28,7 +32,9 @@ def test_planted_clusters_are_found_by_the_likelier_start(planted):
 def test_half_of_the_work_ends_with_the_trial(random_heads, monkeypatch):
     """Tokens are compared with both starts in the trial rounds, and with one afterwards."""
     seen, original = [], clusters.expectation
-    watched = lambda *given: seen.append(sum(count * starts for count, starts in given[3])) or original(*given)  # noqa: E731
+    watched = lambda *given: (  # noqa: E731
+        seen.append(sum(count * starts for count, starts in given[3])) or original(*given)
+    )
     monkeypatch.setattr(clusters, "expectation", watched)
     monkeypatch.setattr(clusters, "SETTLED", 0.0)
     found = responsibilities(random_heads(), (1, 2, 4))

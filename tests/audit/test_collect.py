@@ -29,10 +29,15 @@ def layers(random_heads):
 
 @pytest.mark.parametrize("chunk", [2**19, 1])
 def test_layers_together_have_the_numbers_of_each_alone(chunk, layers, monkeypatch):
-    """For a whole text and a prefix of it, in single precision, against one head of one layer at a time."""
+    """For a whole text and a prefix of it, in single precision, against one head of one layer at a
+    time.
+    """
     monkeypatch.setitem(heads_module.CHUNK_NUMBERS, "cpu", (chunk, 0))
     layers = [
-        dataclasses.replace(each, **{name: getattr(each, name).float() for name in ("query", "key", "value")}) for each in layers
+        dataclasses.replace(
+            each, **{name: getattr(each, name).float() for name in ("query", "key", "value")}
+        )
+        for each in layers
     ]
     places = [Place(150, torch.arange(9, 150, 20)), Place(200, torch.arange(19, 200, 30))]
     collector = Collector([0, 1, 2], places, (2,), 1)
@@ -44,13 +49,26 @@ def test_layers_together_have_the_numbers_of_each_alone(chunk, layers, monkeypat
                 group = slice(head // 2, head // 2 + 1)
                 query, key, value = (
                     part[:, chosen, : place.length]
-                    for part, chosen in ((each.query, [head]), (each.key, group), (each.value, group))
+                    for part, chosen in (
+                        (each.query, [head]),
+                        (each.key, group),
+                        (each.value, group),
+                    )
                 )
                 alone = Heads(query, key, value, None, each.scale, causal=True)
-                expected = head_statistics(alone, place.positions, (2,), 1) | subset_statistics(alone, place.positions)
+                expected = head_statistics(alone, place.positions, (2,), 1) | subset_statistics(
+                    alone, place.positions
+                )
                 for name, values in expected.items():
-                    close = {"rtol": 1e-6 if name in ("score_variance", "affine_error", "output") else 1e-3, "atol": 1e-5}
-                    np.testing.assert_allclose(found[name][number, head], values[0, 0], **close, err_msg=name)
+                    close = {
+                        "rtol": 1e-6
+                        if name in ("score_variance", "affine_error", "output")
+                        else 1e-3,
+                        "atol": 1e-5,
+                    }
+                    np.testing.assert_allclose(
+                        found[name][number, head], values[0, 0], **close, err_msg=name
+                    )
 
 
 def test_one_pass_reads_the_lengths_that_separate_passes_read(architecture, built, tokens):
@@ -60,12 +78,18 @@ def test_one_pass_reads_the_lengths_that_separate_passes_read(architecture, buil
     causal = architecture != "bert"
     assert _reads_prefixes(model) == causal
     passes = []
-    together = audit_model(model, tokens(), lengths=[25, 60], positions=6, components=(2,), progress=passes.append)
+    together = audit_model(
+        model, tokens(), lengths=[25, 60], positions=6, components=(2,), progress=passes.append
+    )
     assert len(passes) == (1 if causal else 2)
     for length in (25, 60):
-        alone = audit_model(model, {"input_ids": tokens()["input_ids"][:, :length]}, positions=6, components=(2,))
+        alone = audit_model(
+            model, {"input_ids": tokens()["input_ids"][:, :length]}, positions=6, components=(2,)
+        )
         for name in ("tokens", "query", "affine_error", "mixture_2_error", "tail_index", "entropy"):
-            np.testing.assert_allclose(together[name].sel(length=length), alone[name], rtol=1e-8, atol=1e-12, err_msg=name)
+            np.testing.assert_allclose(
+                together[name].sel(length=length), alone[name], rtol=1e-8, atol=1e-12, err_msg=name
+            )
 
 
 def test_lengths_are_read_one_by_one_where_rotary_embeddings_change_with_them(built):
@@ -124,7 +148,10 @@ def test_the_first_layer_whose_outputs_are_of_another_model_is_named(chunk, laye
 def test_layers_in_half_precision_have_the_numbers_of_their_values_in_single_precision(layers):
     """Sums are taken in single precision, whatever the model computes in."""
     half = [
-        dataclasses.replace(each, **{name: getattr(each, name).bfloat16() for name in ("query", "key", "value")}) for each in layers
+        dataclasses.replace(
+            each, **{name: getattr(each, name).bfloat16() for name in ("query", "key", "value")}
+        )
+        for each in layers
     ]
     positions = torch.arange(19, 200, 30)
     collector = Collector([0, 1, 2], [Place(200, positions)], (), 0)
@@ -132,16 +159,23 @@ def test_layers_in_half_precision_have_the_numbers_of_their_values_in_single_pre
         collector(number, each, attended(each).bfloat16())
     (found,) = collector.finish()
     for number, each in enumerate(half):
-        single = dataclasses.replace(each, **{name: getattr(each, name).float() for name in ("query", "key", "value")})
+        single = dataclasses.replace(
+            each, **{name: getattr(each, name).float() for name in ("query", "key", "value")}
+        )
         for name, values in head_statistics(single, positions).items():
-            np.testing.assert_allclose(found[name][number], values[0], rtol=1e-3, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(
+                found[name][number], values[0], rtol=1e-3, atol=1e-5, err_msg=name
+            )
 
 
 def test_layers_with_masks_of_their_own_are_not_mixed_up(random_heads, masks):
     """Two masks in turns, as in models with full and sliding layers."""
     window = masks(50)["window"]
     full = torch.ones(50, 50, dtype=torch.bool).tril()[None, None]
-    layers = [random_heads(seed, batch=1, mask=mask) for seed, mask in enumerate((window, full, window, full))]
+    layers = [
+        random_heads(seed, batch=1, mask=mask)
+        for seed, mask in enumerate((window, full, window, full))
+    ]
     positions = torch.arange(5, 50, 9)
     collector = Collector(range(4), [Place(50, positions)], (2,), 1)
     for number, each in enumerate(layers):
@@ -150,4 +184,6 @@ def test_layers_with_masks_of_their_own_are_not_mixed_up(random_heads, masks):
     for number, each in enumerate(layers):
         expected = head_statistics(each, positions, (2,), 1)
         for name in ("tokens", "affine_error", "mixture_2_error", "tail_index"):
-            np.testing.assert_allclose(found[name][number], expected[name][0], rtol=1e-9, err_msg=name)
+            np.testing.assert_allclose(
+                found[name][number], expected[name][0], rtol=1e-9, err_msg=name
+            )

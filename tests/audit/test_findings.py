@@ -29,7 +29,9 @@ def names(found):
     ],
 )
 def test_a_planted_head_gets_its_verdict(kind, finding, planted, audited):
-    assert names(summary(audited(planted(kind), () if kind == "skewed" else (2, 4)), RULE)) == [finding]
+    assert names(summary(audited(planted(kind), () if kind == "skewed" else (2, 4)), RULE)) == [
+        finding
+    ]
 
 
 def test_another_shape_is_said_only_where_mixtures_were_tried(planted, audited):
@@ -53,13 +55,19 @@ def at_lengths(made, lengths=(256, 512, 2048)):
 
 @pytest.fixture(scope="module")
 def gaussian():
-    """Eight heads of Gaussian keys and values, whose error is length alone, at three lengths; two texts."""
+    """Eight heads of Gaussian keys and values, whose error is length alone, at three lengths; two
+    texts.
+    """
 
     def made(tokens, count=8, width=8):
         generator = torch.Generator().manual_seed(0)
         draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
         mixing, direction = draw(count, 2 * width, 2 * width) / 4, draw(count, 16, width)
-        spread = ((direction @ (mixing.mT @ mixing)[:, :width, :width]) * direction).sum(-1, keepdim=True).sqrt()
+        spread = (
+            ((direction @ (mixing.mT @ mixing)[:, :width, :width]) * direction)
+            .sum(-1, keepdim=True)
+            .sqrt()
+        )
         query = torch.zeros(2, count, tokens, width, dtype=torch.float64)
         query[:, :, :16] = 3**0.5 * direction / spread
         joint = draw(2, count, tokens, 2 * width) @ mixing
@@ -84,8 +92,11 @@ def test_a_longer_prompt_is_asked_for_where_such_predictions_came_true(gaussian)
 
 
 def test_the_verdict_is_not_given_without_proof_or_beyond_what_the_model_reads(gaussian):
-    assert "needs a longer prompt" not in names(summary(gaussian.sel(length=512), RULE))  # nothing was tested
-    assert "needs a longer prompt" not in names(summary(gaussian, dataclasses.replace(RULE, trials=10**6)))
+    # nothing was tested
+    assert "needs a longer prompt" not in names(summary(gaussian.sel(length=512), RULE))
+    assert "needs a longer prompt" not in names(
+        summary(gaussian, dataclasses.replace(RULE, trials=10**6))
+    )
     out = summary(gaussian.assign_attrs(positions_allowed=2048), RULE)
     far = out.needed_length > 2048
     assert bool(far.any())
@@ -98,8 +109,14 @@ def test_a_row_never_contradicts_itself(gaussian):
     within = found.affine_error <= 0.15
     length = found.length.broadcast_like(within).transpose(*within.dims)
     assert bool((found.needed_length == length).where(within, True).all())
-    assert bool((found.needed_length > length).where(~within & found.needed_length.notnull(), True).all())
-    assert bool((found.shape_error <= found.affine_error * (1 + 1e-9)).where(found.shape_error.notnull(), True).all())
+    assert bool(
+        (found.needed_length > length).where(~within & found.needed_length.notnull(), True).all()
+    )
+    assert bool(
+        (found.shape_error <= found.affine_error * (1 + 1e-9))
+        .where(found.shape_error.notnull(), True)
+        .all()
+    )
 
 
 def test_shape_is_not_called_length(planted):
@@ -110,9 +127,16 @@ def test_shape_is_not_called_length(planted):
 
 
 def test_causal_prefixes_of_256_tokens_already_predict(random_heads):
-    """The median query of 256 tokens sees 144 keys; there are predictions for 512, and something to compare them with."""
-    parts = [audit_heads(random_heads(tokens=tokens, causal=True), positions=16, components=()) for tokens in (256, 512)]
-    found = summary(xr.concat(parts, xr.Variable("length", [256, 512]), join="outer", data_vars="all"))
+    """The median query of 256 tokens sees 144 keys; there are predictions for 512, and something to
+    compare them with.
+    """
+    parts = [
+        audit_heads(random_heads(tokens=tokens, causal=True), positions=16, components=())
+        for tokens in (256, 512)
+    ]
+    found = summary(
+        xr.concat(parts, xr.Variable("length", [256, 512]), join="outer", data_vars="all")
+    )
     assert bool(found.predicted_error.sel(length=512).notnull().all())
     assert 0 <= float(found.predictions_close) <= 1
 
@@ -136,13 +160,21 @@ def test_errors_have_standard_errors_over_texts(gaussian):
 
 def test_nothing_is_judged_below_64_tokens(planted):
     for tokens, judged in ((63, False), (64, True)):
-        found = summary(audit_heads(planted("linear", tokens=tokens, texts=1), positions=range(16), components=(2,)))
+        found = summary(
+            audit_heads(
+                planted("linear", tokens=tokens, texts=1), positions=range(16), components=(2,)
+            )
+        )
         assert (names(found) != ["not judged"]) == judged
 
 
 def test_the_order_is_that_of_the_errors(gaussian):
     found = summary(gaussian, RULE).isel(length=0, layer=0)
-    assert found.affine_error.values[np.argsort(found.order.values)].tolist() == sorted(found.affine_error.values)
+    assert found.affine_error.values[np.argsort(found.order.values)].tolist() == sorted(
+        found.affine_error.values
+    )
     assert sorted(found.order.values) == list(range(1, 9))
-    assert found.finding.attrs["flag_meanings"].split()[1:] == [name.replace(" ", "_") for name in FINDINGS]
+    assert found.finding.attrs["flag_meanings"].split()[1:] == [
+        name.replace(" ", "_") for name in FINDINGS
+    ]
     assert len(found.finding.attrs["flag_values"]) == len(FINDINGS) + 1

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from largeprompt.audit import FINDINGS, Heads, audit_heads, audit_model, head_statistics, read_out, summary
+from largeprompt.audit import (
+    FINDINGS,
+    Heads,
+    audit_heads,
+    audit_model,
+    head_statistics,
+    read_out,
+    summary,
+)
 from largeprompt.audit.subsets import subset_statistics
 from largeprompt.errors import InvalidArgumentError
 
@@ -33,27 +41,50 @@ def test_bare_tensors_get_verdicts(planted):
     data = audit_heads(planted("linear"), positions=list(range(16)), components=())
     assert dict(data.sizes) == {"text": 6, "layer": 1, "head": 1, "position": 16}
     assert FINDINGS[int(summary(data).finding.item())] == "moments"
-    learning = dataclasses.replace(planted("linear"), value=planted("linear").value.requires_grad_())
+    learning = dataclasses.replace(
+        planted("linear"), value=planted("linear").value.requires_grad_()
+    )
     assert bool(audit_heads(learning, positions=4, components=()).affine_error.notnull().all())
     with pytest.raises(InvalidArgumentError, match="positions"):
         audit_heads(planted("linear"), positions=[400])
 
 
 def test_a_position_bias_is_the_number_of_copies_of_a_key():
-    """A bias of ln 3 does what three copies of key and value do, to every moment and read-out; forbidden keys have none."""
+    """A bias of ln 3 does what three copies of key and value do, to every moment and read-out;
+    forbidden keys have none.
+    """
     draw = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(1, 2, count, 4, generator=draw, dtype=torch.float64) for count in (3, 200, 200))
+    query, key, value = (
+        torch.randn(1, 2, count, 4, generator=draw, dtype=torch.float64) for count in (3, 200, 200)
+    )
     copies = torch.randint(0, 4, (200,), generator=draw)
     copies[0] = 1
-    mask = torch.log(copies.double()).clamp_min(torch.finfo(torch.float64).min)[None, None, None].expand(1, 1, 3, -1)
+    mask = (
+        torch.log(copies.double())
+        .clamp_min(torch.finfo(torch.float64).min)[None, None, None]
+        .expand(1, 1, 3, -1)
+    )
     again = torch.repeat_interleave(torch.arange(200), copies)
     biased = Heads(query, key, value, mask, 0.7)
     copied = Heads(query, key[:, :, again], value[:, :, again], None, 0.7)
     at = torch.arange(3)
-    found, expected = (head_statistics(each, at, (1,), 1) | subset_statistics(each, at) for each in (biased, copied))
-    unlike = {"tokens", "collision", "entropy", "largest_weight", "tail_index", "sandwich"}  # which count keys one by one
-    names = {name for name in found if not name.startswith("subset_")} - unlike - {"weighed_tokens"} | {"subset_all_error"}
-    assert {"affine_error", "fourth_error", "mass_fourth", "score_kurtosis", "mixture_1_error", "value_spread"} <= names
+    found, expected = (
+        head_statistics(each, at, (1,), 1) | subset_statistics(each, at)
+        for each in (biased, copied)
+    )
+    # which count keys one by one
+    unlike = {"tokens", "collision", "entropy", "largest_weight", "tail_index", "sandwich"}
+    names = {name for name in found if not name.startswith("subset_")} - unlike - {
+        "weighed_tokens"
+    } | {"subset_all_error"}
+    assert {
+        "affine_error",
+        "fourth_error",
+        "mass_fourth",
+        "score_kurtosis",
+        "mixture_1_error",
+        "value_spread",
+    } <= names
     for name in names:
         torch.testing.assert_close(found[name], expected[name], msg=name)
     without = head_statistics(dataclasses.replace(biased, mask=None), at)
@@ -75,8 +106,12 @@ def test_a_mask_that_only_forbids_is_no_bias(random_heads):
 @pytest.fixture(scope="module")
 def recipes(tmp_path_factory):
     """The functions of the how-to page, as a module: nnsight reads their source."""
-    page = (Path(__file__).parents[2] / "docs" / "howto" / "audit_a_model.md").read_text(encoding="utf-8")
-    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "\ndef " in block]
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "audit_a_model.md").read_text(
+        encoding="utf-8"
+    )
+    blocks = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "\ndef " in block
+    ]
     file = tmp_path_factory.mktemp("recipes") / "recipes.py"
     file.write_text("\n".join(blocks), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("recipes", file)
@@ -87,11 +122,15 @@ def recipes(tmp_path_factory):
 
 @pytest.mark.parametrize("turned", ["", "rot_"])
 def test_heads_come_from_a_cache(recipes, random_heads, turned):
-    """A cache is a mapping from names to tensors (batch, tokens, heads, width); rotated queries and keys come before plain ones."""
+    """A cache is a mapping from names to tensors (batch, tokens, heads, width); rotated queries and
+    keys come before plain ones.
+    """
     heads = random_heads(causal=True)
     parts = {f"{turned}q": heads.query, f"{turned}k": heads.key, "v": heads.value}
     parts |= {"q": 0 * heads.query, "k": 0 * heads.key} if turned else {}
-    found = recipes.heads_in_cache({f"blocks.2.attn.hook_{name}": part.transpose(1, 2) for name, part in parts.items()}, 2)
+    found = recipes.heads_in_cache(
+        {f"blocks.2.attn.hook_{name}": part.transpose(1, 2) for name, part in parts.items()}, 2
+    )
     for name in ("query", "key", "value"):
         torch.testing.assert_close(getattr(found, name), getattr(heads, name))
     assert (found.causal, found.scale) == (True, heads.query.shape[-1] ** -0.5)
@@ -115,5 +154,8 @@ def test_heads_come_from_nnsight(recipes, built, tokens):
     nnsight = pytest.importorskip("nnsight")
     model = copy.deepcopy(built("llama").to(torch.float32))
     heads = recipes.heads_in_trace(nnsight.NNsight(model), tokens(), 1)
-    found, expected = audit_heads(heads, components=()), audit_model(model, tokens(), layers=[1], components=())
+    found, expected = (
+        audit_heads(heads, components=()),
+        audit_model(model, tokens(), layers=[1], components=()),
+    )
     np.testing.assert_allclose(found.affine_error[:, 0], expected.affine_error[:, 0], rtol=1e-4)

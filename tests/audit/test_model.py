@@ -11,7 +11,13 @@ from largeprompt.errors import InvalidArgumentError
 
 transformers = pytest.importorskip("transformers")
 
-SIZES = {"vocab_size": 97, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -21,7 +27,9 @@ def test_every_architecture_passes_parity(architecture, dtype, implementation, b
     model.set_attn_implementation(implementation)
     data = audit_model(model, padded(), positions=[10, 40, -1], components=())
     assert dict(data.sizes) == {"text": 2, "layer": 2, "head": 4, "position": 3}
-    seen = {"mistral": [[11, 20, 20]] * 2, "bert": [[60] * 3, [45] * 3]}.get(architecture, [[11, 41, 60], [11, 41, 45]])
+    seen = {"mistral": [[11, 20, 20]] * 2, "bert": [[60] * 3, [45] * 3]}.get(
+        architecture, [[11, 41, 60], [11, 41, 45]]
+    )
     np.testing.assert_array_equal(data.tokens.isel(layer=0, head=0), seen)
     assert bool(data.affine_error.notnull().all())
     assert model.config._attn_implementation == implementation
@@ -40,8 +48,12 @@ def test_a_text_has_the_same_numbers_in_any_company_and_padded_on_either_side(bu
 
 
 def test_lengths_shorter_than_the_number_of_positions(built, tokens, padded):
-    data = audit_model(built("bert").to(torch.float32), tokens(), lengths=[20, 60], positions=50, components=())
-    assert data.affine_error.notnull().sum("position").isel(text=0, layer=0, head=0).values.tolist() == [20, 50]
+    data = audit_model(
+        built("bert").to(torch.float32), tokens(), lengths=[20, 60], positions=50, components=()
+    )
+    assert data.affine_error.notnull().sum("position").isel(
+        text=0, layer=0, head=0
+    ).values.tolist() == [20, 50]
     assert set(np.unique(data.regime)) <= {-1, 0, 1, 2}
     with pytest.raises(InvalidArgumentError, match="45 tokens of the shortest"):
         audit_model(built("bert"), padded(), lengths=[50])
@@ -61,15 +73,29 @@ def test_models_whose_layers_have_no_number(name, tokens):
     """In ALBERT all layers are one module."""
     torch.manual_seed(0)
     if name == "distilbert":
-        sizes = {"dim": 32, "hidden_dim": 48, "n_layers": 3, "n_heads": 4, "max_position_embeddings": 128}
-        model = transformers.DistilBertModel(transformers.DistilBertConfig(vocab_size=97, **sizes)).eval()
+        sizes = {
+            "dim": 32,
+            "hidden_dim": 48,
+            "n_layers": 3,
+            "n_heads": 4,
+            "max_position_embeddings": 128,
+        }
+        model = transformers.DistilBertModel(
+            transformers.DistilBertConfig(vocab_size=97, **sizes)
+        ).eval()
     else:
-        sizes = SIZES | {"num_hidden_layers": 3, "embedding_size": 16, "max_position_embeddings": 128}
+        sizes = SIZES | {
+            "num_hidden_layers": 3,
+            "embedding_size": 16,
+            "max_position_embeddings": 128,
+        }
         model = transformers.AlbertModel(transformers.AlbertConfig(**sizes)).eval()
     data = audit_model(model, tokens(), positions=4, components=())
     assert data.sizes["layer"] == 3
     again = audit_model(model, tokens(), positions=4, components=(), layers=[2])
-    np.testing.assert_allclose(again.affine_error.sel(layer=2), data.affine_error.sel(layer=2), rtol=1e-6)
+    np.testing.assert_allclose(
+        again.affine_error.sel(layer=2), data.affine_error.sel(layer=2), rtol=1e-6
+    )
     variance = data.score_variance.isel(text=0).mean(("head", "position")).values
     assert len(set(np.round(variance, 12))) == 3  # layers read different tokens
 
@@ -111,17 +137,38 @@ def test_statistics_are_those_of_the_attention_map(built, tokens):
     data = audit_model(model, tokens(), positions=[30, 59], components=())
     for layer in range(2):
         rows = maps[layer][0][:, [30, 59]]
-        np.testing.assert_allclose(1 / data.effective_tokens.isel(text=0).sel(layer=layer), rows.square().sum(-1), rtol=1e-6)
-        np.testing.assert_allclose(data.largest_weight.isel(text=0).sel(layer=layer), rows.amax(-1), rtol=1e-6)
+        np.testing.assert_allclose(
+            1 / data.effective_tokens.isel(text=0).sel(layer=layer),
+            rows.square().sum(-1),
+            rtol=1e-6,
+        )
+        np.testing.assert_allclose(
+            data.largest_weight.isel(text=0).sel(layer=layer), rows.amax(-1), rtol=1e-6
+        )
     model.set_attn_implementation("sdpa")
 
 
 def test_lengths_layers_heads_and_positions_are_chosen(built, tokens):
     model = built("bert").to(torch.float32)
-    data = audit_model(model, tokens(), layers=[1], heads=[0, 3], lengths=[20, 60], positions=5, components=(2,), sinks=1)
+    data = audit_model(
+        model,
+        tokens(),
+        layers=[1],
+        heads=[0, 3],
+        lengths=[20, 60],
+        positions=5,
+        components=(2,),
+        sinks=1,
+    )
     assert dict(data.sizes) == {"length": 2, "text": 1, "layer": 1, "head": 2, "position": 5}
     alone = audit_model(
-        model, {"input_ids": tokens()["input_ids"][:, :20]}, layers=[1], heads=[0, 3], positions=5, components=(2,), sinks=1
+        model,
+        {"input_ids": tokens()["input_ids"][:, :20]},
+        layers=[1],
+        heads=[0, 3],
+        positions=5,
+        components=(2,),
+        sinks=1,
     )
     np.testing.assert_allclose(data.affine_error.sel(length=20), alone.affine_error, rtol=1e-5)
     heads = summary(data)
@@ -148,7 +195,12 @@ def test_what_cannot_be_audited_is_refused(tokens):
         audit_model(torch.nn.Linear(2, 2), tokens())
     tiny = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": 97}
     with pytest.raises(AuditError, match="encoder-decoder"):
-        audit_model(transformers.T5ForConditionalGeneration(transformers.T5Config(**tiny, decoder_start_token_id=0)), tokens())
+        audit_model(
+            transformers.T5ForConditionalGeneration(
+                transformers.T5Config(**tiny, decoder_start_token_id=0)
+            ),
+            tokens(),
+        )
 
     class Other(transformers.PreTrainedModel):
         config_class = transformers.BertConfig

@@ -16,7 +16,9 @@ def test_own_moment_error_against_sampling():
         xi = torch.randn(40_000, length, generator=generator, dtype=torch.float64)
         sigma, middle = math.sqrt(q), xi.mean(-1, keepdim=True)
         weights = torch.softmax(sigma * xi, -1)
-        along = ((weights * xi).sum(-1) - middle.squeeze(-1) - sigma * xi.var(-1, correction=0)) ** 2
+        along = (
+            (weights * xi).sum(-1) - middle.squeeze(-1) - sigma * xi.var(-1, correction=0)
+        ) ** 2
         across = (weights - (1 + sigma * (xi - middle)) / length).square().sum(-1)
         for drawn, exact in zip((along, across), own_moment_error(length, q), strict=True):
             assert abs(float(drawn.mean() - exact)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))

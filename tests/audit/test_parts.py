@@ -45,7 +45,10 @@ def test_replacement_is_left_out_where_no_step_is_wanted():
 
 
 def test_attributes_of_the_heads_reach_the_run():
-    heads = xr.Dataset({"regime": ("head", [0, 1])}, attrs={"silent_layers": [0, 2], "model": "Other", "tokens": 300})
+    heads = xr.Dataset(
+        {"regime": ("head", [0, 1])},
+        attrs={"silent_layers": [0, 2], "model": "Other", "tokens": 300},
+    )
     found = combine(AuditConfig(model="mine"), {"heads": only(AuditConfig(), {(): heads})})
     assert found.attrs["silent_layers"] == [0, 2]
     assert (found.attrs["model"], found.attrs["tokens"]) == ("mine", 300)
@@ -67,21 +70,32 @@ def test_curves_are_compared_at_every_other_of_halving_counts():
     assert steps(1, 3) == ([1], [1])
 
 
-def test_the_plan_goes_by_the_texts_that_choose_and_the_heads_are_looked_at_once(built, tokens, monkeypatch):
+def test_the_plan_goes_by_the_texts_that_choose_and_the_heads_are_looked_at_once(
+    built, tokens, monkeypatch
+):
     """Two texts that disagree: the first says the opposite of what both say together."""
     model, inputs = built("bert").to(torch.float32), tokens(batch=2, length=80)
     seen = audit_model(model, inputs, components=())
     place = xr.DataArray(np.arange(8.0).reshape(2, 4), dims=("layer", "head"))
-    seen["affine_error"] = (xr.DataArray([1.0, -3.0], dims="text") * place + 30.0).broadcast_like(seen.affine_error)
+    seen["affine_error"] = (xr.DataArray([1.0, -3.0], dims="text") * place + 30.0).broadcast_like(
+        seen.affine_error
+    )
     orders, audits = {}, []
-    for name, original in (("plan_linear", plan_linear), ("replacement_curves", replacement_curves)):
+    for name, original in (
+        ("plan_linear", plan_linear),
+        ("replacement_curves", replacement_curves),
+    ):
 
         def watched(model, inputs, *given, name=name, original=original, **more):
             orders[name] = [*(more.get("order") or given[0])]
             return original(model, inputs, *given, **more)
 
         monkeypatch.setattr(parts, name, watched)
-    monkeypatch.setattr(parts, "audit_model", lambda *given, **more: audits.append(given) or audit_model(*given, **more))
+    monkeypatch.setattr(
+        parts,
+        "audit_model",
+        lambda *given, **more: audits.append(given) or audit_model(*given, **more),
+    )
     loaded = Loaded(model, inputs, seen)
     monkeypatch.setattr(parts, "_loaded", lambda config: loaded)
     found = replacement(AuditConfig(counts=2, components=(), budget=0.5), lambda line: None)

@@ -19,7 +19,9 @@ def test_a_plan_is_read_as_it_was_written(tmp_path):
 
 
 def test_what_is_not_a_plan_is_refused(tmp_path):
-    for number, text in enumerate(("{", "[]", "{}", "[" * 100_000, '{"heads": [1], "layers": [0], "heads_in_layer": 2}')):
+    for number, text in enumerate(
+        ("{", "[]", "{}", "[" * 100_000, '{"heads": [1], "layers": [0], "heads_in_layer": 2}')
+    ):
         path = tmp_path / f"{number}.json"
         path.write_text(text)
         with pytest.raises(InvalidArgumentError, match="the JSON file of a plan"):

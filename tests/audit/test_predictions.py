@@ -22,7 +22,10 @@ def test_what_rises_with_length_is_shape_and_too_few_sizes_tell_nothing():
 
 
 def test_the_needed_length_is_where_the_extrapolation_meets_the_tolerance():
-    error, share, slope = (xr.DataArray(each) for each in ([0.5, 0.3, 0.5, 0.1], [0.05, 0.2, 0.9, 0.9], [1.0, 0.7, 1.0, 1.0]))
+    error, share, slope = (
+        xr.DataArray(each)
+        for each in ([0.5, 0.3, 0.5, 0.1], [0.05, 0.2, 0.9, 0.9], [1.0, 0.7, 1.0, 1.0])
+    )
     factor = length_factor(error, share, slope, 0.2)
     np.testing.assert_allclose(extrapolated(error, share, slope, factor)[:2], 0.2, rtol=1e-9)
     assert np.isinf(factor[2])

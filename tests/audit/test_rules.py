@@ -22,7 +22,9 @@ def test_verdicts_of_planted_heads(run_data):
 
 
 def test_the_order_must_be_better_than_random_and_the_last_heads_worse(run_data):
-    swapped = run_data.assign(cosine=run_data.cosine.copy(data=run_data.cosine.values[[1, 0, 2, 3, 4]]))
+    swapped = run_data.assign(
+        cosine=run_data.cosine.copy(data=run_data.cosine.values[[1, 0, 2, 3, 4]])
+    )
     assert order(swapped).outcome == "fails"
     assert last(swapped).outcome == "holds"
     assert "KL" not in order(run_data.assign(kl=run_data.kl * np.nan)).measured
@@ -41,27 +43,44 @@ def test_nothing_is_said_of_what_was_not_computed(run_data):
     assert [each.asked for each in judge(RULES, heads)] == [each.question for each in RULES[:4]]
     plain = heads.drop_vars([name for name in heads if "mixture" in name])
     assert clusters(plain).outcome == "undecided"
-    assert length(heads.assign_attrs(tolerance=np.inf)).measured.startswith("Every head is within the tolerance")
+    assert length(heads.assign_attrs(tolerance=np.inf)).measured.startswith(
+        "Every head is within the tolerance"
+    )
 
 
 def test_what_length_would_do_is_said_with_its_reach_and_its_record(run_data):
-    """Four heads beyond the tolerance: one within reach, two beyond it, one at no length; and six tested promises."""
+    """Four heads beyond the tolerance: one within reach, two beyond it, one at no length; and six
+    tested promises.
+    """
     heads = run_data.isel(length=-1)
-    known = {"shape_share": [0.0, 0.5, 0.5, 1.0], "affine_error": [0.5] * 4, "needed_length": [900, 5000, 6000, np.inf]}
+    known = {
+        "shape_share": [0.0, 0.5, 0.5, 1.0],
+        "affine_error": [0.5] * 4,
+        "needed_length": [900, 5000, 6000, np.inf],
+    }
     known |= {"out_of_reach": [0, 1, 1, 1]}
-    told = heads.assign({f"head_{name}": heads.head_affine_error.copy(data=[each]) for name, each in known.items()})
-    told = told.assign(head_predictions_made=6, head_predictions_kept=1, head_predictions_close=0.57).assign_attrs(
-        positions_allowed=2048
+    told = heads.assign(
+        {f"head_{name}": heads.head_affine_error.copy(data=[each]) for name, each in known.items()}
     )
+    told = told.assign(
+        head_predictions_made=6, head_predictions_kept=1, head_predictions_close=0.57
+    ).assign_attrs(positions_allowed=2048)
     found = length(told)
     assert found.outcome == "undecided"  # one in four, by predictions that do not come true
     assert (
-        "1 of the 4 heads beyond the tolerance would come within it inside the 2,048 tokens that it reads, 2 at" in found.measured
+        "1 of the 4 heads beyond the tolerance would come within it inside the 2,048 tokens that "
+        "it reads, 2 at" in found.measured
     )
-    assert "57% of the predicted errors that could be tested are close, and 1 of 6 promises came true" in found.measured
+    assert (
+        "57% of the predicted errors that could be tested are close, and 1 of 6 promises came true"
+        in found.measured
+    )
     assert length(told.assign(head_predictions_kept=6)).outcome == "holds in part"
     assert length(told.assign(head_out_of_reach=0 * told.head_out_of_reach + 1)).outcome == "fails"
-    assert "Nothing of this could be tested" in length(told.assign(head_predictions_close=np.nan)).measured
+    assert (
+        "Nothing of this could be tested"
+        in length(told.assign(head_predictions_close=np.nan)).measured
+    )
 
 
 def test_the_length_that_a_prediction_takes_is_said(run_data):
@@ -78,16 +97,23 @@ def test_the_length_that_a_prediction_takes_is_said(run_data):
 
 def test_predictions_hold_only_where_eight_in_ten_of_at_least_five_came_true(run_data):
     for made, kept, outcome in ((10, 8, "holds"), (10, 7, "fails"), (4, 4, "undecided")):
-        told = run_data.assign(head_predictions_made=made, head_predictions_kept=kept, head_predictions_close=0.6)
+        told = run_data.assign(
+            head_predictions_made=made, head_predictions_kept=kept, head_predictions_close=0.6
+        )
         assert predictions(told).outcome == outcome
-        assert f"{made} heads were predicted to come within the tolerance, and {kept} did" in predictions(told).measured
+        assert (
+            f"{made} heads were predicted to come within the tolerance, and {kept} did"
+            in predictions(told).measured
+        )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=[each.question for each in RULES])
 def test_a_verdict_that_rests_on_nan_is_undecided(rule, run_data):
     broken = xr.Dataset(
         {
-            name: values * np.nan if name in ("head_mean_error", "head_shape_share", "head_predictions_close", "cosine") else values
+            name: values * np.nan
+            if name in ("head_mean_error", "head_shape_share", "head_predictions_close", "cosine")
+            else values
             for name, values in run_data.items()
         },
         attrs=run_data.attrs,

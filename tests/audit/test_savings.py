@@ -10,7 +10,9 @@ from largeprompt.audit.savings import freed_cache, saved_cache, saved_operations
 
 
 def test_counted_one_by_one():
-    """A token of 100 keys of width 3 and values of width 2: 300 + 200 products; the read-out 6 to update and 6 to read."""
+    """A token of 100 keys of width 3 and values of width 2: 300 + 200 products; the read-out 6 to
+    update and 6 to read.
+    """
     assert saved_operations(100, 3, 2) == pytest.approx(1 - 12 / 500)
     assert saved_cache(100, 3, 2) == pytest.approx(1 - (6 + 3 + 2) / 500)
 
@@ -27,7 +29,9 @@ def layer():
     query, key, value = (torch.randn(1, 2, 80, width, generator=draw) for width in (4, 4, 6))
 
     def make(causal, **attributes):
-        data = audit_heads(Heads(query, key, value, None, 0.5, causal), positions=[19, 39, 79], components=())
+        data = audit_heads(
+            Heads(query, key, value, None, 0.5, causal), positions=[19, 39, 79], components=()
+        )
         return summary(data.assign_attrs(tokens=80, **attributes)).isel(layer=0, head=0)
 
     return make
@@ -38,7 +42,8 @@ def test_only_models_that_look_back_have_a_cache(layer):
     assert float(back.saved_cache) == pytest.approx(saved_cache(80, 4, 6))
     assert np.isnan(around.saved_cache)
     assert float(around.saved_operations) == pytest.approx(saved_operations(80, 4, 6))
-    assert float(back.saved_operations) == pytest.approx(saved_operations(60, 4, 6))  # median over those queries that see 40 and 80
+    # median over those queries that see 40 and 80
+    assert float(back.saved_operations) == pytest.approx(saved_operations(60, 4, 6))
 
 
 def test_the_longer_length_is_one_that_the_model_reads(layer):
@@ -55,7 +60,9 @@ def test_the_longer_length_is_one_that_the_model_reads(layer):
 
 
 def test_a_shared_cache_goes_where_all_its_heads_are_replaced():
-    chosen = xr.DataArray([[1, 1, 1, 0], [0, 1, 1, 0]], dims=("layer", "head"), coords={"head": range(4)})
+    chosen = xr.DataArray(
+        [[1, 1, 1, 0], [0, 1, 1, 0]], dims=("layer", "head"), coords={"head": range(4)}
+    )
     saved = xr.full_like(chosen, 0.5, dtype=float)
     assert freed_cache(saved, chosen, 1) == pytest.approx(5 * 0.5 / 8)
     assert freed_cache(saved, chosen, 2) == pytest.approx(2 * 0.5 / 8)

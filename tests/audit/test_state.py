@@ -9,8 +9,13 @@ from largeprompt.errors import InvalidArgumentError
 
 
 def by_hand(scores, value, near, clusters):
-    """Near keys one by one, each cluster of the others by its own moments, the largest of its scores bounding its tilt."""
-    masses, reads = [np.exp(scores[near]).sum()], [np.exp(scores[near]) @ value[near] / np.exp(scores[near]).sum()]
+    """Near keys one by one, each cluster of the others by its own moments, the largest of its
+    scores bounding its tilt.
+    """
+    masses, reads = (
+        [np.exp(scores[near]).sum()],
+        [np.exp(scores[near]) @ value[near] / np.exp(scores[near]).sum()],
+    )
     for cluster in clusters:
         s, v = scores[cluster], value[cluster]
         spread, most = s.std(), np.sqrt(2 * np.log(len(s)))
@@ -27,7 +32,9 @@ def by_hand(scores, value, near, clusters):
 @pytest.mark.parametrize("strength", [1.0, 12.0])  # linear, and beyond the largest of the scores
 def test_moments_by_hand(random_heads, one_by_one, strength):
     heads = random_heads(causal=True)
-    heads = type(heads)(strength * heads.query, heads.key, heads.value, None, heads.scale, causal=True)
+    heads = type(heads)(
+        strength * heads.query, heads.key, heads.value, None, heads.scale, causal=True
+    )
     found = state_read_out(heads, [0, 7, 50], torch.tensor([3, 30, 49]), sinks=2)
     for text, head, place, position in ((0, 1, 1, 30), (1, 3, 2, 49), (1, 0, 0, 3)):
         scores, value = (each.numpy() for each in one_by_one(heads, text, head, position))
@@ -41,7 +48,9 @@ def test_without_moments_only_some_keys_are_read(random_heads, one_by_one):
     heads = random_heads(causal=True)
     found = state_read_out(heads, [5], components=0)[0]
     scores, value = (each.numpy() for each in one_by_one(heads, 0, 2, 40))
-    np.testing.assert_allclose(found[0, 2, 40], by_hand(scores, value, np.r_[0, 36:41], []), rtol=1e-9)
+    np.testing.assert_allclose(
+        found[0, 2, 40], by_hand(scores, value, np.r_[0, 36:41], []), rtol=1e-9
+    )
 
 
 def test_clusters_that_are_apart_are_read_one_by_one(random_heads, one_by_one):
@@ -53,12 +62,15 @@ def test_clusters_that_are_apart_are_read_one_by_one(random_heads, one_by_one):
     found = state_read_out(heads, [1], torch.tensor([49]), components=2)[0]
     scores, values = (each.numpy() for each in one_by_one(heads, 0, 1, 49))
     near, odd = np.isin(np.arange(50), [0, 49]), side.numpy()
-    np.testing.assert_allclose(found[0, 1, 0], by_hand(scores, values, near, [odd & ~near, ~odd & ~near]), rtol=1e-6)
+    np.testing.assert_allclose(
+        found[0, 1, 0], by_hand(scores, values, near, [odd & ~near, ~odd & ~near]), rtol=1e-6
+    )
 
 
 def test_size_in_tokens():
     assert state_tokens(10, 0, 1, 64, 64) == 11
-    assert state_tokens(0, 2, 1, 4, 4) == 1 + 2 * (1 + 8 + 10 + 16) / 8  # a weight, two means, half of one matrix, all of another
+    # a weight, two means, half of one matrix, all of another
+    assert state_tokens(0, 2, 1, 4, 4) == 1 + 2 * (1 + 8 + 10 + 16) / 8
 
 
 def test_bad_input_is_refused(random_heads):
@@ -71,6 +83,8 @@ def test_bad_input_is_refused(random_heads):
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             state_read_out(heads, **arguments)
-    biased = type(heads)(heads.query, heads.key, heads.value, torch.rand(1, 1, 50, 50, dtype=torch.float64), 0.4)
+    biased = type(heads)(
+        heads.query, heads.key, heads.value, torch.rand(1, 1, 50, 50, dtype=torch.float64), 0.4
+    )
     with pytest.raises(InvalidArgumentError, match="biases"):
         state_read_out(biased, [1])

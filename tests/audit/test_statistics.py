@@ -27,7 +27,9 @@ def test_statistics_are_their_definitions(kind, random_heads, one_by_one, masks)
         centred = scores - scores.mean()
         affine = mean + (centred[:, None] * value).mean(0)
         third = ((centred**2)[:, None] * (value - mean)).mean(0)
-        fourth = ((centred**3)[:, None] * (value - mean)).mean(0) - 3 * centred.square().mean() * (affine - mean)
+        fourth = ((centred**3)[:, None] * (value - mean)).mean(0) - 3 * centred.square().mean() * (
+            affine - mean
+        )
         expected = {
             "tokens": len(scores),
             "score_variance": scores.var(correction=0),
@@ -41,10 +43,15 @@ def test_statistics_are_their_definitions(kind, random_heads, one_by_one, masks)
             "third_error": (output - affine - third / 2).square().sum(),
             "fourth_error": (output - affine - third / 2 - fourth / 6).square().sum(),
             "value_spread": (value - mean).square().sum(-1).mean(),
-            "mass_affine": torch.logsumexp(scores, 0) - math.log(len(scores)) - scores.mean() - scores.var(correction=0) / 2,
+            "mass_affine": torch.logsumexp(scores, 0)
+            - math.log(len(scores))
+            - scores.mean()
+            - scores.var(correction=0) / 2,
         }
         for name, want in expected.items():
-            assert float(found[name][text, head, index]) == pytest.approx(float(want), rel=1e-9, abs=1e-12), name
+            assert float(found[name][text, head, index]) == pytest.approx(
+                float(want), rel=1e-9, abs=1e-12
+            ), name
 
 
 @settings(max_examples=20, deadline=None)
@@ -55,7 +62,10 @@ def test_errors_do_not_depend_on_a_shift_of_the_keys(seed, shift, random_heads):
     moved = Heads(heads.query, heads.key + shift, heads.value, None, heads.scale)
     positions = torch.arange(0, 20, 5)
     for name in ("affine_error", "third_error", "collision", "mass_affine"):
-        one, other = head_statistics(heads, positions)[name], head_statistics(moved, positions)[name]
+        one, other = (
+            head_statistics(heads, positions)[name],
+            head_statistics(moved, positions)[name],
+        )
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-10)
 
 
@@ -74,9 +84,19 @@ def test_single_precision_survives_scores_far_from_zero(name, random_heads):
     for offset, scale in ((300.0, 1.0), (0.0, 40.0)):
         heads = random_heads(tokens=60, seed=4)
         heads = dataclasses.replace(heads, key=heads.key + offset, scale=scale * heads.scale)
-        single = Heads(*(each.to(torch.float32) for each in (heads.query, heads.key, heads.value)), None, heads.scale)
-        again = Heads(*(each.to(torch.float64) for each in (single.query, single.key, single.value)), None, heads.scale)
-        found, exact = (head_statistics(each, torch.arange(0, 60, 7), (4,), 1)[name] for each in (single, again))
+        single = Heads(
+            *(each.to(torch.float32) for each in (heads.query, heads.key, heads.value)),
+            None,
+            heads.scale,
+        )
+        again = Heads(
+            *(each.to(torch.float64) for each in (single.query, single.key, single.value)),
+            None,
+            heads.scale,
+        )
+        found, exact = (
+            head_statistics(each, torch.arange(0, 60, 7), (4,), 1)[name] for each in (single, again)
+        )
         size = exact.abs().amax()
         assert float((found - exact).abs().max() / size) < 2e-2, (offset, scale)
 
@@ -119,9 +139,13 @@ def test_tail_index_is_that_of_each_query_alone(monkeypatch, random_heads, one_b
 
 
 def test_one_token_has_no_spread_in_single_precision(random_heads):
-    """The first causal query reads one key: what cancels there is as small as double precision makes it."""
+    """The first causal query reads one key: what cancels there is as small as double precision
+    makes it.
+    """
     heads = random_heads(causal=True)
-    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")})
+    single = dataclasses.replace(
+        heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")}
+    )
     found = head_statistics(single, torch.arange(50))
     for name in ("value_spread", "sandwich"):
         assert float((found[name][..., 0] / found["output"][..., 0]).max()) < 1e-14, name
@@ -129,22 +153,38 @@ def test_one_token_has_no_spread_in_single_precision(random_heads):
 
 @pytest.mark.parametrize(("offset", "scale"), [(100.0, 1.0), (100.0, 40.0), (0.0, 40.0)])
 def test_sandwich_in_single_precision(offset, scale, random_heads):
-    """Values with a large common part, and heads that read next to one token: each query against its own size."""
+    """Values with a large common part, and heads that read next to one token: each query against
+    its own size.
+    """
     heads = random_heads(tokens=60, seed=4)
     heads = dataclasses.replace(heads, value=heads.value + offset, scale=scale * heads.scale)
-    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")})
-    exact = dataclasses.replace(single, **{name: getattr(single, name).double() for name in ("query", "key", "value")})
+    single = dataclasses.replace(
+        heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")}
+    )
+    exact = dataclasses.replace(
+        single, **{name: getattr(single, name).double() for name in ("query", "key", "value")}
+    )
     found, wanted = (head_statistics(each, torch.arange(60)) for each in (single, exact))
     size = wanted["value_spread"] * wanted["collision"]
     assert float(((found["sandwich"] - wanted["sandwich"]).abs() / size).max()) < 2e-4
 
 
 def test_what_is_left_beside_one_token_in_single_precision(random_heads):
-    """A sandwich of 10⁻⁶ of the output and less is known to a fiftieth of itself: the largest weight does not drown the others."""
+    """A sandwich of 10⁻⁶ of the output and less is known to a fiftieth of itself: the largest
+    weight does not drown the others.
+    """
     heads = random_heads(tokens=60, seed=4)
-    single = dataclasses.replace(heads, **{name: getattr(heads, name).float() for name in ("query", "key", "value")}, scale=8.0)
-    exact = dataclasses.replace(single, **{name: getattr(single, name).double() for name in ("query", "key", "value")})
-    found, wanted = (head_statistics(each, torch.arange(60))["sandwich"] for each in (single, exact))
+    single = dataclasses.replace(
+        heads,
+        **{name: getattr(heads, name).float() for name in ("query", "key", "value")},
+        scale=8.0,
+    )
+    exact = dataclasses.replace(
+        single, **{name: getattr(single, name).double() for name in ("query", "key", "value")}
+    )
+    found, wanted = (
+        head_statistics(each, torch.arange(60))["sandwich"] for each in (single, exact)
+    )
     small = (wanted < 1e-6) & (wanted > 1e-9)
     assert int(small.sum()) > 10
     torch.testing.assert_close(found[small], wanted[small], rtol=2e-2, atol=0)

@@ -1,4 +1,6 @@
-"""Certificates after rounding: laws that somebody writes in three lines, saturated tilts, values that cancel the tokens."""
+"""Certificates after rounding: laws that somebody writes in three lines, saturated tilts, values
+that cancel the tokens.
+"""
 
 import math
 
@@ -55,13 +57,19 @@ class SignLaw(lp.scalar.ScalarLaw):
         return torch.logaddexp(u, -u) - math.log(2)
 
     def sample(self, u, generator):
-        return torch.where(torch.rand(u.shape, generator=generator, dtype=u.dtype) < torch.sigmoid(2 * u), 1.0, -1.0)
+        return torch.where(
+            torch.rand(u.shape, generator=generator, dtype=u.dtype) < torch.sigmoid(2 * u),
+            1.0,
+            -1.0,
+        )
 
 
 def two_values(p, score, length):
-    """Mean squares of W - P and of W(1 - W) - P(1 - P), W the weight of one of two values, of probability p, and P its limit.
+    """Mean squares of W - P and of W(1 - W) - P(1 - P), W the weight of one of two values, of
+    probability p, and P its limit.
 
-    The scores differ by ``score``. With k such tokens and r = e^score, W - P = r(k - pL)/((kr + L - k)(pr + q)): nothing cancels.
+    The scores differ by ``score``. With k such tokens and r = e^score, W - P = r(k - pL)/((kr + L -
+    k)(pr + q)): nothing cancels.
     """
     if length <= 1000:
         k = np.arange(length + 1.0)
@@ -87,22 +95,39 @@ def test_the_truth_against_fifty_digits():
         q, r, total, other = mp.mpf(p), mp.exp(score), 0, 0
         limit = q * r / (q * r + 1 - q)
         for k in range(length + 1):
-            chance, weight = mp.binomial(length, k) * q**k * (1 - q) ** (length - k), k * r / (k * r + length - k)
+            chance, weight = (
+                mp.binomial(length, k) * q**k * (1 - q) ** (length - k),
+                k * r / (k * r + length - k),
+            )
             total, other = (
                 total + chance * (weight - limit) ** 2,
                 other + chance * (weight * (1 - weight) - limit * (1 - limit)) ** 2,
             )
-        np.testing.assert_allclose(two_values(p, score, length), [float(total), float(other)], rtol=1e-11)
+        np.testing.assert_allclose(
+            two_values(p, score, length), [float(total), float(other)], rtol=1e-11
+        )
 
 
 def check(mu, V, u, p, step):
-    """A law on two values, whose difference is ``step``: output and derivative in U (z = U^T u with U = 1)."""
-    layer, z = lp.SoftmaxAttention(torch.eye(mu.dim, dtype=F), torch.as_tensor(V, dtype=F)), torch.as_tensor(u, dtype=F)
+    """A law on two values, whose difference is ``step``: output and derivative in U (z = U^T u with
+    U = 1).
+    """
+    layer, z = (
+        lp.SoftmaxAttention(torch.eye(mu.dim, dtype=F), torch.as_tensor(V, dtype=F)),
+        torch.as_tensor(u, dtype=F),
+    )
     step = [mp.mpf(one) for one in step]
-    read = [mp.fsum(mp.mpf(float(v)) * one for v, one in zip(row, step, strict=True)) for row in layer.V]
+    read = [
+        mp.fsum(mp.mpf(float(v)) * one for v, one in zip(row, step, strict=True)) for row in layer.V
+    ]
     score = float(mp.fsum(mp.mpf(float(v)) * one for v, one in zip(z, step, strict=True)))
-    across, along = float(mp.fsum(one**2 for one in read)), float(mp.fsum(one**2 for one in step) * mp.fsum(one**2 for one in read))
-    output, jacobian = (found(layer, mu, z, LENGTHS).bound for found in (lp.certificate, lp.jacobian_certificate))
+    across, along = (
+        float(mp.fsum(one**2 for one in read)),
+        float(mp.fsum(one**2 for one in step) * mp.fsum(one**2 for one in read)),
+    )
+    output, jacobian = (
+        found(layer, mu, z, LENGTHS).bound for found in (lp.certificate, lp.jacobian_certificate)
+    )
     for length, bound, slope in zip(LENGTHS, output.tolist(), jacobian.tolist(), strict=True):
         mean, second = two_values(p, score, length)
         assert bound >= mean * across * (1 - 1e-9), (length, u)
@@ -110,9 +135,14 @@ def check(mu, V, u, p, step):
         assert bound > 0
 
 
-@pytest.mark.parametrize(("u", "size"), [*((u, 1.0) for u in TILTS), (3.0, 1e-8), (20.0, 1e-8), (3.0, 1e150), (20.0, 1e150)])
+@pytest.mark.parametrize(
+    ("u", "size"),
+    [*((u, 1.0) for u in TILTS), (3.0, 1e-8), (20.0, 1e-8), (3.0, 1e150), (20.0, 1e150)],
+)
 def test_laws_on_two_values(u, size):
-    """A user's law with a saturated tilt: log cosh at u = 20 had the certificate 0 at L = 2, where the error is 1."""
+    """A user's law with a saturated tilt: log cosh at u = 20 had the certificate 0 at L = 2, where
+    the error is 1.
+    """
     for mu, p, step in (
         (Sign(), 0.5, 2.0),
         (lp.Product([SignLaw()]), 0.5, 2.0),
@@ -129,12 +159,20 @@ def test_laws_on_two_values(u, size):
 def test_images_read_where_they_hardly_vary(u, cancelled):
     """x ↦ (x, x + 5) and V = (1, c - 1): c of the spread is left."""
     for base, p, step in ((Sign(), 0.5, 2.0), (Coin(0.3), 0.3, 1.0)):
-        check(base.map([[1.0], [1.0]], [1e3, 5.0]), [[1.0, cancelled - 1.0], [0.0, 0.0]], [u, 0.0], p, [step, step])
+        check(
+            base.map([[1.0], [1.0]], [1e3, 5.0]),
+            [[1.0, cancelled - 1.0], [0.0, 0.0]],
+            [u, 0.0],
+            p,
+            [step, step],
+        )
 
 
 @pytest.mark.parametrize("u", [[0.4, -0.3], [20.0, 18.0], [0.0, 20.0], [-19.0, 1e-3]])
 def test_two_coordinates_by_enumeration(u):
-    """log(cosh u_1 cosh u_2), and a product of a user's scalar laws: every prompt of one, two and three tokens."""
+    """log(cosh u_1 cosh u_2), and a product of a user's scalar laws: every prompt of one, two and
+    three tokens.
+    """
     corners = [(a, b) for a in (1, -1) for b in (1, -1)]
     mp.mp.dps = 60
     weight = {x: mp.exp(mp.mpf(u[0]) * x[0] + mp.mpf(u[1]) * x[1]) for x in corners}
@@ -142,7 +180,9 @@ def test_two_coordinates_by_enumeration(u):
 
     def squared(*prompt):
         total = mp.fsum(weight[x] for x in prompt)
-        return mp.fsum((mp.fsum(weight[x] * x[i] for x in prompt) / total - limit[i]) ** 2 for i in (0, 1))
+        return mp.fsum(
+            (mp.fsum(weight[x] * x[i] for x in prompt) / total - limit[i]) ** 2 for i in (0, 1)
+        )
 
     truth = [
         mp.fsum(squared(x) for x in corners) / 4,
@@ -150,9 +190,21 @@ def test_two_coordinates_by_enumeration(u):
         mp.fsum(squared(x, y, z) for x in corners for y in corners for z in corners) / 64,
     ]
     eye = torch.eye(2, dtype=F)
-    for mu in (Signs(), lp.Product([SignLaw(), SignLaw()]), lp.Product([SignLaw(), lp.scalar.RademacherLaw()])):
-        found = lp.jacobian_certificate(lp.SoftmaxAttention(eye, eye), mu, u, [1, 2, 3]).jacobian_v_bound / 2
-        assert all(bound >= float(one) * (1 - 1e-12) for bound, one in zip(found.tolist(), truth, strict=True))
+    for mu in (
+        Signs(),
+        lp.Product([SignLaw(), SignLaw()]),
+        lp.Product([SignLaw(), lp.scalar.RademacherLaw()]),
+    ):
+        found = (
+            lp.jacobian_certificate(
+                lp.SoftmaxAttention(eye, eye), mu, u, [1, 2, 3]
+            ).jacobian_v_bound
+            / 2
+        )
+        assert all(
+            bound >= float(one) * (1 - 1e-12)
+            for bound, one in zip(found.tolist(), truth, strict=True)
+        )
 
 
 def test_a_length_that_is_certified_is_long_enough():
@@ -163,7 +215,9 @@ def test_a_length_that_is_certified_is_long_enough():
 
 
 def test_nothing_is_lost_where_rounding_is_small():
-    """A law of one's own has the certificate of the library's law, up to 1e-9, at ordinary tilts."""
+    """A law of one's own has the certificate of the library's law, up to 1e-9,
+    at ordinary tilts.
+    """
 
     class Bounded(Sign):
         support_radius = 1.0
@@ -175,7 +229,9 @@ def test_nothing_is_lost_where_rounding_is_small():
 
 
 def test_never_zero_where_something_varies():
-    """Read across the score, and at lengths at which e^{-L} is no number; a layer that reads a constant may say 0."""
+    """Read across the score, and at lengths at which e^{-L} is no number; a layer that reads a
+    constant may say 0.
+    """
     mu = lp.Discrete([[0.0, 1.0], [0.0, -1.0], [5.0, 0.0]], [0.25, 0.25, 0.5])
     layer = lp.SoftmaxAttention(torch.eye(2, dtype=F), [[0.0, 1.0]])
     for prove in (lp.certificate, lp.jacobian_certificate):
@@ -187,13 +243,19 @@ def test_never_zero_where_something_varies():
 
 @pytest.mark.parametrize("cancelled", [1e-3, 1e-6, 1e-9])
 def test_values_that_cancel_the_spread_of_atoms(cancelled):
-    """One token: V read 1e-6 of the spread with a bound 5e-4 below the error, and 1e-9 with a bound of 1e-7 of it."""
+    """One token: V read 1e-6 of the spread with a bound 5e-4 below the error, and 1e-9 with a bound
+    of 1e-7 of it.
+    """
     generator = torch.Generator().manual_seed(0)
     mp.mp.dps = 50
     for _ in range(40):
         along, across = torch.tensor([[1.0, 2.0]], dtype=F), torch.tensor([[2.0, -1.0]], dtype=F)
         x, y = torch.randn(2, 4, 1, generator=generator, dtype=F)
-        atoms, weights, u = x @ along + cancelled * y @ across, [0.1, 0.2, 0.3, 0.4], torch.randn(2, generator=generator, dtype=F)
+        atoms, weights, u = (
+            x @ along + cancelled * y @ across,
+            [0.1, 0.2, 0.3, 0.4],
+            torch.randn(2, generator=generator, dtype=F),
+        )
         mu = lp.Discrete(atoms, weights)
         points = [[mp.mpf(float(v)) for v in row] for row in atoms]
         chance = [mp.mpf(w) / mp.fsum(map(mp.mpf, weights)) for w in weights]
@@ -204,13 +266,17 @@ def test_values_that_cancel_the_spread_of_atoms(cancelled):
         read = [2 * row[0] - row[1] for row in points]
         limit = mp.fdot(tilted, read) / mp.fsum(tilted)
         truth = mp.fdot(chance, [(one - limit) ** 2 for one in read])
-        bound = float(lp.certificate(lp.SoftmaxAttention(torch.eye(2, dtype=F), across), mu, u, 1).bound)
+        bound = float(
+            lp.certificate(lp.SoftmaxAttention(torch.eye(2, dtype=F), across), mu, u, 1).bound
+        )
         size = float(atoms.square().sum(-1).mean()) * 5
         assert float(truth) * (1 - 1e-13) <= bound <= float(truth) * (1 + 1e-10) + 1e-13 * size
 
 
 def test_values_that_cancel_the_spread_of_gaussian_tokens():
-    """Nearly singular covariances, whose computed tr VΓV^T was 3 % below the true one, or negative; a random query too."""
+    """Nearly singular covariances, whose computed tr VΓV^T was 3 % below the true one, or negative;
+    a random query too.
+    """
     generator = torch.Generator().manual_seed(1)
     mp.mp.dps = 50
 
@@ -219,7 +285,9 @@ def test_values_that_cancel_the_spread_of_gaussian_tokens():
 
     for _ in range(60):
         root, v, u = (torch.randn(3, 1, generator=generator, dtype=F) for _ in range(3))
-        covariance = root @ root.mT + 10.0 ** -float(6 + 10 * torch.rand(1, generator=generator)) * torch.eye(3, dtype=F)
+        covariance = root @ root.mT + 10.0 ** -float(
+            6 + 10 * torch.rand(1, generator=generator)
+        ) * torch.eye(3, dtype=F)
         V = (v - root * (v.mT @ root) / (root.mT @ root)).mT
         shift = exact(V) * exact(covariance)
         spread, eye = (shift * exact(V).T)[0], torch.eye(3, dtype=F)
@@ -242,7 +310,11 @@ LAWS = {
     "signs": (lp.Rademacher(1), lambda u: mp.log(mp.cosh(u)), 50.0),
     "uniform": (lp.Uniform(1), lambda u: mp.log(mp.sinh(mp.sqrt(3) * u) / (mp.sqrt(3) * u)), 50.0),
     "laplace": (lp.Laplace(1), lambda u: -mp.log(1 - u**2 / 2), 1.41),
-    "sum": (lp.scalar.RademacherSum(1, terms=5), lambda u: 5 * mp.log(mp.cosh(u / mp.sqrt(5))), 50.0),
+    "sum": (
+        lp.scalar.RademacherSum(1, terms=5),
+        lambda u: 5 * mp.log(mp.cosh(u / mp.sqrt(5))),
+        50.0,
+    ),
     "mixture": (
         lp.GaussianMixture([0.25, 0.75], [[-1.0], [2.0]], [[[0.5]], [[0.25]]]),
         lambda u: mp.log(mp.exp(-u + u**2 / 4) / 4 + 3 * mp.exp(2 * u + u**2 / 8) / 4),
@@ -256,7 +328,11 @@ LAWS = {
     "own sign": (Sign(), lambda u: mp.log(mp.cosh(u)), 50.0),
     "own coin": (Coin(0.25), lambda u: mp.log((3 + mp.exp(u)) / 4), 50.0),
     "own product": (lp.Product([SignLaw()]), lambda u: mp.log(mp.cosh(u)), 50.0),
-    "own image": (Coin(0.25).map([[3.0]], [1e4]), lambda u: mp.log((3 + mp.exp(3 * u)) / 4) + 10000 * u, 20.0),
+    "own image": (
+        Coin(0.25).map([[3.0]], [1e4]),
+        lambda u: mp.log((3 + mp.exp(3 * u)) / 4) + 10000 * u,
+        20.0,
+    ),
 }
 
 
@@ -271,7 +347,9 @@ def test_tilted_moments_are_within_the_rounding_that_is_assumed(name):
             value, mean, variance = (
                 float(a - mp.mpf(float(b)))
                 for a, b in zip(
-                    moments(law, mp.mpf(u)), (mu.cgf(tilt), mu.tilted_mean(tilt), mu.tilted_covariance(tilt)), strict=True
+                    moments(law, mp.mpf(u)),
+                    (mu.cgf(tilt), mu.tilted_mean(tilt), mu.tilted_covariance(tilt)),
+                    strict=True,
                 )
             )
             r, s = (float(one) for one in mu._scales(tilt))
@@ -284,12 +362,19 @@ def test_tilted_moments_are_within_the_rounding_that_is_assumed(name):
 @pytest.mark.parametrize("prove", [lp.certificate, lp.jacobian_certificate])
 def test_inference_mode_and_numpy_that_raises(prove):
     """The numbers of an ordinary call; autodiff failed in inference mode."""
-    laws = [Sign(), Coin(0.3), lp.scalar.SkewNormal(1, 0.8), lp.Sphere(1), lp.Gaussian([0.0], [[1.0]])]
+    laws = [
+        Sign(),
+        Coin(0.3),
+        lp.scalar.SkewNormal(1, 0.8),
+        lp.Sphere(1),
+        lp.Gaussian([0.0], [[1.0]]),
+    ]
     plain = [prove(ONE, mu, [2.0], [1, 100]).bound for mu in laws]
     with torch.inference_mode():
         layer, z = lp.SoftmaxAttention([[1.0]], [[1.0]]), torch.tensor([2.0], dtype=F)
         quiet = [prove(layer, mu, z, [1, 100]).bound for mu in laws]
-        image = prove(layer, lp.scalar.SkewNormal(1, 0.8).map([[2.0]], [1.0]), z / 2, 100).bound  # made there
+        # made there
+        image = prove(layer, lp.scalar.SkewNormal(1, 0.8).map([[2.0]], [1.0]), z / 2, 100).bound
     with np.errstate(all="raise"):
         strict = [prove(ONE, mu, [2.0], [1, 100]).bound for mu in laws]
     for a, b, c in zip(plain, quiet, strict, strict=True):

@@ -1,4 +1,6 @@
-"""Certificates of the output (claim C3): never below the truth, sharp where they should be, and clear about why they are not."""
+"""Certificates of the output (claim C3): never below the truth, sharp where they should be, and
+clear about why they are not.
+"""
 
 import itertools
 import math
@@ -29,15 +31,21 @@ def test_collision_bound_is_never_below_the_truth():
     """E Y <= (x/L)(1 - (1-1/x)^L) on 6,600 (σ, L), with equality at L = 1 and at σ = 0."""
     sigma = torch.cat([torch.zeros(1, dtype=F), torch.logspace(-3, math.log10(12), 599, dtype=F)])
     for length in LENGTHS:
-        bound, truth = gaussian_collision_bound(sigma**2, length), weight_moment(length, sigma, [(2, 0)])
+        bound, truth = (
+            gaussian_collision_bound(sigma**2, length),
+            weight_moment(length, sigma, [(2, 0)]),
+        )
         assert bool((bound >= truth * (1 - 1e-13)).all())
         assert float(bound[0]) == pytest.approx(1 / length, rel=1e-15)
     assert_close(gaussian_collision_bound(sigma**2, 1), torch.ones_like(sigma), rtol=1e-14, atol=0)
-    assert float(gaussian_collision_bound(torch.tensor(5000.0, dtype=F), 10**9)) == 1.0  # no overflow
+    # no overflow
+    assert float(gaussian_collision_bound(torch.tensor(5000.0, dtype=F), 10**9)) == 1.0
 
 
 def test_gaussian_certificate_on_ten_thousand_laws():
-    """10,080 random (law, layer, query, L): dimensions 1 to 6, tiny to huge score variances, singular covariances too."""
+    """10,080 random (law, layer, query, L): dimensions 1 to 6, tiny to huge score variances,
+    singular covariances too.
+    """
     cases = 0
     for seed in range(42):
         d, o, n = 1 + seed % 6, 1 + seed % 3, 20
@@ -47,7 +55,10 @@ def test_gaussian_certificate_on_ten_thousand_laws():
         attention = lp.SoftmaxAttention(draw(d, d, seed=seed + 2) / d, draw(o, d, seed=seed + 3))
         z = draw(n, d, seed=seed + 4) * torch.logspace(-1.5, 0.7, n, dtype=F)[:, None]
         lengths = [*LENGTHS, 7]
-        exact, bound = finite_prompt(attention, mu, z, lengths).mse, certificate(attention, mu, z, lengths).bound
+        exact, bound = (
+            finite_prompt(attention, mu, z, lengths).mse,
+            certificate(attention, mu, z, lengths).bound,
+        )
         assert bool((bound >= exact * (1 - 1e-12)).all())
         assert_close(bound[0], exact[0], rtol=1e-9, atol=0)  # equality at L = 1
         cases += bound.numel()
@@ -55,16 +66,23 @@ def test_gaussian_certificate_on_ten_thousand_laws():
 
 
 def test_mixture_certificate_on_a_thousand_laws():
-    """Random mixtures of one to three components, L from 1 to 10^9, against the exact mixture law."""
+    """Random mixtures of one to three components, L from 1 to 10^9, against the
+    exact mixture law.
+    """
     cases = 0
     for seed in range(24):
         d, k = 1 + seed % 2, 1 + seed % 3
         roots = draw(k, d, d, seed=seed) / math.sqrt(d)
         weights = torch.softmax(draw(k, seed=seed + 1), 0)
-        mu = lp.GaussianMixture(weights / weights.sum(), draw(k, d, seed=seed + 2), roots @ roots.mT)
+        mu = lp.GaussianMixture(
+            weights / weights.sum(), draw(k, d, seed=seed + 2), roots @ roots.mT
+        )
         attention = lp.SoftmaxAttention(draw(d, d, seed=seed + 3), draw(2, d, seed=seed + 4))
         z = draw(4, d, seed=seed + 5) * torch.tensor([0.2, 0.6, 1.0, 1.6], dtype=F)[:, None]
-        exact, bound = finite_prompt(attention, mu, z, LENGTHS).mse, certificate(attention, mu, z, LENGTHS).bound
+        exact, bound = (
+            finite_prompt(attention, mu, z, LENGTHS).mse,
+            certificate(attention, mu, z, LENGTHS).bound,
+        )
         assert bool((bound >= exact * (1 - 1e-10)).all())
         cases += bound.numel()
     assert cases >= 1000
@@ -87,11 +105,15 @@ def test_mixture_certificate_on_a_thousand_laws():
 )
 @pytest.mark.parametrize("length", [1, 2, 4, 20, 300])
 def test_other_laws_by_sampling(mu, size, length):
-    """The bound is at least the sampled error minus 6.5 standard errors (false alarm 4e-11 each)."""
+    """The bound is at least the sampled error minus 6.5 standard errors (false
+    alarm 4e-11 each).
+    """
     attention = lp.SoftmaxAttention(torch.eye(2, dtype=F), torch.tensor([[1.0, 0.5]], dtype=F))
     z = torch.tensor([size, -0.4 * size], dtype=F)
     n = 600_000 // length + 2000
-    prompts = lp.Empirical(mu.sample(n * length, torch.Generator().manual_seed(2)).reshape(n, length, 2))
+    prompts = lp.Empirical(
+        mu.sample(n * length, torch.Generator().manual_seed(2)).reshape(n, length, 2)
+    )
     squared = (attention(prompts, z) - attention(mu, z)).square().sum(-1)
     found = certificate(attention, mu, z, length)
     assert float(found.bound) >= float(squared.mean() - 6.5 * squared.std() / math.sqrt(n))
@@ -101,36 +123,53 @@ def test_other_laws_by_sampling(mu, size, length):
 
 
 def test_sharpness():
-    """Gaussian: 1.05 from L = 100 ρ on for σ² up to 0.8, and from 160 ρ² on whatever σ²; split bound: 1.2 from 1000 ρ on."""
+    """Gaussian: 1.05 from L = 100 ρ on for σ² up to 0.8, and from 160 ρ² on whatever σ²; split
+    bound: 1.2 from 1000 ρ on.
+    """
     attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     mu = lp.Gaussian([0.0], [[1.0]])
     for q in (0.05, 0.2, 0.5, 0.8):
         for factor in (100, 1000):
             length = math.ceil(factor * math.exp(q))
             assert (
-                float(certificate(attention, mu, [q**0.5], length).bound / finite_prompt(attention, mu, [q**0.5], length).mse)
+                float(
+                    certificate(attention, mu, [q**0.5], length).bound
+                    / finite_prompt(attention, mu, [q**0.5], length).mse
+                )
                 <= 1.05
             )
     for q in (0.05, 0.5, 1.0, 2.0, 4.0, 8.0):
         length = math.ceil(160 * math.exp(2 * q))
         assert (
-            float(certificate(attention, mu, [q**0.5], length).bound / finite_prompt(attention, mu, [q**0.5], length).mse) <= 1.05
+            float(
+                certificate(attention, mu, [q**0.5], length).bound
+                / finite_prompt(attention, mu, [q**0.5], length).mse
+            )
+            <= 1.05
         )
     mixture = lp.GaussianMixture([0.3, 0.7], [[-1.0], [1.0]], [[[0.5]], [[0.3]]])
     for z in (0.3, 0.7, 1.0, 1.7, 2.5):
         rho = math.exp(float(mixture.cgf([2 * z]) - 2 * mixture.cgf([z])))
         length = math.ceil(1000 * rho)
-        ratio = float(certificate(attention, mixture, [z], length).bound / finite_prompt(attention, mixture, [z], length).mse)
+        ratio = float(
+            certificate(attention, mixture, [z], length).bound
+            / finite_prompt(attention, mixture, [z], length).mse
+        )
         assert 1 <= ratio <= 1.2
 
 
 def test_reasons_and_pieces():
     attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     mixture = lp.GaussianMixture([0.3, 0.7], [[-1.0], [1.0]], [[[0.5]], [[0.3]]])
-    good, short = certificate(attention, mixture, [1.0], 10_000), certificate(attention, mixture, [3.0], 3)
+    good, short = (
+        certificate(attention, mixture, [1.0], 10_000),
+        certificate(attention, mixture, [3.0], 3),
+    )
     assert good.reason.startswith("split bound, second order")
     assert 0 < float(good.theta) < 1
-    assert float(good.rho) == pytest.approx(math.exp(float(mixture.cgf([2.0]) - 2 * mixture.cgf([1.0]))))
+    assert float(good.rho) == pytest.approx(
+        math.exp(float(mixture.cgf([2.0]) - 2 * mixture.cgf([1.0])))
+    )
     assert 0 <= float(good.remainder) < 0.01 * float(good.leading)
     assert "too few against rho" in short.reason
     edge = certificate(attention, lp.Laplace(1), [1.0], 10**9)
@@ -144,7 +183,9 @@ def test_reasons_and_pieces():
 
 
 def test_slower_bound_still_falls():
-    """Laplace at |u| = 0.8: Λ(2u) is infinite, the moment of order 1.6 is not; the bound tends to 0."""
+    """Laplace at |u| = 0.8: Λ(2u) is infinite, the moment of order 1.6 is not; the bound tends
+    to 0.
+    """
     attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     bounds = certificate(attention, lp.Laplace(1), [0.8], [10**3, 10**6, 10**9, 10**12]).bound
     assert bool((bounds[1:] < bounds[:-1] / 3).all())
@@ -155,14 +196,19 @@ def test_batches_heads_and_lengths():
     z = draw(5, 2, seed=2)
     for mu in (lp.Uniform(2), lp.Gaussian([0.0, 1.0], [[1.0, 0.0], [0.0, 1.0]])):
         many = certificate(attention, mu, z, [10, 1000])
-        assert many.bound.shape == many.rho.shape == many.theta.shape == many.reason.shape == (2, 3, 5)
+        assert (
+            many.bound.shape == many.rho.shape == many.theta.shape == many.reason.shape == (2, 3, 5)
+        )
         one = certificate(lp.SoftmaxAttention(attention.U[1], attention.V[1]), mu, z[3], 1000)
         assert_close(many.bound[1, 1, 3], one.bound)
         assert many.reason[1, 1, 3] == one.reason
         assert many.tail(0.5).shape == (2, 3, 5)
     # one query outside the domain of 2u does not spoil the others
     mixed = certificate(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Laplace(1), [[0.3], [0.9]], 10**5)
-    assert_close(mixed.bound[0], certificate(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Laplace(1), [0.3], 10**5).bound)
+    assert_close(
+        mixed.bound[0],
+        certificate(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Laplace(1), [0.3], 10**5).bound,
+    )
 
 
 BAD = (
@@ -190,7 +236,9 @@ def test_bad_distances():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_tails_by_enumeration(seed):
-    """Every prompt of three tokens from three atoms: output and derivative, bound and tail, nothing left to chance."""
+    """Every prompt of three tokens from three atoms: output and derivative, bound and tail, nothing
+    left to chance.
+    """
     generator = torch.Generator().manual_seed(seed)
     atoms = torch.randn(3, 1, generator=generator, dtype=F)
     weights = torch.softmax(torch.randn(3, generator=generator, dtype=F), 0)
@@ -200,11 +248,16 @@ def test_tails_by_enumeration(seed):
     prompts, chance = lp.Empirical(atoms[choices]), weights[choices].prod(-1)
     for found, error in (
         (lp.certificate(ONE, mu, z, 3), (ONE(prompts, z) - ONE(mu, z)).square().sum(-1)),
-        (lp.jacobian_certificate(ONE, mu, z, 3), (ONE.jacobian_u(prompts, z) - ONE.jacobian_u(mu, z)).flatten(1).square().sum(-1)),
+        (
+            lp.jacobian_certificate(ONE, mu, z, 3),
+            (ONE.jacobian_u(prompts, z) - ONE.jacobian_u(mu, z)).flatten(1).square().sum(-1),
+        ),
     ):
         assert float(found.bound) >= float((chance * error).sum())
         for distance in (0.05, 0.2, 0.5, 1.0):
-            assert float(found.tail(distance)) >= float(chance[error > distance**2].sum()) * (1 - 1e-12)
+            assert float(found.tail(distance)) >= float(chance[error > distance**2].sum()) * (
+                1 - 1e-12
+            )
 
 
 @pytest.mark.parametrize("df", [2.1, 3.0, 4.5])
@@ -230,27 +283,40 @@ def test_certificates_carry_no_half_gradient():
 
 def test_single_precision_bounds_are_rounded_outward():
     single = lp.SoftmaxAttention(torch.ones(1, 1), torch.ones(1, 1))
-    bound = lp.certificate(single, lp.Gaussian(torch.zeros(1), torch.ones(1, 1)), torch.ones(1), 1).bound
+    bound = lp.certificate(
+        single, lp.Gaussian(torch.zeros(1), torch.ones(1, 1)), torch.ones(1), 1
+    ).bound
     assert float(bound) > 2.0  # the truth is 2, an equality
 
 
 @pytest.mark.parametrize("size", [300.0, 380.0, 400.0, 1e5, 1e150])
 def test_tilts_beyond_the_exponential_still_have_a_bound(size):
-    """inf times 0 bounds nothing: a sign is within 2 of any limit, and at u = 300 and beyond the limit is the sign 1 itself."""
+    """inf times 0 bounds nothing: a sign is within 2 of any limit, and at u = 300 and beyond the
+    limit is the sign 1 itself.
+    """
     found = lp.certificate(ONE, lp.Rademacher(1), [size], [1, 2, 100, 10**6])
-    chance = torch.tensor([0.5, 0.25, 0.5**100, 0.0], dtype=F)  # that all signs are -1, where T_L - T = -2
+    # that all signs are -1, where T_L - T = -2
+    chance = torch.tensor([0.5, 0.25, 0.5**100, 0.0], dtype=F)
     assert bool((found.bound >= 4 * chance).all())
     assert bool((found.bound <= 4.0 * (1 + 1e-12)).all())
-    assert not bool(torch.isnan(torch.stack([found.bound, found.leading, found.remainder, found.theta, found.rho])).any())
+    assert not bool(
+        torch.isnan(
+            torch.stack([found.bound, found.leading, found.remainder, found.theta, found.rho])
+        ).any()
+    )
 
 
 @pytest.mark.parametrize("size", [1e2, 1e8, 1e12, 1e17, 1e150])
 @pytest.mark.parametrize("z", [[1.0, 0.0], [0.6, 0.8]])
 def test_scores_that_swamp_the_cgf_are_not_certified_below_the_truth(size, z):
-    """Tokens on a circle and scores so large that attention reads the nearest: E‖T_L - T‖² >= 4 (π/(L+1))²/10 or so."""
+    """Tokens on a circle and scores so large that attention reads the nearest: E‖T_L - T‖² >= 4
+    (π/(L+1))²/10 or so.
+    """
     eye = torch.eye(2, dtype=F)
     found = lp.certificate(lp.SoftmaxAttention(size * eye, eye), lp.Sphere(2), z, [2, 100])
-    prompts = lp.Empirical(lp.Sphere(2).sample(2000 * 100, torch.Generator().manual_seed(0)).reshape(2000, 100, 2))
+    prompts = lp.Empirical(
+        lp.Sphere(2).sample(2000 * 100, torch.Generator().manual_seed(0)).reshape(2000, 100, 2)
+    )
     layer = lp.SoftmaxAttention(size * eye, eye)
     error = (layer(prompts, z) - layer(lp.Sphere(2), z)).square().sum(-1)
     assert float(found.bound[1]) >= float(error.mean()) * 0.8
@@ -262,7 +328,12 @@ def test_scores_that_swamp_the_cgf_are_not_certified_below_the_truth(size, z):
 
 def test_a_layer_that_reads_nothing_has_no_error_where_the_cgf_is_one_sided():
     silent = lp.SoftmaxAttention([[1.0]], [[0.0]])
-    for mu, z in ((scalar.LogNormal(1, 0.5), [-1.0]), (lp.Laplace(1), [1.2]), (lp.Rademacher(1), [1e5]), (NORMAL, [100.0])):
+    for mu, z in (
+        (scalar.LogNormal(1, 0.5), [-1.0]),
+        (lp.Laplace(1), [1.2]),
+        (lp.Rademacher(1), [1e5]),
+        (NORMAL, [100.0]),
+    ):
         found = lp.certificate(silent, mu, z, [1, 10, 10**6])
         assert bool((found.bound == 0).all())
         assert not bool(torch.isnan(found.leading).any())
@@ -271,7 +342,9 @@ def test_a_layer_that_reads_nothing_has_no_error_where_the_cgf_is_one_sided():
 
 
 def test_a_users_cgf_that_is_nan_beyond_its_domain_is_an_infinite_moment():
-    """The exponential law has no second moment of the weights at u = 0.7: its certificate is the one of Λ(2u) = ∞."""
+    """The exponential law has no second moment of the weights at u = 0.7: its certificate is the
+    one of Λ(2u) = ∞.
+    """
 
     class Exponential(lp.Measure):
         dim = 1
@@ -292,5 +365,8 @@ def test_no_certificate_loses_the_digits_of_a_difference_of_means():
     """tanh 2u - tanh u at u = 18 rounds to 3/4 of itself, and the bound was 4 % below the error."""
     one = lp.SoftmaxAttention([[1.0]], [[1.0]])
     for u in (10.0, 16.0, 18.0, 25.0):
-        exact, bound = (found(one, lp.Rademacher(1), [u], [10**4, 10**10]) for found in (lp.finite_prompt, lp.certificate))
+        exact, bound = (
+            found(one, lp.Rademacher(1), [u], [10**4, 10**10])
+            for found in (lp.finite_prompt, lp.certificate)
+        )
         assert bool((bound.bound > exact.mse).all())

@@ -1,4 +1,6 @@
-"""Two studies of a few numbers for tests of the command; their cells can be counted, and made to fail."""
+"""Two studies of a few numbers for tests of the command; their cells can be counted, and made to
+fail.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -48,7 +50,9 @@ class Fakes:
                 "So.",
                 config,
                 config(sizes=(7,)),
-                parts=[Part("size", self.compute, over=lambda config: config.sizes, join=along("size"))],
+                parts=[
+                    Part("size", self.compute, over=lambda config: config.sizes, join=along("size"))
+                ],
                 rules=[is_it, is_it_not],
                 figures=[StudyFigure("line", _draw, "A line.")] if name == "first" else [],
                 listed=True,
@@ -61,7 +65,9 @@ class Fakes:
         if size in self.raising:
             raise self.raising[size]
         generator = np.random.default_rng([getattr(config, "seed", 0), size])
-        return xr.Dataset({"value": ("draw", generator.standard_normal(4) * getattr(config, "scale", 1.0))})
+        return xr.Dataset(
+            {"value": ("draw", generator.standard_normal(4) * getattr(config, "scale", 1.0))}
+        )
 
     def install(self, monkeypatch):
         """Make them the registry's only studies, computed by threads of this process."""

@@ -24,13 +24,19 @@ def test_help_shows_an_example(name):
     assert f"Example: largeprompt {name}" in result.output
 
 
-@pytest.mark.parametrize(("name", "argument"), [("run", "{STUDY}"), ("report", "{RUN}..."), ("explore", "[RUNS_FOLDER]")])
+@pytest.mark.parametrize(
+    ("name", "argument"), [("run", "{STUDY}"), ("report", "{RUN}..."), ("explore", "[RUNS_FOLDER]")]
+)
 def test_usage_names_the_argument_once(name, argument):
     assert f"Usage: largeprompt {name} [OPTIONS] {argument} " in command(name, "--help").output
 
 
 def test_shell_completes_names_of_studies():
-    environment = {"_LARGEPROMPT_COMPLETE": "complete_bash", "COMP_WORDS": "largeprompt run dr", "COMP_CWORD": "2"}
+    environment = {
+        "_LARGEPROMPT_COMPLETE": "complete_bash",
+        "COMP_WORDS": "largeprompt run dr",
+        "COMP_CWORD": "2",
+    }
     result = CliRunner().invoke(app, [], env=environment, prog_name="largeprompt")
     assert result.stdout.split() == ["drift"]
     assert "--install-completion" in command("--help").output
@@ -54,7 +60,15 @@ def raised(error):
     raise error
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("by\x1b[2J zero"), MemoryError(), RecursionError("deep"), OSError(5, "gone")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ZeroDivisionError("by\x1b[2J zero"),
+        MemoryError(),
+        RecursionError("deep"),
+        OSError(5, "gone"),
+    ],
+)
 def test_what_nobody_foresaw_is_one_line(monkeypatch, capsys, error):
     with pytest.raises(SystemExit) as left:
         ended(monkeypatch, error)
@@ -85,15 +99,22 @@ def test_an_import_that_ctrl_c_met_is_an_interrupt(monkeypatch, capsys, tmp_path
     finally:
         signal.signal(signal.SIGINT, before)
     assert (left.value.code, capsys.readouterr().err) == (130, "interrupted\n")
-    (tmp_path / "met_by_it.py").write_text("raise ImportError('initialization failed') from KeyboardInterrupt()")
+    (tmp_path / "met_by_it.py").write_text(
+        "raise ImportError('initialization failed') from KeyboardInterrupt()"
+    )
     result = command("run", tmp_path / "met_by_it.py:STUDY")
     assert (result.exit_code, result.stderr.partition(":")[0]) == (130, "interrupted")
 
 
-@pytest.mark.parametrize("words", [["plan", "--score-variance", "2", "--dim", "2", "--tolerance", "1"], ["studies"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words",
+    [["plan", "--score-variance", "2", "--dim", "2", "--tolerance", "1"], ["studies"], ["doctor"]],
+)
 def test_interrupted_anywhere_it_says_so(monkeypatch, words):
     for name in ("plan._setting", "studies.Console", "doctor.Console"):
-        monkeypatch.setattr(f"largeprompt.cli.{name}", lambda *given, **options: raised(KeyboardInterrupt()))
+        monkeypatch.setattr(
+            f"largeprompt.cli.{name}", lambda *given, **options: raised(KeyboardInterrupt())
+        )
     result = command(*words)
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 

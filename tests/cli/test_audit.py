@@ -34,9 +34,13 @@ def run(*words):
 
 @pytest.fixture(scope="module", autouse=True)
 def here():
-    """Cells are computed in this process, where transformers is loaded already; test_run has the worker processes."""
+    """Cells are computed in this process, where transformers is loaded already; test_run has the
+    worker processes.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("largeprompt.runs.executors.Pool", lambda workers, limit: ThreadPoolExecutor(workers))
+        patch.setattr(
+            "largeprompt.runs.executors.Pool", lambda workers, limit: ThreadPoolExecutor(workers)
+        )
         yield
 
 
@@ -46,14 +50,16 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
     sizes = {"vocab_size": 82, "n_embd": 24, "n_layer": 2, "n_head": 3, "n_positions": 128}
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=1))
+    model = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=1)
+    )
     model.save_pretrained(folder / "gpt2")
     vocabulary = {word: i for i, word in enumerate(["<unk>", "<end>", *WORDS])}
     rule = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
     rule.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=rule, unk_token="<unk>", eos_token="<end>").save_pretrained(
-        folder / "gpt2"
-    )
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=rule, unk_token="<unk>", eos_token="<end>"
+    ).save_pretrained(folder / "gpt2")
     draw = np.random.default_rng(0)
     for name, count in (("long", 200), ("short", 90), ("one", 1)):
         (folder / f"{name}.txt").write_text(" ".join(draw.choice(WORDS, count)), encoding="utf-8")
@@ -84,7 +90,15 @@ def audited(place, orders):
 def test_table_findings_and_page(audited):
     result, out = audited
     assert result.exit_code == 0, result.output
-    for word in ("gpt2", "0.0", "1.2", "verdict", "Do the heads read only", "KL divergence", "report.html"):
+    for word in (
+        "gpt2",
+        "0.0",
+        "1.2",
+        "verdict",
+        "Do the heads read only",
+        "KL divergence",
+        "report.html",
+    ):
         assert word in result.output
     (folder,) = [path.parent for path in out.glob("*/report.html")]
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -106,7 +120,9 @@ def test_dataset_has_the_names_of_the_design(audited):
     (path,) = out.glob("*/dataset.nc")
     data = xr.open_dataset(path)
     assert {"layer", "head", "position", "length"} <= set(data.dims)
-    assert {"score_variance", "effective_tokens", "affine_error", "mean_error", "regime"} <= set(data.data_vars)
+    assert {"score_variance", "effective_tokens", "affine_error", "mean_error", "regime"} <= set(
+        data.data_vars
+    )
     assert data.sizes["length"] == 2
     assert data.sizes["text"] == 2
     assert float(data.kl.sel(curve="audit").isel(replaced=-1)) > 0
@@ -123,9 +139,15 @@ def test_every_variable_says_what_it_is(audited):
     for name, variable in data.variables.items():
         assert variable.attrs["long_name"], name
         assert variable.attrs["units"], name
-    for name, values in (("regime", "unknown linear"), ("head_finding", "not_judged moments"), ("chosen", "keep replace")):
+    for name, values in (
+        ("regime", "unknown linear"),
+        ("head_finding", "not_judged moments"),
+        ("chosen", "keep replace"),
+    ):
         assert data[name].attrs["flag_meanings"].startswith(values)
-        assert len(data[name].attrs["flag_values"]) == len(data[name].attrs["flag_meanings"].split())
+        assert len(data[name].attrs["flag_values"]) == len(
+            data[name].attrs["flag_meanings"].split()
+        )
         assert set(np.unique(data[name])) <= set(data[name].attrs["flag_values"])
     assert {"tokens", "dtype", "positions_allowed", "budget"} <= set(data.attrs)
 
@@ -136,27 +158,43 @@ def test_terminal_page_json_and_dataset_say_the_same(audited, place, orders):
     (folder,) = [path.parent for path in out.glob("*/report.html")]
     told = json.loads((folder / "answer.json").read_text())
     texts = ("--text", place / "long.txt", "--text", place / "short.txt")
-    found = json.loads(run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json").stdout)
+    found = json.loads(
+        run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json").stdout
+    )
     assert found["answer"] == told["answer"]
     assert " ".join(told["answer"].split()) in " ".join(shown.output.split())
     data = Run.open(folder).dataset
     page = (folder / "report.html").read_text(encoding="utf-8")
     headings = told["headings"]
-    assert {"saves", "cache", "longer L", "saves then", "cache then"} <= set(headings) == set(told["meanings"])
+    assert (
+        {"saves", "cache", "longer L", "saves then", "cache then"}
+        <= set(headings)
+        == set(told["meanings"])
+    )
     for row, cells in zip(found["heads"], told["rows"], strict=True):
         assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" in page
         here = data.sel(length=row["length"], layer=row["layer"], head=row["head"])
         at = dict(zip(headings, cells, strict=True))
         assert at["head"] == f"{row['layer']}.{row['head']}"
-        for heading, name in (("saves", "saved_operations"), ("cache", "saved_cache"), ("cache then", "saved_cache_longer")):
+        for heading, name in (
+            ("saves", "saved_operations"),
+            ("cache", "saved_cache"),
+            ("cache then", "saved_cache_longer"),
+        ):
             assert row[name] == pytest.approx(float(here[f"head_{name}"]))
             assert at[heading] == f"{row[name]:.0%}"
         assert row["longer_length"] == 128  # what the model reads
         assert int(at["order"]) == row["order"] == int(here.head_order)
-        assert (row["chosen"], at["replace"]) == ((True, "yes") if int(here.chosen) else (False, "no"))
+        assert (row["chosen"], at["replace"]) == (
+            (True, "yes") if int(here.chosen) else (False, "no")
+        )
     ranked = [(row["layer"], row["head"]) for row in found["heads"] if row["length"] == 90]
     assert orders == [ranked]
-    shown_rows = [line.split()[1] for line in shown.output.splitlines() if line.strip().endswith((" yes", " no"))]
+    shown_rows = [
+        line.split()[1]
+        for line in shown.output.splitlines()
+        if line.strip().endswith((" yes", " no"))
+    ]
     assert shown_rows == [f"{layer}.{head}" for layer, head in ranked]  # the longest length alone
     assert "6 more rows (shorter lengths too) are on the page" in " ".join(shown.output.split())
 
@@ -170,9 +208,19 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     found = json.loads(again.stdout, parse_constant=pytest.fail)  # JSON has no NaN
     rows = found["heads"]
     assert found["answer"].startswith("Replace")
-    assert [(row["length"], row["order"]) for row in rows] == [(length, order) for length in (90, 40) for order in range(1, 7)]
+    assert [(row["length"], row["order"]) for row in rows] == [
+        (length, order) for length in (90, 40) for order in range(1, 7)
+    ]
     assert path.stat().st_mtime_ns == before
-    assert {"finding", "score_variance", "affine_error", "shape_share", "needed_length", "order", "chosen"} <= set(rows[0])
+    assert {
+        "finding",
+        "score_variance",
+        "affine_error",
+        "shape_share",
+        "needed_length",
+        "order",
+        "chosen",
+    } <= set(rows[0])
     listed = CliRunner().invoke(app, ["runs", "--out", str(out)])
     assert "audit" in listed.output
 
@@ -184,14 +232,26 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         (("gpt2", "--text", "one.txt"), "at least two tokens"),
         (("gpt2", "--text", "none.txt"), "there is no file 'none.txt'"),
         (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
-        (("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"), "the shortest text has 90 tokens"),
-        (("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"), "a device that PyTorch finds here"),
+        (
+            ("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"),
+            "the shortest text has 90 tokens",
+        ),
+        (
+            ("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"),
+            "a device that PyTorch finds here",
+        ),
         (("./no-such-folder", "--text", "long.txt"), "there is no folder"),
         (("gpt2", "--text", "long.txt", "--lengths", "ten"), "integers from 2 on"),
         (("gpt2", "--text", "long.txt", "--layers", "2"), "layers that attend: 0 to 1"),
         (("gpt2", "--text", "short.txt", "--device", "abacus"), "a device that PyTorch finds here"),
-        (("gpt2", "--text", "short.txt", "--dtype", "int8"), "float32, float64, bfloat16, float16, auto"),
-        (("gpt2", "--text", "short.txt", "--attn-implementation", "any/kernel"), "allowed: sdpa or eager"),
+        (
+            ("gpt2", "--text", "short.txt", "--dtype", "int8"),
+            "float32, float64, bfloat16, float16, auto",
+        ),
+        (
+            ("gpt2", "--text", "short.txt", "--attn-implementation", "any/kernel"),
+            "allowed: sdpa or eager",
+        ),
         (("./none.gguf", "--text", "short.txt"), "there is no file './none.gguf'"),
         (("no-such-folder/at-all", "--text", "long.txt"), "could not be loaded"),
         ((".", "--text", "long.txt"), "has no config.json"),
@@ -261,11 +321,15 @@ def no_figures(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_text_is_read_once_for_the_checks_and_text_and_model_once_for_both_cells(place, monkeypatch):
+def test_text_is_read_once_for_the_checks_and_text_and_model_once_for_both_cells(
+    place, monkeypatch
+):
     calls = []
     for module, name in ((texts, "_tokenizer"), (load, "_weights")):
         original = getattr(module, name)
-        count = lambda *given, name=name, original=original, **more: calls.append(name) or original(*given, **more)  # noqa: E731
+        count = lambda *given, name=name, original=original, **more: (  # noqa: E731
+            calls.append(name) or original(*given, **more)
+        )
         monkeypatch.setattr(module, name, count)
     result = run(place / "gpt2", "--text", place / "short.txt", *SMALL, "--out", place / "counted")
     assert result.exit_code == 0, result.output
@@ -298,14 +362,42 @@ FAST = ("--positions", "4", "--components", "none", "--no-replace")
 
 @pytest.mark.usefixtures("no_figures")
 def test_what_is_left_out_is_said(place):
-    """A text that is too long is cut, an encoder is taken from its encoder-decoder, and layers that do not attend are named."""
-    cut = run(place / "gpt2", "--text", place / "long.txt", "--lengths", "64,100,500", *FAST, "--json", "--out", place / "runs")
-    assert [row["length"] for row in json.loads(cut.stdout)["heads"]] == [128] * 6 + [100] * 6 + [64] * 6
+    """A text that is too long is cut, an encoder is taken from its encoder-decoder, and layers that
+    do not attend are named.
+    """
+    cut = run(
+        place / "gpt2",
+        "--text",
+        place / "long.txt",
+        "--lengths",
+        "64,100,500",
+        *FAST,
+        "--json",
+        "--out",
+        place / "runs",
+    )
+    assert [row["length"] for row in json.loads(cut.stdout)["heads"]] == [128] * 6 + [100] * 6 + [
+        64
+    ] * 6
     assert "text 1 of 1: 128 tokens" in cut.stderr  # line by line, where there is no terminal
-    said = run(place / "gpt2", "--text", place / "long.txt", "--lengths", "64,100,500", *FAST, "--out", place / "runs")
-    assert "length 500 is taken for 128, which is all that the model reads" in " ".join(said.output.split())
+    said = run(
+        place / "gpt2",
+        "--text",
+        place / "long.txt",
+        "--lengths",
+        "64,100,500",
+        *FAST,
+        "--out",
+        place / "runs",
+    )
+    assert "length 500 is taken for 128, which is all that the model reads" in " ".join(
+        said.output.split()
+    )
     cut = run(place / "gpt2", "--text", place / "long.txt", *FAST, "--out", place / "runs")
-    assert "the text has 200 tokens, and the model reads at most 128: the rest is left out" in " ".join(cut.output.split())
+    assert (
+        "the text has 200 tokens, and the model reads at most 128: the rest is left out"
+        in " ".join(cut.output.split())
+    )
     sizes = {
         "vocab_size": 82,
         "d_model": 16,
@@ -314,11 +406,21 @@ def test_what_is_left_out_is_said(place):
         "encoder_ffn_dim": 24,
         "decoder_ffn_dim": 24,
     }
-    sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 128}
+    sizes |= {
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "max_position_embeddings": 128,
+    }
     both = transformers.BartForConditionalGeneration(
         transformers.BartConfig(**sizes, pad_token_id=1, eos_token_id=2, bos_token_id=0)
     )
-    sizes = {"vocab_size": 82, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2}
+    sizes = {
+        "vocab_size": 82,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+    }
     kinds = {"layer_types": ["conv", "full_attention", "conv"], "num_key_value_heads": 1}
     hybrid = transformers.Lfm2ForCausalLM(transformers.Lfm2Config(**sizes, **kinds))
     for model, name, words in (
@@ -334,7 +436,9 @@ def test_what_is_left_out_is_said(place):
 
 @pytest.mark.usefixtures("no_figures")
 def test_many_texts_and_standard_input(place):
-    """A folder and JSON lines give the rows that separate files give; the token is used and not stored."""
+    """A folder and JSON lines give the rows that separate files give; the token is used and not
+    stored.
+    """
     folder = place / "several"
     folder.mkdir()
     written = [(place / f"{name}.txt").read_text()[:400] for name in ("long", "short")]
@@ -344,7 +448,18 @@ def test_many_texts_and_standard_input(place):
     whole = run(place / "gpt2", "--text", folder, *FAST, "--json", "--out", out)
     typed = CliRunner().invoke(
         app,
-        ["audit", str(place / "gpt2"), "--text", "-", "--text", str(folder / "b.jsonl"), *FAST, "--json", "--out", str(out)],
+        [
+            "audit",
+            str(place / "gpt2"),
+            "--text",
+            "-",
+            "--text",
+            str(folder / "b.jsonl"),
+            *FAST,
+            "--json",
+            "--out",
+            str(out),
+        ],
         input=written[0],
         env={"HF_TOKEN": "secret"},
     )
@@ -352,13 +467,25 @@ def test_many_texts_and_standard_input(place):
     assert json.loads(typed.stdout) == json.loads(whole.stdout)
     (kept,) = (out / "texts").iterdir()
     assert kept.read_text(encoding="utf-8") == written[0]
-    assert not [path for path in out.rglob("*.json") if "secret" in path.read_text(encoding="utf-8")]
+    assert not [
+        path for path in out.rglob("*.json") if "secret" in path.read_text(encoding="utf-8")
+    ]
 
 
 def test_help_begins_with_the_options_that_matter():
-    words = CliRunner().invoke(app, ["audit", "--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
+    words = (
+        CliRunner().invoke(app, ["audit", "--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
+    )
     places = [
-        words.index(word) for word in ("--text", "--lengths", "--budget", "How closely", "--layers", "How the model is loaded")
+        words.index(word)
+        for word in (
+            "--text",
+            "--lengths",
+            "--budget",
+            "How closely",
+            "--layers",
+            "How the model is loaded",
+        )
     ]
     assert places == sorted(places)
     assert "--dtype" in words[places[-1] :]
@@ -366,8 +493,26 @@ def test_help_begins_with_the_options_that_matter():
 
 def test_cells_may_be_computed_elsewhere(place, tmp_path):
     """By any executor; one that is not there is named before the model is loaded twice."""
-    words = (place / "gpt2", "--text", place / "short.txt", "--lengths", "64", "--components", "none", "--no-replace", "--json")
-    there = run(*words, "--out", tmp_path / "there", "--executor", "concurrent.futures:ThreadPoolExecutor", "--workers", 2)
+    words = (
+        place / "gpt2",
+        "--text",
+        place / "short.txt",
+        "--lengths",
+        "64",
+        "--components",
+        "none",
+        "--no-replace",
+        "--json",
+    )
+    there = run(
+        *words,
+        "--out",
+        tmp_path / "there",
+        "--executor",
+        "concurrent.futures:ThreadPoolExecutor",
+        "--workers",
+        2,
+    )
     assert there.exit_code == 0, there.output
     assert len(json.loads(there.stdout)["heads"]) == 6
     wrong = run(*words, "--out", tmp_path / "wrong", "--executor", "remote")
@@ -377,14 +522,29 @@ def test_cells_may_be_computed_elsewhere(place, tmp_path):
 
 def test_eighty_columns_hold_the_table_whatever_replacing_saves():
     """Windows and whole layers save different shares, which are said below; nothing is cut off."""
-    numbers = {name: 0.123 for _, name, _ in COLUMNS} | {"effective_tokens": 1234.0, "longer_length": 8192.0}
-    heads = [(layer, {"order": layer, "layer": layer, "head": 31, "finding": "mixtures not tried"}) for layer in range(1, 30)]
-    shares = {"saved_operations": lambda layer: layer / 60, "saved_cache": lambda layer: 1 - layer / 60}
-    rows = [head | numbers | {name: share(layer) for name, share in shares.items()} for layer, head in heads]
+    numbers = {name: 0.123 for _, name, _ in COLUMNS} | {
+        "effective_tokens": 1234.0,
+        "longer_length": 8192.0,
+    }
+    heads = [
+        (layer, {"order": layer, "layer": layer, "head": 31, "finding": "mixtures not tried"})
+        for layer in range(1, 30)
+    ]
+    shares = {
+        "saved_operations": lambda layer: layer / 60,
+        "saved_cache": lambda layer: 1 - layer / 60,
+    }
+    rows = [
+        head | numbers | {name: share(layer) for name, share in shares.items()}
+        for layer, head in heads
+    ]
     rows = [row | {"chosen": True, "length": 1024} for row in rows]
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(audit._table(rows, "some/model"))
     text = console.export_text()
     assert "…" not in text
     assert "29.31" in text
-    assert "replacing a head saves 2% to 48% of its operations and 52% to 98% of its cache" in " ".join(text.split())
+    assert (
+        "replacing a head saves 2% to 48% of its operations and 52% to 98% of its cache"
+        in " ".join(text.split())
+    )

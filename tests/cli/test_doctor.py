@@ -26,7 +26,11 @@ def test_all_is_well_here():
 
 
 def test_a_wrong_number_is_found(monkeypatch):
-    checks = (("exact law", 1e-13, lambda: 2e-13), ("certificate", 0.0, lambda: float("nan")), ("sums", 1.0, lambda: 0.5))
+    checks = (
+        ("exact law", 1e-13, lambda: 2e-13),
+        ("certificate", 0.0, lambda: float("nan")),
+        ("sums", 1.0, lambda: 0.5),
+    )
     monkeypatch.setattr(doctor, "CHECKS", checks)
     result = run()
     assert result.exit_code == 1
@@ -49,7 +53,9 @@ def test_a_broken_function_is_named(monkeypatch):
 
 def test_a_missing_extra_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(doctor, "EXTRAS", {"models": ("a_package_that_is_not_there",)})
-    assert doctor._extras() == {"models": "lacks a_package_that_is_not_there: pip install '.[models]' where the source is"}
+    assert doctor._extras() == {
+        "models": "lacks a_package_that_is_not_there: pip install '.[models]' where the source is"
+    }
 
 
 @pytest.mark.parametrize("words", [["--jsn"], ["extra"]])

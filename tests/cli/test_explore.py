@@ -49,13 +49,23 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
     assert f"error: RUNS_FOLDER: got {tmp_path / 'none'}, which is not there" in shown.stderr
 
 
-@pytest.mark.parametrize("inherited", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "background job"])
+@pytest.mark.parametrize(
+    "inherited", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "background job"]
+)
 def test_it_answers_without_a_login_and_ctrl_c_stops_it(tmp_path, inherited):
-    """In a folder without runs, and with no folder named; shells start background jobs with the signal ignored."""
+    """In a folder without runs, and with no folder named; shells start background jobs with the
+    signal ignored.
+    """
     pytest.importorskip("marimo")
     command = [sys.executable, "-m", "largeprompt", "explore", "--headless", "--port", "0"]
-    options = {"text": True, "cwd": tmp_path, "preexec_fn": lambda: signal.signal(signal.SIGINT, inherited)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options) as server:
+    options = {
+        "text": True,
+        "cwd": tmp_path,
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, inherited),
+    }
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    ) as server:
         address = server.stdout.readline().split()[4]
         assert address.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(address, timeout=30) as answer:

@@ -1,4 +1,6 @@
-"""A study performed from the command line: failing cells, folders that refuse, interrupts and what the terminal shows."""
+"""A study performed from the command line: failing cells, folders that refuse, interrupts and what
+the terminal shows.
+"""
 
 import contextlib
 import errno
@@ -32,7 +34,10 @@ def test_failing_cell(tmp_path, fakes):
     fakes.raising[2] = ZeroDivisionError("by zero")
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 1
-    assert "error: first: cell 'size: 2' failed (ZeroDivisionError: by zero). 2 of 3 cells are stored and kept" in result.output
+    assert (
+        "error: first: cell 'size: 2' failed (ZeroDivisionError: by zero). 2 of 3 cells are stored "
+        "and kept" in result.output
+    )
     assert "Traceback" not in result.output
     fakes.raising.clear()
     fakes.calls.clear()
@@ -47,7 +52,10 @@ MOMENTS = ["config.json", ".nc", "dataset.nc", "verdicts.json", "provenance.json
 
 @pytest.mark.parametrize(
     ("reason", "moment"),
-    [(errno.EROFS, "config.json"), *((reason, moment) for reason in (errno.EACCES, errno.ENOSPC) for moment in MOMENTS)],
+    [
+        (errno.EROFS, "config.json"),
+        *((reason, moment) for reason in (errno.EACCES, errno.ENOSPC) for moment in MOMENTS),
+    ],
 )
 def test_folder_that_refuses(tmp_path, fakes, monkeypatch, reason, moment):
     replace = os.replace
@@ -64,7 +72,9 @@ def test_folder_that_refuses(tmp_path, fakes, monkeypatch, reason, moment):
     assert "Traceback" not in result.output
     assert str(tmp_path / "first") in result.output
     full = reason == errno.ENOSPC
-    assert ("finished cells are kept. Free some space" if full else "--out: cannot write to") in result.output
+    assert (
+        "finished cells are kept. Free some space" if full else "--out: cannot write to"
+    ) in result.output
     assert not list(tmp_path.rglob("*.part"))
     before = len(fakes.calls)
     assert command("run", "first", "--out", tmp_path).exit_code == 0
@@ -95,9 +105,15 @@ def test_interrupt_in_a_cell(tmp_path, fakes):
     fakes.raising[3] = KeyboardInterrupt()
     result = command("run", "first", "--out", tmp_path, "--workers", "1")
     assert result.exit_code == 130
-    assert "interrupted: finished cells are kept. The same command goes on where this stopped." in result.output
+    assert (
+        "interrupted: finished cells are kept. The same command goes on where this stopped."
+        in result.output
+    )
     assert Run.open(tmp_path / "first").finished_cells == 2
-    assert "without --fresh" in command("run", "first", "--out", tmp_path, "--workers", "1", "--fresh").output
+    assert (
+        "without --fresh"
+        in command("run", "first", "--out", tmp_path, "--workers", "1", "--fresh").output
+    )
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
@@ -121,12 +137,16 @@ def test_real_interrupt_of_real_processes(tmp_path):
         time.sleep(0.2)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)  # impatience changes nothing
-        _, printed = process.communicate(timeout=40)  # ends with the last process that holds the pipe
+        # ends with the last process that holds the pipe
+        _, printed = process.communicate(timeout=40)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, printed
-    assert printed == "interrupted: finished cells are kept. The same command goes on where this stopped.\n"
+    assert (
+        printed
+        == "interrupted: finished cells are kept. The same command goes on where this stopped.\n"
+    )
     assert Run.open(tmp_path / "endpoint").state == "partial"
 
 

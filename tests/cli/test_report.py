@@ -42,7 +42,10 @@ def test_a_folder_of_runs_in_the_order_of_the_studies(tmp_path):
         make_run(tmp_path / study, study)
     assert run(tmp_path, tmp_path / "limit").exit_code == 0  # a run named twice appears once
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    places = [text.index(f'tabindex="-1">About {study}<') for study in ("limit", "convergence", "anisotropy", "mine")]
+    places = [
+        text.index(f'tabindex="-1">About {study}<')
+        for study in ("limit", "convergence", "anisotropy", "mine")
+    ]
     assert places == sorted(places)
     assert text.count('tabindex="-1">About limit<') == 1
 
@@ -59,7 +62,9 @@ def test_no_argument_is_an_error():
     assert run().exit_code == 2
 
 
-@pytest.mark.parametrize(("kind", "words"), [("absent", "not there"), ("file", "a file"), ("empty", "no run in it")])
+@pytest.mark.parametrize(
+    ("kind", "words"), [("absent", "not there"), ("file", "a file"), ("empty", "no run in it")]
+)
 def test_not_a_run_folder(tmp_path, kind, words):
     path = tmp_path / kind
     if kind == "file":
@@ -104,8 +109,14 @@ def test_a_target_that_cannot_be_written(tmp_path):
         ("figures/captions.json", b'{"../outside": "x"}'),
         ("figures/captions.json", b'{"one": ' + b"[" * 10**5),
         ("verdicts.json", b"null"),
-        ("verdicts.json", b'[{"claim": ["C3"], "asked": "?", "outcome": "holds", "measured": "x"}]'),
-        ("verdicts.json", b'[{"claim": "\\ud800", "asked": "?", "outcome": "holds", "measured": "x"}]'),
+        (
+            "verdicts.json",
+            b'[{"claim": ["C3"], "asked": "?", "outcome": "holds", "measured": "x"}]',
+        ),
+        (
+            "verdicts.json",
+            b'[{"claim": "\\ud800", "asked": "?", "outcome": "holds", "measured": "x"}]',
+        ),
         ("verdicts.json", b"[" * 10**5),
         ("answer.json", b'{"answer": "", "headings": [], "rows": 5}'),
         ("answer.json", b"[" * 10**5),
@@ -117,7 +128,9 @@ def test_a_target_that_cannot_be_written(tmp_path):
     ],
 )
 def test_a_bad_file_leaves_out_its_run_and_no_other(tmp_path, file, content):
-    """Deep or wrong JSON, surrogates, NUL, ways out of the folder: as a stranger might write them, with the right checksums."""
+    """Deep or wrong JSON, surrogates, NUL, ways out of the folder: as a stranger might write them,
+    with the right checksums.
+    """
     bad = make_run(tmp_path / "bad", "limit")
     if file == "provenance.json":
         (bad / file).write_bytes(content)

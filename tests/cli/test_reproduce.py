@@ -46,7 +46,10 @@ def test_every_study_and_the_report(tmp_path, fakes, reports):
     begun, *said, ended = result.output.splitlines()
     assert begun == f"open {tmp_path / 'report.html'}: it grows with every study"
     assert ended == f"wrote {tmp_path / 'report.html'}"
-    assert set(said) == {f"{name}: It is, {n} times. Wrote {tmp_path / name}" for name, n in (("first", 3), ("second", 2))}
+    assert set(said) == {
+        f"{name}: It is, {n} times. Wrote {tmp_path / name}"
+        for name, n in (("first", 3), ("second", 2))
+    }
     again = reproduce(tmp_path)
     assert again.output.count("Already complete") == 2
     assert len(fakes.calls) == 5
@@ -67,13 +70,24 @@ def test_quick(tmp_path, fakes, reports):
 
 
 def test_help_says_how_many_minutes_quick_takes():
-    """By the seconds that each study was measured to take, on two cores; the documentation says the same."""
-    text = " ".join(CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).output.split())
-    quick, full = (sum(each[kind] for each in registry.SECONDS.values()) / 2 / 60 for kind in (0, 1))
-    minutes, all_minutes = map(int, re.search(r"Smaller settings: (\d+) minutes on 2 cores instead of (\d+)", text).groups())
+    """By the seconds that each study was measured to take, on two cores; the documentation says the
+    same.
+    """
+    text = " ".join(
+        CliRunner().invoke(app, ["reproduce", "--help"], env={"COLUMNS": "200"}).output.split()
+    )
+    quick, full = (
+        sum(each[kind] for each in registry.SECONDS.values()) / 2 / 60 for kind in (0, 1)
+    )
+    minutes, all_minutes = map(
+        int,
+        re.search(r"Smaller settings: (\d+) minutes on 2 cores instead of (\d+)", text).groups(),
+    )
     assert quick <= minutes < quick + 1.5
     assert full <= all_minutes < full + 1.5
-    assert f"{minutes} minutes on 2 cores" in (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text("utf-8")
+    assert f"{minutes} minutes on 2 cores" in (
+        Path(__file__).parents[2] / "docs" / "reproduce.md"
+    ).read_text("utf-8")
 
 
 def test_real_report(tmp_path, fakes):
@@ -87,7 +101,9 @@ def test_study_that_fails_leaves_the_others(tmp_path, fakes, reports):
     fakes.raising[2] = ValueError("no number")
     result = reproduce(tmp_path)
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("error: first: cell 'size: 2' failed (ValueError: no number)")
+    assert result.output.splitlines()[-1].startswith(
+        "error: first: cell 'size: 2' failed (ValueError: no number)"
+    )
     assert reports[-1] == [("first", "partial"), ("second", "complete")]
 
 
@@ -104,7 +120,8 @@ def test_stopped_and_resumed(tmp_path, fakes, reports):
     result = reproduce(tmp_path, "--workers", "1")
     assert result.exit_code == 130
     assert "The same command goes on where this stopped" in result.output
-    assert reports[-1] == [("first", "complete"), ("second", "partial")]  # what there is can be read
+    # what there is can be read
+    assert reports[-1] == [("first", "complete"), ("second", "partial")]
     assert Run.open(tmp_path / "first").state == "complete"
     fakes.raising.clear()
     fakes.calls.clear()
@@ -128,7 +145,9 @@ def test_full_disk(tmp_path, fakes, reports, monkeypatch):
     assert Run.open(tmp_path / "first").finished_cells >= 1
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EACCES, "Permission denied"), RunError("a run cannot be read")])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EACCES, "Permission denied"), RunError("a run cannot be read")]
+)
 def test_report_that_cannot_be_written(tmp_path, fakes, monkeypatch, error):
     def refuse(runs, target):
         raise error

@@ -26,7 +26,8 @@ def fakes(monkeypatch):
 def test_run_writes_all_there_is(tmp_path, fakes):
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert result.output == f"first: It is, 3 times. Wrote {tmp_path / 'first'}\n"  # one plain line in a pipe
+    # one plain line in a pipe
+    assert result.output == f"first: It is, 3 times. Wrote {tmp_path / 'first'}\n"
     run = Run.open(tmp_path / "first")
     assert run.intact
     assert run.dataset.identical(fakes.studies["first"].run(FirstConfig()))
@@ -66,7 +67,9 @@ def test_drafts_in_a_complete_run_are_removed_unless_it_is_computed_now(tmp_path
     assert Run.open(tmp_path / "first").intact
 
 
-@pytest.mark.parametrize("damaged", ["dataset.nc", "provenance.json", "verdicts.json", "figures/line.png"])
+@pytest.mark.parametrize(
+    "damaged", ["dataset.nc", "provenance.json", "verdicts.json", "figures/line.png"]
+)
 def test_damaged_result_is_made_again_from_the_cells(tmp_path, fakes, damaged):
     command("run", "first", "--out", tmp_path)
     (tmp_path / "first" / damaged).unlink()
@@ -80,7 +83,13 @@ def test_damaged_result_is_made_again_from_the_cells(tmp_path, fakes, damaged):
 
 
 def test_settings_make_another_run_in_another_folder(tmp_path, fakes):
-    for words in [[], ["--quick"], ["--set", "sizes=8,9", "--set", "scale=2"], ["--seed", "3"], ["--quick", "--seed", "3"]]:
+    for words in [
+        [],
+        ["--quick"],
+        ["--set", "sizes=8,9", "--set", "scale=2"],
+        ["--seed", "3"],
+        ["--quick", "--seed", "3"],
+    ]:
         result = command("run", "first", "--out", tmp_path, *words)
         assert result.exit_code == 0, result.output
     runs = {run.folder.name: run for run in store.find_runs(tmp_path)}
@@ -111,7 +120,10 @@ def test_settings_make_another_run_in_another_folder(tmp_path, fakes):
         (["first", "--shard", "half"], ["--shard: got 'half'"]),
         (["first", "--shard", "1/2", "--fresh"], ["--fresh: got it together with --shard 1/2"]),
         (["first", "--cell-limit", "0"], ["--cell-limit"]),
-        (["first", "--cell-limit", "1e7"], ["--cell-limit: got 10000000.0", "seconds from 0.1 to 1e6"]),
+        (
+            ["first", "--cell-limit", "1e7"],
+            ["--cell-limit: got 10000000.0", "seconds from 0.1 to 1e6"],
+        ),
         (["first", "--cell-limit", "nan"], ["--cell-limit"]),
         ([], ["Missing argument"]),
     ],
@@ -130,7 +142,18 @@ def test_real_study_in_processes(tmp_path):
     files = []
     for workers in (1, 2):
         out = tmp_path / str(workers)
-        result = command("run", "sharpness", "--set", "points=6", "--set", "tilts=1", "--out", out, "--workers", workers)
+        result = command(
+            "run",
+            "sharpness",
+            "--set",
+            "points=6",
+            "--set",
+            "tilts=1",
+            "--out",
+            out,
+            "--workers",
+            workers,
+        )
         assert result.exit_code == 0, result.output
         (run,) = store.find_runs(out)
         assert run.intact
@@ -149,12 +172,17 @@ def test_an_executor_that_is_not_there(tmp_path, fakes, name):
 
 
 def test_shards_and_finish_are_the_run_undisturbed(tmp_path, fakes):
-    """As in an array job: each shard computes its cells, says what to do next, and `runs --finish` joins them."""
+    """As in an array job: each shard computes its cells, says what to do next, and `runs --finish`
+    joins them.
+    """
     command("run", "first", "--out", tmp_path / "whole")
     fakes.calls.clear()
     first = command("run", "first", "--out", tmp_path / "parts", "--shard", "1/2")
     assert first.exit_code == 0, first.output
-    assert "shard 1/2 is done: 2 of 3 cells are stored, the other shards compute the rest." in first.output
+    assert (
+        "shard 1/2 is done: 2 of 3 cells are stored, the other shards compute the rest."
+        in first.output
+    )
     assert f"largeprompt runs {tmp_path / 'parts'} --finish" in first.output
     early = command("runs", tmp_path / "parts", "--finish")
     assert "left out" in early.stderr
@@ -164,7 +192,10 @@ def test_shards_and_finish_are_the_run_undisturbed(tmp_path, fakes):
     assert failed.exit_code == 1
     assert "error: first: cell 'size: 2' failed (ValueError: no number)." in failed.output
     fakes.raising.clear()
-    assert "all are there" in command("run", "first", "--out", tmp_path / "parts", "--shard", "2/2").output
+    assert (
+        "all are there"
+        in command("run", "first", "--out", tmp_path / "parts", "--shard", "2/2").output
+    )
     assert sorted(fakes.calls) == [1, 2, 2, 3]
     ended = command("runs", tmp_path / "parts", "--finish")
     assert ended.exit_code == 0, ended.output

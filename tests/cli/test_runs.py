@@ -50,7 +50,10 @@ def test_list_of_runs(tmp_path, fakes):
             {"holds": 4, "holds in part": 3, "fails": 4, "fails (control)": 2},
             "4 hold, 3 hold in part, 4 fail; 2 controls fail, as they must",
         ),
-        ({"fails": 1, "undecided": 2, "holds (control)": 1}, "1 fails, 2 undecided; 1 control holds, but must fail"),
+        (
+            {"fails": 1, "undecided": 2, "holds (control)": 1},
+            "1 fails, 2 undecided; 1 control holds, but must fail",
+        ),
         ({"fails (control)": 1}, "1 control fails, as it must"),
         ({}, "-"),
     ],
@@ -64,14 +67,21 @@ EVIL = "\x1b]0;owned\x07\x1b[2J"
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_names_cannot_command_the_terminal(tmp_path, monkeypatch, terminal):
-    """Escapes in the names of folders and of what they hold, and in what is said of a folder that cannot be read."""
+    """Escapes in the names of folders and of what they hold, and in what is said of a folder that
+    cannot be read.
+    """
     make_run(tmp_path / f"a{EVIL}", [verdict()], study=f"study {EVIL}", rerun=EVIL)
     (tmp_path / f"b{EVIL}").mkdir()
     (tmp_path / f"b{EVIL}" / "config.json").write_text("{")
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", "300")
-    for words in (["runs", tmp_path], ["runs", tmp_path, "--finish"], ["report", tmp_path], ["runs", tmp_path, "--json"]):
+    for words in (
+        ["runs", tmp_path],
+        ["runs", tmp_path, "--finish"],
+        ["report", tmp_path],
+        ["runs", tmp_path, "--json"],
+    ):
         result = command(*words)
         assert result.exit_code == 0, result.output
         assert "\x07" not in result.output

@@ -15,7 +15,9 @@ def studies(*words):
 
 
 def test_every_study_has_a_line_with_its_duration(monkeypatch):
-    """Ours in the order of the report; what another package brings, whose duration nobody measured, at the end."""
+    """Ours in the order of the report; what another package brings, whose duration nobody measured,
+    at the end.
+    """
     Fakes().install(monkeypatch)
     monkeypatch.setattr(registry, "SECONDS", {"first": (3.2, 150)})
     assert studies().splitlines()[:3] == [
@@ -48,9 +50,16 @@ def test_claims_are_defined_by_their_ids():
     lines = studies("--claims").splitlines()
     assert [line.split("\t")[0] for line in lines] == ["id", *(claim.id for claim in CLAIMS)]
     assert lines[3] == "\t".join(("C3", CLAIMS[2].name, CLAIMS[2].sentence))
-    assert json.loads(studies("--claims", "--json"))[2] == {"id": "C3", "name": CLAIMS[2].name, "sentence": CLAIMS[2].sentence}
+    assert json.loads(studies("--claims", "--json"))[2] == {
+        "id": "C3",
+        "name": CLAIMS[2].name,
+        "sentence": CLAIMS[2].sentence,
+    }
 
 
 def test_studies_with_weights_have_durations_too():
     rows = {row["study"]: row for row in json.loads(studies("--json"))}
-    assert all(rows[name]["quick_seconds"] and rows[name]["seconds"] for name in (*registry.OURS, *registry.WITH_WEIGHTS))
+    assert all(
+        rows[name]["quick_seconds"] and rows[name]["seconds"]
+        for name in (*registry.OURS, *registry.WITH_WEIGHTS)
+    )

@@ -1,4 +1,6 @@
-"""Command lines that nobody would type: whatever they hold, the answer is a sentence, never a trace, and an honest exit code."""
+"""Command lines that nobody would type: whatever they hold, the answer is a sentence, never a
+trace, and an honest exit code.
+"""
 
 import os
 import random
@@ -20,7 +22,17 @@ dims=1000000 dims=[[1]] points=1e9 lengths=1,2,3 tolerance=NaN until=1e308 nodes
 dask:/etc/passwd os:nothing cpu cuda:99 meta float64 auto eager flash %s%n $(id) * <pipe> <loop> <huge> <text> <deep> <runs>
 <broken> <syntax>:STUDY <zero>:STUDY <text>:STUDY <runs>/a <folder>/new <text>/below <model> <folder>
 """
-ODD = ["", " ", "9" * 30, "-" + "9" * 5000, "lengths=" + "9" * 5000, "[" * 50_000, "no such study", "a" * 5000, "a/" * 3000]
+ODD = [
+    "",
+    " ",
+    "9" * 30,
+    "-" + "9" * 5000,
+    "lengths=" + "9" * 5000,
+    "[" * 50_000,
+    "no such study",
+    "a" * 5000,
+    "a/" * 3000,
+]
 WORDS = [*PLAIN.split(), *ODD, "nul\0", "\x1b[2J\x07", "é\u202e", "\ud800"]
 NAMES = ("pipe", "loop", "huge.npy", "text", "deep", "runs", "broken.py", "syntax.py", "zero.py")
 
@@ -30,25 +42,34 @@ def places(tmp_path, monkeypatch):
     """Files and folders of every kind; nothing is computed, served, or asked of a network."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("largeprompt.runs.execute.execute_all", lambda jobs, *given, **options: iter(()))
+    monkeypatch.setattr(
+        "largeprompt.runs.execute.execute_all", lambda jobs, *given, **options: iter(())
+    )
     monkeypatch.setattr("largeprompt.explore.serve.serve", lambda *given, **options: None)
     found = {name: tmp_path / name for name in NAMES}
     os.mkfifo(found["pipe"])
     found["loop"].symlink_to(found["loop"])
     with found["huge.npy"].open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)}
+        )
     found["text"].write_text("1 0\n0 1\n")
     (tmp_path / "model").mkdir()
     found["deep"].mkdir()
     (found["deep"] / "config.json").write_text("[" * 100_000)
-    (tmp_path / "model" / "config.json").write_text('{"model_type": "gpt2", "n_embd": ' + "9" * 5000 + "}")
+    (tmp_path / "model" / "config.json").write_text(
+        '{"model_type": "gpt2", "n_embd": ' + "9" * 5000 + "}"
+    )
     (tmp_path / "model" / "model.safetensors").write_text("")
     run = make_run(found["runs"] / "a", [verdict()])
     (run.folder / "figures" / "curve.png").write_bytes(b"")
     found["broken.py"].write_text("import no_such_module")
     found["syntax.py"].write_text("x = (\0")
     found["zero.py"].write_text("1 / 0")
-    return {path.stem: str(path) for path in found.values()} | {"model": str(tmp_path / "model"), "folder": str(tmp_path)}
+    return {path.stem: str(path) for path in found.values()} | {
+        "model": str(tmp_path / "model"),
+        "folder": str(tmp_path),
+    }
 
 
 def command_line(chance, places):
@@ -74,7 +95,12 @@ def command_line(chance, places):
 
 def usual(name, chance):
     """What an option might hold, so that what comes after it is reached."""
-    known = {"score_variance": ["0.5", "2"], "tolerance": ["0.1"], "dim": ["3", "20000"], "name": ["sharpness", "limit"]}
+    known = {
+        "score_variance": ["0.5", "2"],
+        "tolerance": ["0.1"],
+        "dim": ["3", "20000"],
+        "name": ["sharpness", "limit"],
+    }
     return chance.choice(known.get(name, ["1", "local", "cpu", "out", "2,3"]))
 
 
@@ -85,7 +111,10 @@ def test_no_command_line_ends_in_a_trace(places):
         start = time.perf_counter()
         result = CliRunner().invoke(app, words)
         shown = [word[:60] for word in words]
-        assert result.exception is None or isinstance(result.exception, SystemExit), (shown, repr(result.exception)[:300])
+        assert result.exception is None or isinstance(result.exception, SystemExit), (
+            shown,
+            repr(result.exception)[:300],
+        )
         assert result.exit_code in (0, 1, 2, 130), shown
         assert "Traceback" not in result.output, shown
         assert "\x1b[2J" not in result.output, shown

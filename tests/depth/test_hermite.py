@@ -26,12 +26,17 @@ def test_hermite_algebra_against_evaluation():
     values = basis.evaluate(points) @ f
     (gradient,) = torch.autograd.grad(values.sum(), points)
     for i in range(3):
-        torch.testing.assert_close(basis.evaluate(points) @ basis.times(i, f), points[:, i] * values)
+        torch.testing.assert_close(
+            basis.evaluate(points) @ basis.times(i, f), points[:, i] * values
+        )
         torch.testing.assert_close(basis.evaluate(points) @ basis.derivative(i, f), gradient[:, i])
     grid, mass = nodes(3, 8)
     gram = basis.evaluate(grid).mT @ (mass.unsqueeze(-1) * basis.evaluate(grid))
     torch.testing.assert_close(gram, torch.eye(basis.size, dtype=F), rtol=1e-10, atol=1e-10)
-    matrix, offset = torch.randn(3, 3, generator=generator, dtype=F), torch.randn(3, generator=generator, dtype=F)
+    matrix, offset = (
+        torch.randn(3, 3, generator=generator, dtype=F),
+        torch.randn(3, generator=generator, dtype=F),
+    )
     smooth = basis.evaluate(points) @ (basis.smoothed(matrix, offset) @ f)
     a = offset + points @ matrix.mT
     expected = (basis.evaluate(a.unsqueeze(1) + grid) @ f) @ mass

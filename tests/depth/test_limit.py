@@ -1,4 +1,6 @@
-"""The infinite-prompt recursion of a residual stack, against operators on measures, quadrature and sampling."""
+"""The infinite-prompt recursion of a residual stack, against operators on measures, quadrature and
+sampling.
+"""
 
 import math
 
@@ -16,7 +18,9 @@ EYE = torch.eye(3, dtype=F)
 
 def weights(layers, d, seed=0, score=0.3, value=0.4):
     generator = torch.Generator().manual_seed(seed)
-    U, V = (torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2))
+    U, V = (
+        torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2)
+    )
     return score * U, value * V
 
 
@@ -27,7 +31,9 @@ def gaussian(d, seed=0, mean=0.3):
 
 
 def test_recursion_is_the_operator_on_the_law():
-    """Each layer by attention on the Gaussian measure, whose image is taken by fitting the affine map to d + 1 tokens."""
+    """Each layer by attention on the Gaussian measure, whose image is taken by fitting the affine
+    map to d + 1 tokens.
+    """
     U, V = weights(4, 3)
     mu = gaussian(3)
     stack = lp.depth.ResidualStack(U, V)
@@ -40,17 +46,23 @@ def test_recursion_is_the_operator_on_the_law():
         offset, matrix = moved[0], (moved[1:4] - moved[0]).mT
         u = law.mean + (law.sample(20000, torch.Generator().manual_seed(k)) - law.mean)
         score = torch.einsum("ni,ij,nj->n", u @ U[k].mT, law.covariance, u @ U[k].mT)
-        assert abs(float(score.mean()) - float(limit.score_variance[k])) < 6 * float(score.std()) / math.sqrt(20000)
+        assert abs(float(score.mean()) - float(limit.score_variance[k])) < 6 * float(
+            score.std()
+        ) / math.sqrt(20000)
         law, z = law.map(matrix, offset), moved[4:]
         torch.testing.assert_close(limit.mean[k + 1], law.mean)
         torch.testing.assert_close(limit.covariance[k + 1], law.covariance)
         torch.testing.assert_close(limit.tokens([0.4, -1.0, 2.0])[k + 1], z[0])
     assert limit.exact
-    torch.testing.assert_close(limit.law(4).covariance, mu.map(limit.matrix[4], limit.offset[4]).covariance)
+    torch.testing.assert_close(
+        limit.law(4).covariance, mu.map(limit.matrix[4], limit.offset[4]).covariance
+    )
 
 
 def test_gaussian_stays_gaussian_on_quadrature_nodes():
-    """Gauss-Hermite nodes, weighted, go through the layers as a discrete law, which knows nothing of Gaussian tokens."""
+    """Gauss-Hermite nodes, weighted, go through the layers as a discrete law, which knows nothing
+    of Gaussian tokens.
+    """
     U, V = weights(4, 1, seed=3, score=0.5, value=0.5)
     mu = lp.Gaussian([0.4], [[1.2]])
     stack = lp.depth.ResidualStack(U, V)
@@ -71,11 +83,17 @@ def test_gaussian_stays_gaussian_on_quadrature_nodes():
 def test_turning_the_coordinates_turns_the_answer(seed, kind):
     U, V = weights(3, 3, seed=seed)
     mu = gaussian(3, seed=seed)
-    turn = torch.linalg.qr(torch.randn(3, 3, generator=torch.Generator().manual_seed(seed), dtype=F))[0]
+    turn = torch.linalg.qr(
+        torch.randn(3, 3, generator=torch.Generator().manual_seed(seed), dtype=F)
+    )[0]
     limit = lp.depth.deep_limit(lp.depth.ResidualStack(U, V, kind), mu)
-    turned = lp.depth.deep_limit(lp.depth.ResidualStack(turn @ U @ turn.mT, turn @ V @ turn.mT, kind), mu.map(turn))
+    turned = lp.depth.deep_limit(
+        lp.depth.ResidualStack(turn @ U @ turn.mT, turn @ V @ turn.mT, kind), mu.map(turn)
+    )
     torch.testing.assert_close(turned.mean, limit.mean @ turn.mT, rtol=1e-8, atol=1e-10)
-    torch.testing.assert_close(turned.covariance, turn @ limit.covariance @ turn.mT, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(
+        turned.covariance, turn @ limit.covariance @ turn.mT, rtol=1e-8, atol=1e-10
+    )
     torch.testing.assert_close(turned.score_variance, limit.score_variance, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(turned.h_squared, limit.h_squared, rtol=1e-8, atol=1e-10)
 
@@ -105,7 +123,9 @@ def test_recursion_stops_where_it_runs_away():
 
 @pytest.mark.parametrize("kind", ["pre", "sphere"])
 def test_normalised_closure_has_the_moments_of_its_own_map(kind):
-    """One step: Gaussian tokens moved by the closure's map, sampled. 'sphere' is exact for mean 0 at every layer."""
+    """One step: Gaussian tokens moved by the closure's map, sampled. 'sphere' is exact for mean 0
+    at every layer.
+    """
     U, V = weights(3, 4, value=0.8, score=0.8)
     mu = gaussian(4, mean=0.0 if kind == "sphere" else 0.5)
     limit = lp.depth.deep_limit(lp.depth.ResidualStack(U, V, kind), mu)
@@ -135,17 +155,29 @@ def test_pre_norm_second_step_reads_the_gaussian_with_these_moments():
     ("call", "message"),
     [
         (lambda U, V: lp.depth.deep_limit(U, gaussian(3)), "ResidualStack"),
-        (lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), lp.Rademacher(3)), "one Gaussian"),
         (
-            lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), lp.Gaussian(torch.zeros(2, 3, dtype=F), EYE)),
+            lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), lp.Rademacher(3)),
+            "one Gaussian",
+        ),
+        (
+            lambda U, V: lp.depth.deep_limit(
+                lp.depth.ResidualStack(U, V), lp.Gaussian(torch.zeros(2, 3, dtype=F), EYE)
+            ),
             "one Gaussian",
         ),
         (lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), gaussian(2)), "R\\^3"),
         (
-            lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V, "pre"), lp.Gaussian([0.0] * 3, [[0.0] * 3] * 3)),
+            lambda U, V: lp.depth.deep_limit(
+                lp.depth.ResidualStack(U, V, "pre"), lp.Gaussian([0.0] * 3, [[0.0] * 3] * 3)
+            ),
             "normalised",
         ),
-        (lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), gaussian(3)).tokens(torch.ones(2, dtype=F)), "shape"),
+        (
+            lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), gaussian(3)).tokens(
+                torch.ones(2, dtype=F)
+            ),
+            "shape",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):

@@ -1,4 +1,6 @@
-"""The band in depth, against autodiff of the whole nonlinear system on quadrature nodes, and against the one-layer law."""
+"""The band in depth, against autodiff of the whole nonlinear system on quadrature nodes, and
+against the one-layer law.
+"""
 
 import math
 
@@ -21,17 +23,22 @@ def nodes(dim, count):
 
 def stack_and_law(dim, layers, seed=0, score=0.2, value=0.5):
     generator = torch.Generator().manual_seed(seed)
-    U, V = (torch.randn(layers, dim, dim, generator=generator, dtype=F) / math.sqrt(dim) for _ in range(2))
+    U, V = (
+        torch.randn(layers, dim, dim, generator=generator, dtype=F) / math.sqrt(dim)
+        for _ in range(2)
+    )
     root = torch.eye(dim, dtype=F) + 0.2 * torch.randn(dim, dim, generator=generator, dtype=F)
     mean = 0.3 * torch.randn(dim, generator=generator, dtype=F)
     return lp.depth.ResidualStack(score * U, value * V), lp.Gaussian(mean, root @ root.mT)
 
 
 def by_autodiff(stack, mu, count):
-    """L times the squared errors, from derivatives of the weighted system in the weights: nothing of the theory is used.
+    """L times the squared errors, from derivatives of the weighted system in the weights: nothing
+    of the theory is used.
 
-    An empirical measure of L tokens is the law plus noise; to first order its effect on any output is the mean over tokens of the
-    derivative in the mass at the token, less its mean, so that L times the variance is Σ_j w_j (dy/dw_j)² less the squared mean.
+    An empirical measure of L tokens is the law plus noise; to first order its effect on any output
+    is the mean over tokens of the derivative in the mass at the token, less its mean, so that L
+    times the variance is Σ_j w_j (dy/dw_j)² less the squared mean.
     """
     grid, mass = nodes(mu.dim, count)
     z0 = mu.mean + grid @ torch.linalg.cholesky(mu.covariance).mT
@@ -50,15 +57,21 @@ def by_autodiff(stack, mu, count):
     d, n = mu.dim, len(mass)
     found = []
     for k in range(stack.layers):
-        jacobian = torch.autograd.functional.jacobian(lambda w, k=k: torch.cat([each.flatten() for each in run(w)[k]]), mass)
+        jacobian = torch.autograd.functional.jacobian(
+            lambda w, k=k: torch.cat([each.flatten() for each in run(w)[k]]), mass
+        )
         centred = jacobian - (jacobian @ mass).unsqueeze(-1)
         variance = centred.square() @ mass
         token = float(mass @ variance[: n * d].reshape(n, d).sum(-1))
-        found.append((token, float(variance[n * d : n * d + d].sum()), float(variance[n * d + d :].sum())))
+        found.append(
+            (token, float(variance[n * d : n * d + d].sum()), float(variance[n * d + d :].sum()))
+        )
     return np.array(found).T
 
 
-@pytest.mark.parametrize(("dim", "layers", "count", "degree", "tolerance"), [(1, 4, 50, 14, 1e-6), (2, 3, 9, 6, 1e-4)])
+@pytest.mark.parametrize(
+    ("dim", "layers", "count", "degree", "tolerance"), [(1, 4, 50, 14, 1e-6), (2, 3, 9, 6, 1e-4)]
+)
 def test_noise_is_the_linear_response_of_the_whole_system(dim, layers, count, degree, tolerance):
     stack, mu = stack_and_law(dim, layers)
     limit = lp.depth.deep_limit(stack, mu)
@@ -68,7 +81,8 @@ def test_noise_is_the_linear_response_of_the_whole_system(dim, layers, count, de
     np.testing.assert_allclose(noise.token[1:], token, rtol=tolerance)
     np.testing.assert_allclose(noise.mean[1:], mean, rtol=tolerance)
     np.testing.assert_allclose(noise.covariance[1:], covariance, rtol=tolerance)
-    # what is left out matters: the same system without feedback, and with independent layers, can be distinguished
+    # what is left out matters: the same system without feedback, and with independent layers, can
+    # be distinguished
     assert abs(float(noise.without_feedback[-1]) / token[-1] - 1) > 0.02
     assert abs(float(noise.independent[-1]) / token[-1] - 1) > 0.02
 
@@ -77,7 +91,13 @@ def test_one_layer_is_the_first_order_law_averaged_over_the_query():
     stack, mu = stack_and_law(2, 1)
     noise = lp.depth.deep_noise(lp.depth.deep_limit(stack, mu), 2)
     grid, mass = nodes(2, 40)
-    law = lp.finite_prompt(stack.layer(0), mu, mu.mean + grid @ torch.linalg.cholesky(mu.covariance).mT, 1, expansion=True)
+    law = lp.finite_prompt(
+        stack.layer(0),
+        mu,
+        mu.mean + grid @ torch.linalg.cholesky(mu.covariance).mT,
+        1,
+        expansion=True,
+    )
     expected = float(mass @ law.covariance.diagonal(dim1=-2, dim2=-1).sum(-1))
     assert float(noise.token[1]) == pytest.approx(expected, rel=1e-8)
     assert float(noise.update[0]) == pytest.approx(expected, rel=1e-8)
@@ -89,7 +109,8 @@ def test_entry_is_the_noise_of_sampling():
     noise = lp.depth.deep_noise(lp.depth.deep_limit(stack_and_law(3, 1)[0], mu), 1)
     assert float(noise.token[0]) == 0
     assert float(noise.mean[0]) == pytest.approx(float(mu.covariance.trace()))
-    expected = float(mu.covariance.trace() ** 2 + mu.covariance.square().sum())  # of (1/L) Σ (z - m)(z - m)^T
+    # of (1/L) Σ (z - m)(z - m)^T
+    expected = float(mu.covariance.trace() ** 2 + mu.covariance.square().sum())
     assert float(noise.covariance[0]) == pytest.approx(expected)
 
 
@@ -135,12 +156,15 @@ def test_moments_are_uncorrelated_with_variance_one_over_length():
 def test_band_ends_where_the_first_order_does():
     eye = torch.eye(2, dtype=F)
     U = torch.stack([0.3 * eye, 0.8 * eye, 0.1 * eye])  # H² = 0.09 and 0.64
-    limit = lp.depth.deep_limit(lp.depth.ResidualStack(U, 1e-3 * eye.expand(3, 2, 2)), lp.Gaussian([0.0, 0.0], eye))
+    limit = lp.depth.deep_limit(
+        lp.depth.ResidualStack(U, 1e-3 * eye.expand(3, 2, 2)), lp.Gaussian([0.0, 0.0], eye)
+    )
     noise = lp.depth.deep_noise(limit)
     assert noise.layers == 1
     assert noise.token.shape == (2,)
     assert "layers=1 of 3" in repr(noise)
-    far = lp.Gaussian([0.0, 40.0], 0.2 * eye)  # scores of variance 0.2·(0.3·40)² at the first layer, above ln(10^15)/2
+    # scores of variance 0.2·(0.3·40)² at the first layer, above ln(10^15)/2
+    far = lp.Gaussian([0.0, 40.0], 0.2 * eye)
     limit = lp.depth.deep_limit(lp.depth.ResidualStack(U, 1e-3 * eye.expand(3, 2, 2)), far)
     assert float(limit.h_squared[0]) < 0.01
     assert lp.depth.deep_noise(limit).layers == 0
@@ -150,10 +174,16 @@ def test_breaking_layer_is_the_first_outside_the_linear_regime():
     two = torch.full((6, 1, 1), 0.7, dtype=F)
     limit = lp.depth.deep_limit(lp.depth.ResidualStack(two, two), lp.Gaussian([0.0], [[1.0]]))
     for length in (5, 50, 10**4, 10**9):
-        expected = next(k + 1 for k, q in enumerate(limit.score_variance.tolist()) if length <= math.exp(2 * q))
+        expected = next(
+            k + 1 for k, q in enumerate(limit.score_variance.tolist()) if length <= math.exp(2 * q)
+        )
         assert lp.depth.breaking_layer(limit, length) == expected
-    assert lp.depth.breaking_layer(limit, math.inf) == (limit.layers + 1 if limit.diverged else None)
-    quiet = lp.depth.deep_limit(lp.depth.ResidualStack(0.1 * two, 0.1 * two), lp.Gaussian([0.0], [[1.0]]))
+    assert lp.depth.breaking_layer(limit, math.inf) == (
+        limit.layers + 1 if limit.diverged else None
+    )
+    quiet = lp.depth.deep_limit(
+        lp.depth.ResidualStack(0.1 * two, 0.1 * two), lp.Gaussian([0.0], [[1.0]])
+    )
     assert lp.depth.breaking_layer(quiet, 100) is None
 
 
@@ -163,7 +193,9 @@ BAD = [
     (lambda limit: lp.depth.deep_noise(limit, 10_000), "Lower the degree"),
     (
         lambda limit: lp.depth.deep_noise(
-            lp.depth.deep_limit(lp.depth.ResidualStack(limit.stack.U, limit.stack.V, "pre"), limit.law(0))
+            lp.depth.deep_limit(
+                lp.depth.ResidualStack(limit.stack.U, limit.stack.V, "pre"), limit.law(0)
+            )
         ),
         "normalisation",
     ),

@@ -13,11 +13,16 @@ from largeprompt.depth.normalised import normalised_moments
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 40])
 def test_isotropic_tokens_become_uniform_on_the_sphere(dim):
-    found = normalised_moments(lp.Gaussian(torch.zeros(dim, dtype=torch.float64), 2.5 * torch.eye(dim, dtype=torch.float64)))
+    found = normalised_moments(
+        lp.Gaussian(
+            torch.zeros(dim, dtype=torch.float64), 2.5 * torch.eye(dim, dtype=torch.float64)
+        )
+    )
     sphere = lp.Sphere(dim) if dim > 1 else lp.Rademacher(1)
     torch.testing.assert_close(found.covariance, sphere.covariance, rtol=1e-12, atol=1e-12)
     mean_norm = math.sqrt(2 * 2.5) * math.exp(math.lgamma((dim + 1) / 2) - math.lgamma(dim / 2))
-    assert float(found.cross.trace()) == pytest.approx(math.sqrt(dim) * mean_norm, rel=1e-12)  # E z·n = √d E‖z‖
+    # E z·n = √d E‖z‖
+    assert float(found.cross.trace()) == pytest.approx(math.sqrt(dim) * mean_norm, rel=1e-12)
     assert float(found.mean.abs().max()) == 0
 
 
@@ -28,7 +33,10 @@ def test_plane_by_polar_coordinates():
     angle = np.arange(400) * 2 * np.pi / 400
     unit = np.stack([np.cos(angle), np.sin(angle)], -1)  # (angle, 2)
     off = r[:, None, None] * unit - mean
-    density = np.exp(-0.5 * np.einsum("rai,ij,raj->ra", off, np.linalg.inv(covariance), off)) * (r * weight)[:, None]
+    density = (
+        np.exp(-0.5 * np.einsum("rai,ij,raj->ra", off, np.linalg.inv(covariance), off))
+        * (r * weight)[:, None]
+    )
     density /= density.sum()
     n = math.sqrt(2) * unit
     m = density.sum(0) @ n
@@ -42,17 +50,25 @@ def test_plane_by_polar_coordinates():
 
 def test_trace_is_the_dimension_for_singular_and_ill_conditioned_tokens():
     for values in ([1.0, 0.0, 0.0], [1.0, 1e-3, 1e-6]):
-        mu = lp.Gaussian(torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64), torch.diag(torch.tensor(values, dtype=torch.float64)))
+        mu = lp.Gaussian(
+            torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64),
+            torch.diag(torch.tensor(values, dtype=torch.float64)),
+        )
         found = normalised_moments(mu)
-        assert float(found.covariance.trace() + found.mean @ found.mean) == pytest.approx(3, rel=1e-10)
+        assert float(found.covariance.trace() + found.mean @ found.mean) == pytest.approx(
+            3, rel=1e-10
+        )
 
 
 def test_halving_the_step_changes_nothing(monkeypatch):
     mu = lp.Gaussian(
-        torch.tensor([0.3, 2.0, -0.1], dtype=torch.float64), torch.diag(torch.tensor([4.0, 0.1, 1.0], dtype=torch.float64))
+        torch.tensor([0.3, 2.0, -0.1], dtype=torch.float64),
+        torch.diag(torch.tensor([4.0, 0.1, 1.0], dtype=torch.float64)),
     )
     before = normalised_moments(mu)
     monkeypatch.setattr(normalised, "STEP", normalised.STEP / 2)
     after = normalised_moments(mu)
     for name in ("mean", "covariance", "cross"):
-        torch.testing.assert_close(getattr(after, name), getattr(before, name), rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(
+            getattr(after, name), getattr(before, name), rtol=1e-12, atol=1e-13
+        )

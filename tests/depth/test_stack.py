@@ -12,7 +12,9 @@ F = torch.float64
 
 def weights(layers, d, seed=0, score=0.3, value=0.4):
     generator = torch.Generator().manual_seed(seed)
-    U, V = (torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2))
+    U, V = (
+        torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2)
+    )
     return score * U, value * V
 
 
@@ -46,7 +48,8 @@ def test_batches_and_passive_tokens():
     whole = list(stack.states(z))[-1]
     torch.testing.assert_close(whole[1, 3], list(stack.states(z[1, 3]))[-1])
     passive = list(stack.states(z, passive=2))[-1]
-    torch.testing.assert_close(passive[..., :4, :], list(stack.states(z[..., :4, :]))[-1])  # nobody reads the last two
+    # nobody reads the last two
+    torch.testing.assert_close(passive[..., :4, :], list(stack.states(z[..., :4, :]))[-1])
     first = list(stack.states(z[0, 0], passive=2))[1]
     read = stack.layer(0)(lp.Empirical(z[0, 0, :4]), z[0, 0, 4:])
     torch.testing.assert_close(first[4:], z[0, 0, 4:] + read)
@@ -59,8 +62,16 @@ def test_batches_and_passive_tokens():
         (lambda U, V: lp.depth.ResidualStack(U, V[:, :2]), "as U"),
         (lambda U, V: lp.depth.ResidualStack(U, V.float()), "dtype"),
         (lambda U, V: lp.depth.ResidualStack(U, V, "layer"), "'none', 'pre' or 'sphere'"),
-        (lambda U, V: next(lp.depth.ResidualStack(U, V).states(torch.ones(4, 2, dtype=F))), "shape"),
-        (lambda U, V: next(lp.depth.ResidualStack(U, V).states(torch.ones(4, 3, dtype=F), passive=4)), "at most 3"),
+        (
+            lambda U, V: next(lp.depth.ResidualStack(U, V).states(torch.ones(4, 2, dtype=F))),
+            "shape",
+        ),
+        (
+            lambda U, V: next(
+                lp.depth.ResidualStack(U, V).states(torch.ones(4, 3, dtype=F), passive=4)
+            ),
+            "at most 3",
+        ),
     ],
 )
 def test_bad_input_is_named(call, message):

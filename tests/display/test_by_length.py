@@ -17,7 +17,9 @@ Z, LENGTHS = [1.0, 0.5], [1, 10, 1000]
 RESULTS = {
     "law": lambda z, length: lp.finite_prompt(LAYER, LAW, z, length),
     "certificate": lambda z, length: lp.certificate(LAYER, LAW, z, length),
-    "average": lambda z, length: lp.query_average(LAYER, LAW, lp.Gaussian(0 * EYE[0], EYE / 4), length),
+    "average": lambda z, length: lp.query_average(
+        LAYER, LAW, lp.Gaussian(0 * EYE[0], EYE / 4), length
+    ),
 }
 
 
@@ -58,7 +60,9 @@ def test_datasets_have_the_numbers_with_words_and_units(kind):
     np.testing.assert_array_equal(data.rmse, found.rmse)
     assert data.length.values.tolist() == LENGTHS
     assert data.length.attrs == {"long_name": "prompt length", "units": "tokens"}
-    assert all(value.attrs["long_name"] and value.attrs["units"] for value in data.variables.values())
+    assert all(
+        value.attrs["long_name"] and value.attrs["units"] for value in data.variables.values()
+    )
     assert data.length.dtype == np.int64
     assert RESULTS[kind](Z, 10).to_xarray().length.item() == 10
 

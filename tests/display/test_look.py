@@ -14,7 +14,12 @@ from largeprompt.display.look import array, draw_errors, draw_paths, given_axes,
 
 
 def test_lengths_in_a_legend():
-    assert [length_label(x) for x in (30, 100, 1e6, math.inf)] == ["$L=30$", "$L=10^{2}$", "$L=10^{6}$", r"$L=\infty$"]
+    assert [length_label(x) for x in (30, 100, 1e6, math.inf)] == [
+        "$L=30$",
+        "$L=10^{2}$",
+        "$L=10^{6}$",
+        r"$L=\infty$",
+    ]
 
 
 def test_new_axes_leave_the_settings_alone_and_wrong_ones_are_refused():
@@ -23,12 +28,19 @@ def test_new_axes_leave_the_settings_alone_and_wrong_ones_are_refused():
     assert not axes.spines["top"].get_visible()
     assert dict(mpl.rcParams) == before
     plt.close(axes.figure)
-    with pytest.raises(lp.InvalidArgumentError, match="axes: got Figure; allowed: axes of matplotlib"):
+    with pytest.raises(
+        lp.InvalidArgumentError, match="axes: got Figure; allowed: axes of matplotlib"
+    ):
         given_axes(Figure())
 
 
 def test_errors_leave_out_what_a_logarithmic_axis_has_no_place_for():
-    axes = draw_errors(Figure().subplots(), (1.0, 10.0, math.inf), torch.tensor([[2.0, 0.0], [1.0, 3.0], [0.0, 0.0]]), label="both")
+    axes = draw_errors(
+        Figure().subplots(),
+        (1.0, 10.0, math.inf),
+        torch.tensor([[2.0, 0.0], [1.0, 3.0], [0.0, 0.0]]),
+        label="both",
+    )
     first, second = (bars.lines[0] for bars in axes.containers)
     np.testing.assert_array_equal(first.get_xydata(), [[1.0, 2.0], [10.0, 1.0]])
     np.testing.assert_array_equal(second.get_xydata(), [[10.0, 3.0]])
@@ -44,8 +56,12 @@ def test_error_bars_stay_above_zero():
 
 
 def test_paths_have_a_colour_for_each_length_and_black_for_the_infinite_prompt():
-    axes = draw_paths(Figure().subplots(), [0, 1], np.arange(8.0).reshape(2, 2, 2), (10.0, math.inf))
-    np.testing.assert_array_equal([line.get_ydata() for line in axes.lines], [[0, 2], [1, 3], [4, 6], [5, 7]])
+    axes = draw_paths(
+        Figure().subplots(), [0, 1], np.arange(8.0).reshape(2, 2, 2), (10.0, math.inf)
+    )
+    np.testing.assert_array_equal(
+        [line.get_ydata() for line in axes.lines], [[0, 2], [1, 3], [4, 6], [5, 7]]
+    )
     assert len({line.get_color() for line in axes.lines}) == 2
     assert axes.lines[-1].get_color() == "black"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["$L=10$", r"$L=\infty$"]

@@ -5,7 +5,11 @@ from xml.etree import ElementTree
 
 from largeprompt.display.tables import entry, html_table, plain, text_table
 
-COLUMNS = {"length": [10.0, 100_000.0, math.inf], "rmse": [0.123456, 1e-7, 0.0], "regime": ["frozen", "linear", "<b>&"]}
+COLUMNS = {
+    "length": [10.0, 100_000.0, math.inf],
+    "rmse": [0.123456, 1e-7, 0.0],
+    "regime": ["frozen", "linear", "<b>&"],
+}
 
 
 def test_text_is_aligned_numbers_to_the_right_and_words_to_the_left():
@@ -48,4 +52,5 @@ def test_html_is_well_formed_escaped_and_without_colours():
     assert [cell.text for cell in table.iter("td")][-1] == "<b>&"
     assert table.find("caption").text == "Law(<exact>)"
     assert "<b>" not in text
-    assert not any(word in text for word in ("#", "rgb", "background"))  # as the notebook has them, light or dark
+    # as the notebook has them, light or dark
+    assert not any(word in text for word in ("#", "rgb", "background"))

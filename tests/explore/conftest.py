@@ -18,15 +18,21 @@ EVIL = "<script>document.title='broken in'</script>"
 
 
 def drawn_audit():
-    """Two layers of three heads over one text of 200 keys: scores that are weak, middling and strong."""
+    """Two layers of three heads over one text of 200 keys: scores that are weak, middling and
+    strong.
+    """
     layers = []
     for layer in range(2):
         key = torch.randn(1, 3, 200, 4, generator=torch.Generator().manual_seed(layer))
         query = torch.randn(1, 3, 200, 4, generator=torch.Generator().manual_seed(10 + layer))
         query = query * torch.tensor([0.1, 0.8, 6.0]).reshape(1, 3, 1, 1)
         heads = Heads(query, key, key + 0.3, mask=None, scale=1.0, causal=bool(layer))
-        layers.append(audit_heads(heads, components=(2,), positions=24).assign_coords(layer=[layer]))
-    data = xr.concat(layers, "layer", data_vars="minimal", coords="minimal", compat="override", join="override")
+        layers.append(
+            audit_heads(heads, components=(2,), positions=24).assign_coords(layer=[layer])
+        )
+    data = xr.concat(
+        layers, "layer", data_vars="minimal", coords="minimal", compat="override", join="override"
+    )
     found = summary(data)
     data = data.merge(found.rename({str(name): f"head_{name}" for name in found.data_vars}))
     return data.assign_attrs(tolerance=0.2, sinks=1)
@@ -36,10 +42,16 @@ def stored(folder, study, data, verdicts, finished=True):
     """A run folder as the store writes it."""
     run = Run.create(folder, study, AuditConfig(), quick=False, rerun="largeprompt audit")
     if finished:
-        files = {"dataset.nc": encode(data), "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts])}
+        files = {
+            "dataset.nc": encode(data),
+            "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts]),
+        }
         captions = {"heads": f"Caption {EVIL}", "lost": "A figure that is lost."}
         for name in captions:
-            files |= {f"figures/{name}.png": b"\x89PNG\r\n\x1a\n" + bytes(40), f"figures/{name}.pdf": b"%PDF-1.4"}
+            files |= {
+                f"figures/{name}.png": b"\x89PNG\r\n\x1a\n" + bytes(40),
+                f"figures/{name}.pdf": b"%PDF-1.4",
+            }
         files["figures/captions.json"] = to_json(captions)
         run.write_results(files, {"finished": "2026-01-01T00:00:00"})
         (folder / "figures" / "lost.png").unlink()
@@ -52,10 +64,19 @@ def runs_folder(tmp_path_factory):
     verdicts = [
         Verdict("audit", f"Asked {EVIL}?", "holds in part", f"Measured {EVIL}."),
         Verdict("audit", "Must it fail?", "fails", "It does.", True),
-        Verdict("audit", "Does it fail?", "fails", "It does.", meaning="A method of ours fails <here>."),
+        Verdict(
+            "audit", "Does it fail?", "fails", "It does.", meaning="A method of ours fails <here>."
+        ),
     ]
-    stored(folder / "audit-drawn", dataclasses.replace(STUDY, title=f"Heads {EVIL}"), data, verdicts)
-    stored(folder / "coin", dataclasses.replace(STUDY, name="coin", title="A coin"), xr.Dataset({"x": ("n", [1.0])}), verdicts[:1])
+    stored(
+        folder / "audit-drawn", dataclasses.replace(STUDY, title=f"Heads {EVIL}"), data, verdicts
+    )
+    stored(
+        folder / "coin",
+        dataclasses.replace(STUDY, name="coin", title="A coin"),
+        xr.Dataset({"x": ("n", [1.0])}),
+        verdicts[:1],
+    )
     stored(folder / "empty-audit", STUDY, xr.Dataset({"x": ("n", [1.0])}), [])
     stored(folder / "half", STUDY, data, [], finished=False)
     (folder / "broken").mkdir()

@@ -1,4 +1,6 @@
-"""The explorer in headless Chromium, by moving its controls. The browser reaches this machine only, as if there were no network."""
+"""The explorer in headless Chromium, by moving its controls. The browser reaches this machine only,
+as if there were no network.
+"""
 
 import os
 import re
@@ -15,8 +17,12 @@ from largeprompt.explore.picture import in_words
 from largeprompt.explore.reading import Audit, available
 from largeprompt.explore.state import LawState, RunsState, TrainingState
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PLAYWRIGHT = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'")
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+PLAYWRIGHT = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'"
+)
 pytest.importorskip("marimo", reason="marimo is not installed: pip install '.[explore]'")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 PATIENCE = 90_000  # milliseconds; on a busy machine the first page takes long
@@ -24,8 +30,19 @@ PATIENCE = 90_000  # milliseconds; on a busy machine the first page takes long
 
 @pytest.fixture(scope="module")
 def address(runs_folder):
-    command = [sys.executable, "-m", "largeprompt", "explore", str(runs_folder), "--port", "0", "--headless"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    command = [
+        sys.executable,
+        "-m",
+        "largeprompt",
+        "explore",
+        str(runs_folder),
+        "--port",
+        "0",
+        "--headless",
+    ]
+    server = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     said = server.stdout.readline()
     yield re.search(r"http://127\.0\.0\.1:\d+/", said).group()
     server.terminate()
@@ -42,12 +59,17 @@ def browser():
 
 
 class Visit:
-    """A page of the explorer on a laptop's screen, what it complained of, and what it asked other machines for."""
+    """A page of the explorer on a laptop's screen, what it complained of, and what it asked other
+    machines for.
+    """
 
     def __init__(self, browser, address, query="", scheme="light"):
         self.page = browser.new_page(viewport={"width": 1366, "height": 768}, color_scheme=scheme)
         self.complaints, self.elsewhere = [], []
-        self.page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)
+        self.page.on(
+            "console",
+            lambda said: self.complaints.append(said.text) if said.type == "error" else None,
+        )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
         def route(asked):
@@ -84,11 +106,15 @@ def visit(browser, address):
 
 def error(state):
     here = numbers.problem(state)
-    return in_words(float(lp.finite_prompt(here.attention, here.mu, here.z, state.length).mse) ** 0.5, 4)
+    return in_words(
+        float(lp.finite_prompt(here.attention, here.mu, here.z, state.length).mse) ** 0.5, 4
+    )
 
 
 def test_sliders_and_choices_move_the_pictures_and_the_numbers(visit):
-    """Strength and length by the keyboard, the law by its menu: pictures change, and the values are the library's."""
+    """Strength and length by the keyboard, the law by its menu: pictures change, and the values are
+    the library's.
+    """
     names = ("scores", "tokens", "readout", "errors", "phase")
     visit.becomes("[data-value=exact]", error(LawState()))
     before = {name: visit.drawing(name) for name in names}
@@ -107,7 +133,12 @@ def test_sliders_and_choices_move_the_pictures_and_the_numbers(visit):
     assert "off the affine read-out" in visit.text("#readout")
     assert visit.text("#answer .answer") == law_page.sentence(state)
     assert LawState.of(visit.query) == state
-    assert LawState.of(dict(urllib.parse.parse_qsl(visit.page.locator("#link").get_attribute("href")[1:]))) == state
+    assert (
+        LawState.of(
+            dict(urllib.parse.parse_qsl(visit.page.locator("#link").get_attribute("href")[1:]))
+        )
+        == state
+    )
 
 
 def test_the_code_that_is_shown_runs_and_gives_the_numbers_beside_it(visit):
@@ -115,7 +146,9 @@ def test_the_code_that_is_shown_runs_and_gives_the_numbers_beside_it(visit):
     shown = visit.page.locator("pre").first.inner_text(timeout=PATIENCE)
     names = code.executed(re.sub(r"^print.*$", "", shown, flags=re.MULTILINE))
     assert in_words(float(names["law"].mse) ** 0.5, 4) == visit.text("[data-value=exact]")
-    assert in_words(float(names["law"].effective_tokens), 4) == visit.text("[data-value='tokens read']")
+    assert in_words(float(names["law"].effective_tokens), 4) == visit.text(
+        "[data-value='tokens read']"
+    )
 
 
 def test_all_of_it_fits_on_a_laptop(visit):
@@ -129,10 +162,13 @@ def test_a_head_is_chosen_on_the_map_and_strings_from_disk_stay_text(visit, runs
     visit.page.get_by_role("radio", name="Runs and audits").press("Space")
     visit.becomes("#head > p:nth-of-type(2)", audit.why("0.0"))
     before = visit.drawing("head-readouts")
-    visit.page.locator("marimo-table td").nth(3).click(timeout=PATIENCE)  # layer, then heads 0, 1 and 2
+    # layer, then heads 0, 1 and 2
+    visit.page.locator("marimo-table td").nth(3).click(timeout=PATIENCE)
     visit.becomes("#head > p:nth-of-type(2)", audit.why("0.2"))
     assert visit.drawing("head-readouts") != before
-    assert visit.text("[data-value='score variance']") == in_words(float(audit.head("0.2").head_score_variance), 4)
+    assert visit.text("[data-value='score variance']") == in_words(
+        float(audit.head("0.2").head_score_variance), 4
+    )
     assert "<script>" in visit.text(".run h2")
     assert visit.page.title() != "broken in"
     assert visit.query == {"tab": "runs", "run": "audit-drawn", "head": "0.2"}

@@ -28,8 +28,12 @@ def test_law_code_gives_the_numbers_on_the_page(law, direction):
     state = LawState(law=law, dim=3, strength=0.6, direction=direction, length=30, tolerance=0.5)
     names, printed = run(law_code(state))
     place, strength = LENGTHS.index(30), numbers.STRENGTHS.index(0.6)
-    assert float(names["law"].mse.sqrt()) == pytest.approx(numbers.curve(state).errors[place], rel=1e-9)
-    assert float(names["law"].effective_tokens) == pytest.approx(numbers.curve(state).tokens[place], rel=1e-9)
+    assert float(names["law"].mse.sqrt()) == pytest.approx(
+        numbers.curve(state).errors[place], rel=1e-9
+    )
+    assert float(names["law"].effective_tokens) == pytest.approx(
+        numbers.curve(state).tokens[place], rel=1e-9
+    )
     limit, affine = numbers.read_outs(state)
     unit = names["z"] / 0.6
     assert float(names["limit"] @ unit) == pytest.approx(limit[strength], rel=1e-12)
@@ -37,7 +41,9 @@ def test_law_code_gives_the_numbers_on_the_page(law, direction):
     shown = dict(re.findall(r'data-value="([^"]+)">([^<]*)<', law_page.summary(state)))
     assert shown["exact"] == in_words(float(names["law"].mse) ** 0.5, 4)
     assert shown["tokens read"] == in_words(float(names["law"].effective_tokens), 4)
-    assert all(kind in printed for kind in ("FinitePromptLaw(exact", "Certificate(", "PromptLength("))
+    assert all(
+        kind in printed for kind in ("FinitePromptLaw(exact", "Certificate(", "PromptLength(")
+    )
 
 
 def test_every_law_and_direction_has_its_code():
@@ -49,7 +55,9 @@ def test_every_law_and_direction_has_its_code():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_tokens_have_the_covariance_that_the_sliders_say(law):
-    """λ_i proportional to i^-decay with trace dim, and scores of the standard deviation asked for."""
+    """λ_i proportional to i^-decay with trace dim, and scores of the standard
+    deviation asked for.
+    """
     here = numbers.problem(LawState(law=law, dim=4, decay=1.0, strength=1.3, direction="all"))
     spectrum = 4 / np.arange(1, 5) / np.sum(1 / np.arange(1, 5))
     np.testing.assert_allclose(here.mu.covariance.numpy(), np.diag(spectrum), atol=1e-12)
@@ -68,7 +76,9 @@ def test_training_code_gives_the_flows_on_the_page():
 def test_code_of_a_run_reads_the_head_on_the_page(runs_folder):
     found = available(runs_folder)[0]["audit-drawn"]
     audit = Audit.of(found)
-    names, printed = run(runs_code(str(found.folder), RunsState("audit-drawn", "1.1"), audit.length))
+    names, printed = run(
+        runs_code(str(found.folder), RunsState("audit-drawn", "1.1"), audit.length)
+    )
     assert found.title in printed
     assert float(names["head"].head_score_variance) == float(audit.head("1.1").head_score_variance)
     coin = available(runs_folder)[0]["coin"]

@@ -11,7 +11,11 @@ from largeprompt.explore.controls import LABELS, controls, with_length
 
 
 @pytest.mark.parametrize(
-    "state", [LawState(law="signs", length=30, strength=2.3, decay=1.7), TrainingState(attention="linear", noise=0.7)]
+    "state",
+    [
+        LawState(law="signs", length=30, strength=2.3, decay=1.7),
+        TrainingState(attention="linear", noise=0.7),
+    ],
 )
 def test_controls_start_at_their_state(state):
     found = controls(state)

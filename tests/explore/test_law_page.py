@@ -10,7 +10,11 @@ from largeprompt.explore import law_page, numbers
 from largeprompt.explore.picture import in_words
 from largeprompt.explore.state import LAWS, LENGTHS, LawState
 
-PICTURES = {"scores": law_page.scores, "tokens": law_page.effective_tokens, "readout": law_page.read_out}
+PICTURES = {
+    "scores": law_page.scores,
+    "tokens": law_page.effective_tokens,
+    "readout": law_page.read_out,
+}
 PICTURES |= {"errors": law_page.errors, "phase": law_page.phase_diagram, "answer": law_page.summary}
 
 
@@ -49,7 +53,12 @@ def test_pictures_follow_the_controls(change, moved):
 def test_squares_are_filled_in_proportion_to_effective_tokens():
     state = LawState(length=1000)
     tokens = numbers.curve(state).tokens[LENGTHS.index(1000)]
-    heights = [float(height) for height in re.findall(r'class="full"[^>]* height="([\d.]+)"', law_page.effective_tokens(state))]
+    heights = [
+        float(height)
+        for height in re.findall(
+            r'class="full"[^>]* height="([\d.]+)"', law_page.effective_tokens(state)
+        )
+    ]
     assert sum(heights) / 14 / 200 == pytest.approx(tokens / 1000, rel=2e-3)
 
 
@@ -62,7 +71,10 @@ def test_a_token_among_millions_is_still_seen():
 def test_the_sentence_names_the_length_that_prompt_length_finds():
     state = LawState(dim=2, tolerance=0.3)
     here = numbers.problem(state)
-    exact, proved = (lp.prompt_length(here.attention, here.mu, here.z, 0.3, method) for method in ("exact", "certified"))
+    exact, proved = (
+        lp.prompt_length(here.attention, here.mu, here.z, 0.3, method)
+        for method in ("exact", "certified")
+    )
     said = law_page.sentence(state)
     assert f"about {in_words(float(exact), 2)} tokens" in said
     named = int(re.search(r"; ([\d,]+) are proved to be", said).group(1).replace(",", ""))
@@ -72,7 +84,9 @@ def test_the_sentence_names_the_length_that_prompt_length_finds():
 
 
 def test_sentences_at_the_ends():
-    assert "about 2 tokens are enough" in law_page.sentence(LawState(dim=1, strength=0.1, tolerance=1.0, law="signs"))
+    assert "about 2 tokens are enough" in law_page.sentence(
+        LawState(dim=1, strength=0.1, tolerance=1.0, law="signs")
+    )
     assert law_page.sentence(LawState(strength=4.0, tolerance=0.02)).endswith(
         "more than ten million tokens are needed for an error of 0.02."
     )
@@ -91,7 +105,10 @@ def test_sentences_at_the_ends():
     ],
 )
 def test_tokens_read_are_whole_and_squares_hold_more_than_one(length, whole, square):
-    here, card = numbers.problem(LawState()), ElementTree.fromstring(law_page.effective_tokens(LawState(length=length)))
+    here, card = (
+        numbers.problem(LawState()),
+        ElementTree.fromstring(law_page.effective_tokens(LawState(length=length))),
+    )
     tokens = float(lp.finite_prompt(here.attention, here.mu, here.z, length).effective_tokens)
     number = f"{round(tokens, -4 if length == 10**7 else None):,.0f}"  # three digits of a million
     assert card.find("figcaption").text == f"It reads about {number} of {whole}"
@@ -113,4 +130,5 @@ def test_without_a_limit_the_page_says_so():
 
 def test_gaussian_tokens_are_linear_and_signs_are_not():
     assert "a linear map of the query" in law_page.read_out(LawState())
-    assert "52 % off the affine read-out" in law_page.read_out(LawState(law="signs", strength=2.0))  # 1 - tanh(2)/2 = 0.518
+    # 1 - tanh(2)/2 = 0.518
+    assert "52 % off the affine read-out" in law_page.read_out(LawState(law="signs", strength=2.0))

@@ -21,7 +21,9 @@ def test_errors_are_those_of_the_library(law):
     found, proved = numbers.curve(state), numbers.proved(state)
     for length in (1, 1000):
         exact = lp.finite_prompt(here.attention, here.mu, here.z, length)
-        assert found.errors[LENGTHS.index(length)] == pytest.approx(float(exact.mse) ** 0.5, rel=1e-8)
+        assert found.errors[LENGTHS.index(length)] == pytest.approx(
+            float(exact.mse) ** 0.5, rel=1e-8
+        )
         bound = float(lp.certificate(here.attention, here.mu, here.z, length).bound) ** 0.5
         assert proved[length] == pytest.approx(bound, rel=1e-12)
     assert (found.errors <= np.array([proved[length] for length in LENGTHS]) * (1 + 1e-9)).all()
@@ -39,7 +41,8 @@ def test_coordinates_that_the_query_does_not_see_are_told_by_one(law, direction)
 
 
 @pytest.mark.parametrize(
-    ("law", "tolerance"), [("gaussian", 0.06), ("gaussian", 0.2), ("gaussian", 1.0), ("clusters", 0.5), ("signs", 0.1)]
+    ("law", "tolerance"),
+    [("gaussian", 0.06), ("gaussian", 0.2), ("gaussian", 1.0), ("clusters", 0.5), ("signs", 0.1)],
 )
 def test_proved_length_is_proved_and_at_most_a_quarter_above_the_least(law, tolerance):
     state = LawState(law=law, tolerance=tolerance, **SMALL)
@@ -51,14 +54,20 @@ def test_proved_length_is_proved_and_at_most_a_quarter_above_the_least(law, tole
 def test_proved_length_at_the_ends():
     few = LawState(law="signs", dim=1, strength=0.1, tolerance=1.0)
     here = numbers.problem(few)
-    assert numbers.proved_length(few) == int(lp.prompt_length(here.attention, here.mu, here.z, 1.0, "certified"))
+    assert numbers.proved_length(few) == int(
+        lp.prompt_length(here.attention, here.mu, here.z, 1.0, "certified")
+    )
     assert numbers.proved_length(LawState(strength=4.0, tolerance=0.02)) == math.inf
-    assert numbers.proved_length(LawState(law="laplace", dim=1, strength=1.2)) == math.inf  # the weights have no variance
-    assert numbers.proved_length(LawState(law="laplace", dim=1, strength=2.0)) == math.inf  # no limit
+    # the weights have no variance
+    assert numbers.proved_length(LawState(law="laplace", dim=1, strength=1.2)) == math.inf
+    # no limit
+    assert numbers.proved_length(LawState(law="laplace", dim=1, strength=2.0)) == math.inf
 
 
 def test_drawn_errors_agree_with_the_exact_ones():
-    """Six comparisons, each within 6 standard errors of the mean square; seed fixed, rate of false alarms below 1e-6."""
+    """Six comparisons, each within 6 standard errors of the mean square; seed fixed, rate of false
+    alarms below 1e-6.
+    """
     state = LawState(law="signs", **SMALL)
     mean, spread = numbers.drawn(state)
     exact = numbers.curve(state).errors[[LENGTHS.index(length) for length in numbers.DRAWN]]
@@ -97,7 +106,10 @@ def test_laplace_tokens_have_a_limit_up_to_the_root_of_two():
     limit, _ = numbers.read_outs(LawState(law="laplace", dim=1))
     known = np.array(numbers.STRENGTHS) < math.sqrt(2)
     assert (np.isfinite(limit) == known).all()
-    np.testing.assert_allclose(limit[known], np.array(numbers.STRENGTHS)[known] / (1 - np.array(numbers.STRENGTHS)[known] ** 2 / 2))
+    np.testing.assert_allclose(
+        limit[known],
+        np.array(numbers.STRENGTHS)[known] / (1 - np.array(numbers.STRENGTHS)[known] ** 2 / 2),
+    )
     state = LawState(law="laplace", dim=1, strength=2.0, length=30)
     found = numbers.curve(state)
     assert found.errors is None
@@ -116,15 +128,21 @@ def test_laplace_tokens_in_all_directions_are_left_out_without_a_limit():
 
 def test_a_limit_at_the_very_edge_is_none():
     """Laplace tilts of 4/√8, which is √2 but for rounding."""
-    assert numbers.curve(LawState(law="laplace", dim=8, strength=4.0, direction="all")).errors is None
+    assert (
+        numbers.curve(LawState(law="laplace", dim=8, strength=4.0, direction="all")).errors is None
+    )
 
 
-@pytest.mark.parametrize(("law", "tolerance"), [("gaussian", 0.2), ("clusters", 0.5), ("signs", 0.1), ("sphere", 0.06)])
+@pytest.mark.parametrize(
+    ("law", "tolerance"), [("gaussian", 0.2), ("clusters", 0.5), ("signs", 0.1), ("sphere", 0.06)]
+)
 def test_needed_length_is_good_to_two_digits(law, tolerance):
     state = LawState(law=law, **SMALL)
     here = numbers.problem(state)
     exact = float(lp.prompt_length(here.attention, here.mu, here.z, tolerance))
-    assert numbers.needed_length(numbers.curve(state).errors, tolerance) == pytest.approx(exact, rel=0.02, abs=1.0)
+    assert numbers.needed_length(numbers.curve(state).errors, tolerance) == pytest.approx(
+        exact, rel=0.02, abs=1.0
+    )
 
 
 def test_needed_length_at_the_ends():

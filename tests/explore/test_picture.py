@@ -6,7 +6,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from largeprompt.explore.picture import HEIGHT, LEFT, RIGHT, WIDTH, Picture, Scale, decades, figure, in_words, note, power_of_ten
+from largeprompt.explore.picture import (
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    WIDTH,
+    Picture,
+    Scale,
+    decades,
+    figure,
+    in_words,
+    note,
+    power_of_ten,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,8 +72,12 @@ def test_a_picture_is_well_formed_and_in_its_frame():
     inner = root.find("svg")
     line = next(node for node in inner if node.attrib["class"] == "line c0")
     width = WIDTH - LEFT - RIGHT
-    assert line.attrib["d"] == f"M0.0 0.0M{width / 2:.1f} {float(inner.attrib['height']):.1f}"  # NaN breaks the line
-    assert all(0 <= float(node.attrib["cx"]) <= width and 0 <= float(node.attrib["cy"]) <= HEIGHT for node in inner.iter("circle"))
+    # NaN breaks the line
+    assert line.attrib["d"] == f"M0.0 0.0M{width / 2:.1f} {float(inner.attrib['height']):.1f}"
+    assert all(
+        0 <= float(node.attrib["cx"]) <= width and 0 <= float(node.attrib["cy"]) <= HEIGHT
+        for node in inner.iter("circle")
+    )
 
 
 def test_titles_and_legends_are_text():

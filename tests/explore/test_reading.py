@@ -47,23 +47,39 @@ def test_heads_by_name(audit):
     assert audit.picked([]) == "0.0"
     for name in audit.heads:
         layer, head = map(int, name.split("."))
-        assert audit.finding(name) == FINDINGS[int(audit.data.head_finding.sel(layer=layer, head=head))]
+        assert (
+            audit.finding(name)
+            == FINDINGS[int(audit.data.head_finding.sel(layer=layer, head=head))]
+        )
 
 
 def test_every_verdict_says_why(audit):
-    """The weak head reads moments, the strong one selects; the reason has the numbers of the dataset."""
+    """The weak head reads moments, the strong one selects; the reason has the numbers of the
+    dataset.
+    """
     assert audit.finding("0.0") == "uniform"
-    assert f"the mean value alone misses {in_words(float(audit.head('0.0').head_mean_error))}" in audit.why("0.0")
+    assert (
+        f"the mean value alone misses {in_words(float(audit.head('0.0').head_mean_error))}"
+        in audit.why("0.0")
+    )
     assert audit.finding("0.1") == "moments"
     assert audit.finding("0.2") == "selects"
-    assert f"misses {in_words(float(audit.head('0.1').head_affine_error))} of the output" in audit.why("0.1")
+    assert (
+        f"misses {in_words(float(audit.head('0.1').head_affine_error))} of the output"
+        in audit.why("0.1")
+    )
     assert "within the tolerance of 0.2" in audit.why("0.1")
     assert "picks tokens" in audit.why("0.2")
 
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(1, "tokens are predicted to bring it"), (2, "A Gaussian mixture of 2"), (4, "another shape"), (-1, "No query position")],
+    [
+        (1, "tokens are predicted to bring it"),
+        (2, "A Gaussian mixture of 2"),
+        (4, "another shape"),
+        (-1, "No query position"),
+    ],
 )
 def test_reasons_of_the_other_verdicts(audit, code, said):
     data = audit.data.copy(deep=True)

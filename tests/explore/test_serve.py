@@ -14,7 +14,10 @@ def test_a_port_on_loopback_that_is_free():
     with serve.listening(0) as place:
         host, port = place.getsockname()
         assert host == "127.0.0.1"
-        with pytest.raises(serve.ExplorerError, match=rf"--port: cannot listen on port {port} \(.*\); choose another"):
+        with pytest.raises(
+            serve.ExplorerError,
+            match=rf"--port: cannot listen on port {port} \(.*\); choose another",
+        ):
             serve.listening(port)
 
 
@@ -24,7 +27,9 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, tmp_path):
         serve.serve(tmp_path, 0, browser=False, say=print)
 
 
-@pytest.mark.parametrize(("name", "words"), [("file", "which is a file"), ("nothing", "which is not there")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("file", "which is a file"), ("nothing", "which is not there")]
+)
 def test_what_is_no_folder_of_runs_is_refused(tmp_path, name, words):
     pytest.importorskip("marimo")
     (tmp_path / "file").touch()
@@ -49,13 +54,18 @@ async def inner(scope, receive, send):
     ],
 )
 def test_only_pages_from_here_are_answered(kind, headers, answered):
-    """No login is needed on loopback, so a page from elsewhere, or a name that points here, must not be let in."""
+    """No login is needed on loopback, so a page from elsewhere, or a name that points here, must
+    not be let in.
+    """
     sent = []
 
     async def send(message):
         sent.append(message)
 
-    scope = {"type": kind, "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
+    scope = {
+        "type": kind,
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
     asyncio.run(serve.from_here_only(inner)(scope, None, send))
     assert (sent == [{"type": "answered"}]) == answered
     if not answered:
@@ -65,7 +75,9 @@ def test_only_pages_from_here_are_answered(kind, headers, answered):
 def test_loopback_is_all_that_is_listened_on():
     """The socket of the server cannot be reached under the machine's other addresses."""
     with serve.listening(0) as place:
-        others = {found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)} - {"127.0.0.1"}
+        others = {
+            found[4][0] for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
+        } - {"127.0.0.1"}
         others = {each for each in others if not each.startswith("127.")}
         for other in others:
             with pytest.raises(OSError):  # noqa: PT011

@@ -15,7 +15,9 @@ def fields(state):
     "state",
     [
         LawState(),
-        LawState(law="signs", dim=3, decay=1.2, strength=2.7, direction="all", length=30, tolerance=0.06),
+        LawState(
+            law="signs", dim=3, decay=1.2, strength=2.7, direction="all", length=30, tolerance=0.06
+        ),
         TrainingState(attention="linear", dim=5, noise=0.3, start=0.7, until=35.0),
         RunsState(run="audit-1 & <b>", head="2.11"),
     ],
@@ -23,9 +25,12 @@ def fields(state):
 def test_a_link_gives_back_its_state(state):
     from urllib.parse import parse_qs, urlsplit
 
-    query = {name: values[0] for name, values in parse_qs(urlsplit(state.link("law")).query).items()}
+    query = {
+        name: values[0] for name, values in parse_qs(urlsplit(state.link("law")).query).items()
+    }
     assert type(state).of(query) == state
-    assert type(state).of({name: [value] for name, value in query.items()}) == state  # marimo gives lists for repeated names
+    # marimo gives lists for repeated names
+    assert type(state).of({name: [value] for name, value in query.items()}) == state
 
 
 def test_a_link_says_only_what_differs():
@@ -34,7 +39,9 @@ def test_a_link_says_only_what_differs():
 
 
 def test_the_address_bar_forgets_other_tabs():
-    assert {name: value for name, value in address_bar("law", LawState(dim=3)).items() if value} == {"tab": "law", "dim": "3"}
+    assert {
+        name: value for name, value in address_bar("law", LawState(dim=3)).items() if value
+    } == {"tab": "law", "dim": "3"}
     assert address_bar("law", LawState())["run"] is None
 
 

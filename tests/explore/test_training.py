@@ -28,6 +28,7 @@ def test_flows_start_and_end_where_the_library_says():
 
 def test_distances_stay_in_their_tubes_and_shrink_with_the_length():
     found = flows(STATE)
-    assert (found.distances <= found.envelopes * (1 + 1e-3) + 1e-6).all()  # the solver's tolerance is 1e-4
+    # the solver's tolerance is 1e-4
+    assert (found.distances <= found.envelopes * (1 + 1e-3) + 1e-6).all()
     assert (np.diff(found.distances.max(1)) < 0).all()
     assert (found.risks[:, -1] > found.limit_risks[-1]).all()

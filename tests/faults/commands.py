@@ -1,4 +1,6 @@
-"""The command ``largeprompt run`` on the toy study in processes of its own, to be killed, interrupted and starved."""
+"""The command ``largeprompt run`` on the toy study in processes of its own, to be killed,
+interrupted and starved.
+"""
 
 import contextlib
 import os
@@ -18,11 +20,16 @@ from largeprompt.runs.store import Run, default_folder
 SIZES = (1, 2, 3, 4, 5, 6)
 ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))  # make faults asks for more
 # a shell that starts the tests in the background makes them deaf to Ctrl-C, and their children too
-MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from largeprompt.__main__ import main; main()"
+MAIN = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from "
+    "largeprompt.__main__ import main; main()"
+)
 
 
 class Command:
-    """One run, in a folder of its own, whose cells pause so that there is something to interrupt."""
+    """One run, in a folder of its own, whose cells pause so that there is
+    something to interrupt.
+    """
 
     def __init__(self, folder):
         self.out, self.scratch = folder / "runs", folder / "scratch"
@@ -32,9 +39,24 @@ class Command:
         self.folder = default_folder(self.out, STUDY, self.config, False)
 
     def start(self, *words, before="", **environment):
-        given = ["--set", f"scratch={self.scratch}", "--set", f"sizes={','.join(map(str, SIZES))}", "--out", str(self.out)]
+        given = [
+            "--set",
+            f"scratch={self.scratch}",
+            "--set",
+            f"sizes={','.join(map(str, SIZES))}",
+            "--out",
+            str(self.out),
+        ]
         return subprocess.Popen(
-            [sys.executable, "-c", f"{before}\n{MAIN}", "run", f"{toy_studies.__file__}:STUDY", *given, *map(str, words)],
+            [
+                sys.executable,
+                "-c",
+                f"{before}\n{MAIN}",
+                "run",
+                f"{toy_studies.__file__}:STUDY",
+                *given,
+                *map(str, words),
+            ],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
             start_new_session=True,
             stdout=subprocess.PIPE,
@@ -71,7 +93,9 @@ def until(true, seconds):
 
 
 def ended(process, seconds=200.0):
-    """What a process printed, and its exit code; fails where it hangs, or leaves others of its session behind."""
+    """What a process printed, and its exit code; fails where it hangs, or leaves others of its
+    session behind.
+    """
     try:
         out, err = process.communicate(timeout=seconds)
         until(lambda: not living(process.pid), 30.0)

@@ -1,4 +1,6 @@
-"""Real processes killed, interrupted, starved and slowed: nothing is lost, nothing stays behind, and the numbers are the same."""
+"""Real processes killed, interrupted, starved and slowed: nothing is lost, nothing stays behind,
+and the numbers are the same.
+"""
 
 import os
 import random
@@ -16,7 +18,9 @@ from toy_studies import calls
 
 from largeprompt.runs.store import Run
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"
+)
 LONG = pytest.mark.skipif(ROUNDS < 2, reason="make faults")
 
 
@@ -48,7 +52,8 @@ def finish(command, expected, *words, **environment):
 
 @pytest.mark.parametrize("target", ["main", "worker", pytest.param("dask", marks=LONG)])
 def test_killed_at_random_times(command, expected, target):
-    """kill -9 of the command, of one of its workers or of a Dask worker; 2 in the short round, 20 + 20 + 10 in the long one.
+    """kill -9 of the command, of one of its workers or of a Dask worker; 2 in the short round, 20 +
+    20 + 10 in the long one.
 
     With those of schedulers below that makes 56.
     """
@@ -56,7 +61,9 @@ def test_killed_at_random_times(command, expected, target):
     if target == "dask":
         pytest.importorskip("distributed")
     while kills < (1 if ROUNDS < 2 else 10 if target == "dask" else 20):
-        process = command.start("--workers", 2, *(["--executor", "dask"] if target == "dask" else []))
+        process = command.start(
+            "--workers", 2, *(["--executor", "dask"] if target == "dask" else [])
+        )
         command.begun(process)
         time.sleep(chance.uniform(0.0, 10.0 if target == "dask" else 5.0))
         if target == "main":
@@ -81,7 +88,9 @@ def test_killed_at_random_times(command, expected, target):
 
 
 def test_interrupted_at_random_times(command, expected):
-    """Ctrl-C, which the whole session hears, at any time once the command runs: exit 130, a hint, and no traceback."""
+    """Ctrl-C, which the whole session hears, at any time once the command runs: exit 130, a hint,
+    and no traceback.
+    """
     chance, stopped = random.Random(18), 0
     while stopped < 1 + 9 * (ROUNDS > 1):
         process = command.start("--workers", 2)
@@ -93,7 +102,10 @@ def test_interrupted_at_random_times(command, expected):
         assert "Traceback" not in out + err
         if code == 130:
             stopped += 1
-            assert err == "interrupted: finished cells are kept. The same command goes on where this stopped.\n"
+            assert (
+                err == "interrupted: finished cells are kept. The same command goes on where this "
+                "stopped.\n"
+            )
         else:
             assert (code, command.complete) == (0, True), err
             shutil.rmtree(command.folder)
@@ -114,13 +126,20 @@ def test_interrupted_with_dask(command, expected):
         os.killpg(process.pid, signal.SIGINT)
         code, _, err = ended(process)
         assert code == 130, err
-        assert err == "interrupted: finished cells are kept. The same command goes on where this stopped.\n"
+        assert (
+            err == "interrupted: finished cells are kept. The same command goes on where this "
+            "stopped.\n"
+        )
     finish(command, expected, "--executor", "dask", "--workers", 1)
 
 
 def test_a_disk_that_refuses_and_then_does_not(command, expected):
     """The kernel refuses every write beyond some bytes of a file, in the workers too."""
-    process = command.start("--workers", 1, before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))")
+    process = command.start(
+        "--workers",
+        1,
+        before="import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))",
+    )
     code, out, err = ended(process)
     assert code == 1
     assert err.startswith("error: no space left for")
@@ -147,9 +166,16 @@ def test_slow_disks_and_clocks_that_jump(command, expected, tmp_path, monkeypatc
     if ROUNDS > 1:
         (tmp_path / "patched").mkdir()
         (tmp_path / "patched" / "sitecustomize.py").write_text(JUMPS)
-        finish(command, expected, PYTHONPATH=os.pathsep.join([str(tmp_path / "patched"), *sys.path]))
+        finish(
+            command, expected, PYTHONPATH=os.pathsep.join([str(tmp_path / "patched"), *sys.path])
+        )
     found = {}
-    exec(JUMPS.replace("os.fsync, os.replace =", "fsync, replace =").replace("time.time =", "jumping ="), found)
+    exec(
+        JUMPS.replace("os.fsync, os.replace =", "fsync, replace =").replace(
+            "time.time =", "jumping ="
+        ),
+        found,
+    )
     monkeypatch.setattr(os, "fsync", found["fsync"])
     monkeypatch.setattr(os, "replace", found["replace"])
     monkeypatch.setattr(time, "time", found["jumping"])
@@ -162,7 +188,9 @@ def test_slow_disks_and_clocks_that_jump(command, expected, tmp_path, monkeypatc
 
 @LONG
 def test_a_cell_that_hangs_is_ended(command, expected):
-    """Inside a call of a library, with its process; the others are stored, and it is computed when it does not hang."""
+    """Inside a call of a library, with its process; the others are stored, and it is computed when
+    it does not hang.
+    """
     (command.scratch / "sleep 3").touch()
     code, out, err = ended(command.start("--workers", 2, "--cell-limit", 12))
     assert code == 1
@@ -246,7 +274,9 @@ def test_a_scheduler_killed_at_random_times(command, expected, tmp_path):
         if killed and not command.complete:
             kills += 1
             assert code == 1
-            assert "gave it up; has the scheduler ended?" in err or "no Dask scheduler answers" in err
+            assert (
+                "gave it up; has the scheduler ended?" in err or "no Dask scheduler answers" in err
+            )
         elif command.complete:
             finished_like(command, expected)
             shutil.rmtree(command.folder)
@@ -254,9 +284,18 @@ def test_a_scheduler_killed_at_random_times(command, expected, tmp_path):
 
 
 def start_dask(kind, place):
-    words = [sys.executable, "-m", f"distributed.cli.dask_{kind}", "--scheduler-file", str(place), "--no-dashboard"]
+    words = [
+        sys.executable,
+        "-m",
+        f"distributed.cli.dask_{kind}",
+        "--scheduler-file",
+        str(place),
+        "--no-dashboard",
+    ]
     words += ["--port", "0", "--host", "127.0.0.1"] if kind == "scheduler" else ["--nthreads", "1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        words, env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     until(place.exists, 60)
     return process

@@ -1,4 +1,6 @@
-"""Run folders from strangers: whatever they hold, the answer is RunError or a page on which every string is only text."""
+"""Run folders from strangers: whatever they hold, the answer is RunError or a page on which every
+string is only text.
+"""
 
 import html.parser
 import os
@@ -13,13 +15,25 @@ from run_folders import make_run, verdict
 from toy_studies import STUDY, SmallConfig
 
 from largeprompt.report.page import write_report
-from largeprompt.runs.files import RunError, decode, encode, from_json, read_sealed, sealed, sha256, to_json
+from largeprompt.runs.files import (
+    RunError,
+    decode,
+    encode,
+    from_json,
+    read_sealed,
+    sealed,
+    sha256,
+    to_json,
+)
 from largeprompt.runs.store import Run, find_runs
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x00\x1b[2J\u202e"
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.just(EVIL),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.just(EVIL), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=8) | st.just(EVIL), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 NAMES = ["config.json", "verdicts.json", "provenance.json", "figures/captions.json", "answer.json"]
@@ -61,7 +75,11 @@ def whole(folder):
 
 def put(folder, name, content):
     """Write a file as a stranger might, whose checksums are right."""
-    encoded = sealed(content) if name in ("config.json", "provenance.json") and isinstance(content, dict) else to_json(content)
+    encoded = (
+        sealed(content)
+        if name in ("config.json", "provenance.json") and isinstance(content, dict)
+        else to_json(content)
+    )
     (folder / name).write_bytes(encoded)
     if name != "provenance.json":
         made = read_sealed(folder / "provenance.json")
@@ -69,7 +87,13 @@ def put(folder, name, content):
         (folder / "provenance.json").write_bytes(sealed(made))
 
 
-@settings(max_examples=60 * ROUNDS**5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+@settings(
+    max_examples=60 * ROUNDS**5,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    database=None,
+)
 @given(st.sampled_from(NAMES), VALUES, st.integers(0, 2**32))
 def test_any_json_in_any_file(tmp_path_factory, name, other, seed):
     folder = tmp_path_factory.mktemp("runs")
@@ -100,7 +124,11 @@ def test_markup_in_every_string_is_text(tmp_path):
             return {name: evil(each, name) for name, each in value.items()}
         if isinstance(value, list):
             return [evil(each) for each in value]
-        return EVIL if isinstance(value, str) and key not in ("outcome", "finished", *hashes) else value
+        return (
+            EVIL
+            if isinstance(value, str) and key not in ("outcome", "finished", *hashes)
+            else value
+        )
 
     run = whole(tmp_path / "a")
     hashes = {*run.checksums, "config.json"}
@@ -119,7 +147,9 @@ def test_markup_in_every_string_is_text(tmp_path):
 
 
 def test_any_bytes_in_place_of_a_dataset(tmp_path):
-    """Cut, flipped, swapped or made up: the checksum refuses all before the HDF5 library sees them."""
+    """Cut, flipped, swapped or made up: the checksum refuses all before the HDF5
+    library sees them.
+    """
     data = STUDY.run(SmallConfig())
     content, random_numbers, path = encode(data), np.random.default_rng(21), tmp_path / "dataset.nc"
     checksum = sha256(content)

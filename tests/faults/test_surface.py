@@ -1,6 +1,8 @@
-"""Public calls with wild arguments: every outcome is a number, or one of our errors that says what is wrong.
+"""Public calls with wild arguments: every outcome is a number, or one of our errors that says what
+is wrong.
 
-Calls are source text, so that one that fails can be pasted: after ``from test_surface import *`` it is what is printed.
+Calls are source text, so that one that fails can be pasted: after ``from test_surface import *`` it
+is what is printed.
 """
 
 import ast
@@ -32,11 +34,18 @@ layer, one = lp.SoftmaxAttention(eye / 2, eye), lp.SoftmaxAttention([[1.0]], [[1
 normal, line = lp.Gaussian([0.1, 0.0], eye), lp.Gaussian([0.0], [[1.0]])
 discrete = lp.Discrete([[1.0, 0.0], [-1.0, 0.5], [0.0, 0.3]], [0.5, 0.25, 0.25])
 mixture = lp.GaussianMixture([0.5, 0.5], [[0.0, 0.0], [1.0, 1.0]], [[[1.0, 0.0], [0.0, 1.0]]] * 2)
-prompt, signs, heavy = lp.Empirical([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]), lp.Rademacher(2), lp.StudentT(2, 3.0)
+prompt, signs, heavy = (
+    lp.Empirical([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]]),
+    lp.Rademacher(2),
+    lp.StudentT(2, 3.0),
+)
 chain = lp.measures.MarkovChain([[0.5, 0.5], [0.2, 0.8]])
 chain_layer = lp.SoftmaxAttention(torch.eye(4, dtype=F), [[0.0, 0.0, 1.0, 0.0]])
 chain_query, rule = [1.0, 0.0, 0.0, 0.0], lp.measures.gauss_rule(line, 5)
-task, block = lp.LinearRegression([[1.0]], [[1.0]], 0.1), lp.SoftmaxAttention([[0.1, 0.0], [0.0, 0.0]], [[0.0, 0.5]])
+task, block = (
+    lp.LinearRegression([[1.0]], [[1.0]], 0.1),
+    lp.SoftmaxAttention([[0.1, 0.0], [0.0, 0.0]], [[0.0, 0.5]]),
+)
 average = lp.training.SobolAverage(64)
 stack = lp.depth.ResidualStack(0.3 * torch.stack([eye, eye]), 0.3 * torch.stack([eye, eye]))
 limit = lp.depth.deep_limit(stack, normal)
@@ -45,7 +54,16 @@ drawn = torch.randn(1, 2, 40, 4, generator=torch.Generator().manual_seed(0), dty
 heads = lp.audit.Heads(drawn, drawn, drawn, None, 0.5)
 audited = lp.audit.audit_heads(heads, positions=4, components=(), sinks=0)
 attending = torch.nn.MultiheadAttention(4, 2, batch_first=True, dtype=F)
-LAWS = ("normal", "discrete", "mixture", "prompt", "signs", "lp.Laplace(2)", "lp.Sphere(2)", "lp.Uniform(2)")
+LAWS = (
+    "normal",
+    "discrete",
+    "mixture",
+    "prompt",
+    "signs",
+    "lp.Laplace(2)",
+    "lp.Sphere(2)",
+    "lp.Uniform(2)",
+)
 
 
 def entered(block):
@@ -59,15 +77,23 @@ def square(theta):
     return theta.square().sum(-1)
 
 
-FLOW = "task=task, attention=block, length=10, until=0.3, average=average, parametrisation='block', tolerance=1e-3"
-DESCENT = "task=task, attention=block, length=10, step_size=0.1, steps=2, average=average, parametrisation='block'"
-MODEL = "model=torch.nn.Linear(2, 2), inputs={'input_ids': torch.zeros(1, 4).long()}"  # no model of transformers: always refused
+FLOW = (
+    "task=task, attention=block, length=10, until=0.3, average=average, "
+    "parametrisation='block', tolerance=1e-3"
+)
+DESCENT = (
+    "task=task, attention=block, length=10, step_size=0.1, steps=2, average=average, "
+    "parametrisation='block'"
+)
+# no model of transformers: always refused
+MODEL = "model=torch.nn.Linear(2, 2), inputs={'input_ids': torch.zeros(1, 4).long()}"
 CALLS = [
     *(call.replace("LAW", law) for law in LAWS for call in (
         "lp.finite_prompt(attention=layer, mu=LAW, z=z, length=20, expansion=False)",
         "lp.finite_prompt(attention=layer, mu=LAW, z=z, length=[5, math.inf], expansion=True)",
         "lp.certificate(attention=layer, mu=LAW, z=z, length=100)",
-        "lp.sample_prompts(layer, LAW, z, lengths=[2, 5], replicas=3, generator=0, reduced=False, jacobian=False)",
+        "lp.sample_prompts(layer, LAW, z, lengths=[2, 5], replicas=3, generator=0, reduced=False, "
+        "jacobian=False)",
         "lp.affine_limit(attention=layer, mu=LAW)",
         "layer(LAW, z)",
         "layer.jacobian_u(LAW, z)",
@@ -89,10 +115,13 @@ CALLS = [
     "certified.tail(0.5)",
     "layer.error_bar(prompt, z)",
     "lp.LinearAttention(eye, eye)(normal, z)",
-    "lp.prompt_length(layer, normal, z, tolerance=0.1, method='exact', relative=False, target='limit', points=64, generator=0)",
+    "lp.prompt_length(layer, normal, z, tolerance=0.1, method='exact', relative=False, "
+    "target='limit', points=64, generator=0)",
     "lp.prompt_length(layer, normal, z, tolerance=0.2, method='certified')",
-    "lp.query_average(layer, normal, queries=normal, length=10, method='exact', points=64, generator=0)",
-    "lp.query_average(layer, normal, queries=normal, length=10, method='estimate', points=64, generator=0)",
+    "lp.query_average(layer, normal, queries=normal, length=10, method='exact', points=64, "
+    "generator=0)",
+    "lp.query_average(layer, normal, queries=normal, length=10, method='estimate', points=64, "
+    "generator=0)",
     "lp.Gaussian(mean=z, covariance=eye)",
     "lp.GaussianMixture(weights=[0.5, 0.5], means=eye, covariances=torch.stack([eye, eye]))",
     "lp.Empirical(tokens=eye, weights=None)",
@@ -136,7 +165,8 @@ CALLS = [
     "lp.measures.AffineImage(base=signs, matrix=eye, offset=z)",
     "lp.measures.Tilted(base=lp.Laplace(2), natural=z)",
     "prompt.running(z, covariance=True).merge(prompt.running(z))",
-    "lp.LinearRegression(covariance=eye, prior_covariance=eye, noise_variance=0.1, query_covariance=eye)",
+    "lp.LinearRegression(covariance=eye, prior_covariance=eye, noise_variance=0.1, "
+    "query_covariance=eye)",
     "task.risk(block, 10, average=average)",
     "task.risk_estimate(block, 10, average=average)",
     "task.bayes_risk(10, average=average)",
@@ -150,8 +180,10 @@ CALLS = [
     f"lp.training.modified_flow({FLOW}, step_size=0.1)",
     f"lp.training.descent_gap({FLOW}, times=[0.1, 0.3], resolution=0.5)",
     f"lp.training.tube({FLOW.replace('length=10', 'lengths=[10]')}, times=[0.1, 0.3])",
-    f"lp.training.stochastic_gap({FLOW}, generator=0, prompts=8, groups=2, noise_times=2, shift=False, times=[0.1])",
-    "lp.training.stochastic_ensemble(task, block, 10, step_size=0.1, steps=2, batch_size=2, replicas=2, generator=0, record=3)",
+    f"lp.training.stochastic_gap({FLOW}, generator=0, prompts=8, groups=2, noise_times=2, "
+    "shift=False, times=[0.1])",
+    "lp.training.stochastic_ensemble(task, block, 10, step_size=0.1, steps=2, batch_size=2, "
+    "replicas=2, generator=0, record=3)",
     "lp.training.fixed_step_flow(risk=square, start=torch.ones(1, 2, dtype=F), until=1.0, steps=4)",
     "lp.training.linear_optimum(task=task, length=10)",
     "lp.training.block_optimum(task=task, length=10)",
@@ -170,20 +202,24 @@ CALLS = [
     "lp.training.Full(dim=2, out=1)",
     "lp.training.Factorised(K=eye, Q=eye, V=eye, readout=[[1.0, 0.0]])",
     "lp.training.Factorised.default(dim=2, generator=0)",
-    "lp.depth.ResidualStack(U=torch.stack([eye, eye]), V=torch.stack([eye, eye]), normalisation='none')",
+    "lp.depth.ResidualStack(U=torch.stack([eye, eye]), V=torch.stack([eye, eye]), "
+    "normalisation='none')",
     "list(stack.states(tokens=eye, passive=0))",
     "lp.depth.deep_limit(stack=stack, mu=normal)",
     "lp.depth.deep_noise(limit=limit, degree=2)",
     "lp.depth.breaking_layer(limit=limit, length=100, reaches='heavy')",
     "limit.tokens(z)",
     "noise.displacement(eye)",
-    "lp.audit.Heads(query=drawn, key=drawn, value=drawn, mask=None, scale=0.5, causal=False, cap=None, atoms=0)",
+    "lp.audit.Heads(query=drawn, key=drawn, value=drawn, mask=None, scale=0.5, causal=False, "
+    "cap=None, atoms=0)",
     "lp.audit.audit_heads(heads=heads, positions=4, components=(1,), sinks=1)",
     "lp.audit.head_statistics(heads=heads, positions=torch.tensor([3, 5]), components=(), sinks=0)",
     "lp.audit.read_out(heads=heads, kind='affine', components=2, sinks=1)",
-    "lp.audit.module_heads(module=attending, tokens=torch.ones(1, 3, 4, dtype=F), attn_mask=None, causal=False)",
+    "lp.audit.module_heads(module=attending, tokens=torch.ones(1, 3, 4, dtype=F), attn_mask=None, "
+    "causal=False)",
     "lp.audit.Rule(tolerance=0.2, flat=0.1, trusted=0.8, trials=5, few=16.0, fewest=32)",
-    "lp.audit.Plan(heads=((0, 0),), layers=(0,), heads_in_layer=2, measure='loss', budget=1.0, kept=1.0, confirmed=None, sinks=1)",
+    "lp.audit.Plan(heads=((0, 0),), layers=(0,), heads_in_layer=2, measure='loss', budget=1.0, "
+    "kept=1.0, confirmed=None, sinks=1)",
     "lp.audit.summary(data=audited, rule=None)",
     "lp.audit.plot(audit=None)",
     "lp.audit.load_model(model='/nowhere')",
@@ -244,32 +280,51 @@ NAMED = {  # what was found in 0.4.0, and what is said now
     "lp.measures.AffineImage(math.nan, eye, z)": "base: got nan; allowed: a Measure",
     "lp.law.regime('x', 10)": "score_variance: got 'x'; allowed: one nonnegative number",
     "lp.training.linear_optimum(None)": "task: got None; allowed: a LinearRegression",
-    "lp.finite_prompt(layer, normal, z, 10**5000)": "length: got an integer of 5001 digits; allowed: an integer from 1 to 10^15",
+    "lp.finite_prompt(layer, normal, z, "
+    "10**5000)": "length: got an integer of 5001 digits; allowed: an integer from 1 to 10^15",
     "lp.prompt_length(layer, normal, z, 10**400)": "tolerance: got an integer of 401 digits",
-    "lp.finite_prompt(layer, normal, z, 10, expansion='no')": "expansion: got 'no'; allowed: True or False",
+    "lp.finite_prompt(layer, normal, z, 10, "
+    "expansion='no')": "expansion: got 'no'; allowed: True or False",
     "lp.prompt_length(layer, normal, z, 0.1, relative='no')": "relative: got 'no'",
-    "lp.finite_prompt(one, line, torch.tensor([1j]), 10)": "z: got dtype torch.complex64; allowed: a real dtype",
+    "lp.finite_prompt(one, line, torch.tensor([1j]), "
+    "10)": "z: got dtype torch.complex64; allowed: a real dtype",
     "one(line, 1j)": "z: got dtype torch.complex128",
     "lp.Empirical(np.ma.array([[1.0, 2.0]], mask=[[0, 1]]))": "tokens: got 1 masked of 2 entries",
-    "lp.SoftmaxAttention(eye.to_sparse(), eye)": "U: got a tensor of layout torch.sparse_coo; allowed: a dense tensor",
+    "lp.SoftmaxAttention(eye.to_sparse(), "
+    "eye)": "U: got a tensor of layout torch.sparse_coo; allowed: a dense tensor",
     "lp.Empirical(torch.ones(2, 2, device='meta'))": "tokens: got a tensor without entries",
-    "mixture.cgf([1e160, -1e160])": "u: got an entry of size 1e+160; allowed: numbers of size up to 1e+152",
+    "mixture.cgf([1e160, -1e160])": "u: got an entry of size 1e+160; allowed: numbers of size up "
+    "to 1e+152",
     "lp.Sphere(2).tilted_mean([1e308, 1e308])": "u: got an entry of size 1e+308",
-    "lp.Sphere(2, 1e9).tilted_covariance([1e150, 0.0])": "u: got numbers so large that their products overflow",
+    "lp.Sphere(2, 1e9).tilted_covariance([1e150, "
+    "0.0])": "u: got numbers so large that their products overflow",
     "normal.map(1e200 * eye)": "matrix: got an entry of size 1e+200",
-    "lp.Gaussian(z, 1e10 * eye).map(1e150 * eye)": "matrix: got numbers so large that their products overflow",
-    **{f"{law}.sample(10**15)": "n: got 1000000000000000, which takes 1.49e+07 GiB of memory; allowed: what fits" for law in LAWS},
-    "lp.sample_prompts(layer, signs, z, [10], 10**12, 0)": "replicas: got 1000000000000, which takes 1.49e+04 GiB of memory",
-    "lp.sample_prompts(layer, normal, z, [10], 10**12, 0, reduced=True)": "replicas: got 1000000000000, which takes",
-    "lp.sample_prompts(layer, normal, z, [10**15], 2, 0)": "replicas and lengths: got (2, 1000000000000000), which takes some",
-    "lp.query_average(layer, normal, normal, 10, method='estimate', points=2**40, generator=0)": "points: got 1099511627776",
+    "lp.Gaussian(z, 1e10 * eye).map(1e150 * "
+    "eye)": "matrix: got numbers so large that their products overflow",
+    **{
+        f"{law}.sample(10**15)": "n: got 1000000000000000, which takes 1.49e+07 GiB of memory; "
+        "allowed: what fits"
+        for law in LAWS
+    },
+    "lp.sample_prompts(layer, signs, z, [10], 10**12, "
+    "0)": "replicas: got 1000000000000, which takes 1.49e+04 GiB of memory",
+    "lp.sample_prompts(layer, normal, z, [10], 10**12, 0, "
+    "reduced=True)": "replicas: got 1000000000000, which takes",
+    "lp.sample_prompts(layer, normal, z, [10**15], 2, "
+    "0)": "replicas and lengths: got (2, 1000000000000000), which takes some",
+    "lp.query_average(layer, normal, normal, 10, method='estimate', points=2**40, "
+    "generator=0)": "points: got 1099511627776",
     "lp.training.SobolAverage(points=2**40)": "points: got 1099511627776; allowed",
     "lp.Rademacher(10**6).covariance": "dim: got 1000000, which takes 7.45e+03 GiB of memory",
     "lp.Rademacher(10**12)": "dim: got 1000000000000, which takes",
-    "lp.gradient_descent(task, block, 10, 0.1, 1e308)": "steps: got an integer of 309 digits; allowed: an integer",
-    "lp.gradient_descent(task, block, 10, 0.1, 10**15)": "steps: got 1000000000000000, which takes some 3.17e+03 years",
-    "lp.training.fixed_step_flow('x', torch.ones(1, 1, dtype=F), 1.0, 2)": "risk: got 'x'; allowed: a function",
-    "lp.finite_prompt(one, lp.GaussianMixture([0.5, 0.5], [[-1e8], [1e8]], [[[1.0]]] * 2), [1.0], 100)": "scores: got a spread of",
+    "lp.gradient_descent(task, block, 10, 0.1, "
+    "1e308)": "steps: got an integer of 309 digits; allowed: an integer",
+    "lp.gradient_descent(task, block, 10, 0.1, "
+    "10**15)": "steps: got 1000000000000000, which takes some 3.17e+03 years",
+    "lp.training.fixed_step_flow('x', torch.ones(1, 1, dtype=F), 1.0, "
+    "2)": "risk: got 'x'; allowed: a function",
+    "lp.finite_prompt(one, lp.GaussianMixture([0.5, 0.5], [[-1e8], [1e8]], [[[1.0]]] * 2), [1.0], "
+    "100)": "scores: got a spread of",
 }
 
 
@@ -282,10 +337,15 @@ def _end(*_):
 
 
 def parts(source):
-    """The call of a source text, and the places of its arguments: those of the last call in it that has any."""
+    """The call of a source text, and the places of its arguments: those of the last call in it that
+    has any.
+    """
     tree = ast.parse(source, mode="eval")
     call = tree.body
-    while isinstance(call.args[0] if call.args else None, ast.Call) and ast.unparse(call.func) in ("list", "entered"):
+    while isinstance(call.args[0] if call.args else None, ast.Call) and ast.unparse(call.func) in (
+        "list",
+        "entered",
+    ):
         call = call.args[0]
     named = [(each, "value") for each in call.keywords if each.arg not in LEFT_ALONE]
     return tree, [(call.args, i) for i in range(len(call.args))] + named
@@ -314,7 +374,10 @@ def has_nan(value, depth=0):
     if isinstance(value, tuple | list) and depth < 3:
         return any(has_nan(each, depth + 1) for each in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and depth < 3:
-        return any(has_nan(getattr(value, field.name, None), depth + 1) for field in dataclasses.fields(value))
+        return any(
+            has_nan(getattr(value, field.name, None), depth + 1)
+            for field in dataclasses.fields(value)
+        )
     return False
 
 
@@ -338,22 +401,38 @@ def outcome(source, limit=LIMIT):
     signal.setitimer(signal.ITIMER_REAL, limit)
     try:
         result = eval(source, globals())
-        absent = isinstance(result, lp.FinitePromptLaw) and "lp.StudentT(2, 0.5)" in source  # a mean that does not exist
+        # a mean that does not exist
+        absent = isinstance(result, lp.FinitePromptLaw) and "lp.StudentT(2, 0.5)" in source
         for name, value in (("it", result), *looked_at(result)):
             if has_nan(value) and not absent:
                 return f"NaN in {name} of {source.partition('(')[0]}"
         repr(result)
     except lp.InvalidArgumentError as error:
-        told = all(isinstance(each, str) and each for each in (error.name, error.given, error.allowed)) and len(str(error)) < 1500
+        told = (
+            all(isinstance(each, str) and each for each in (error.name, error.given, error.allowed))
+            and len(str(error)) < 1500
+        )
         return "refused" if told else f"an error that does not say what is wrong: {error}"
     except lp.LargePromptError as error:
-        return "refused" if len(str(error)) > 20 else f"an error that does not say what is wrong: {error}"
+        return (
+            "refused"
+            if len(str(error)) > 20
+            else f"an error that does not say what is wrong: {error}"
+        )
     except SlowError:
         return "slow"
     except Exception as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        where = [frame for frame in traceback.extract_tb(error.__traceback__) if "largeprompt" in frame.filename]
-        place = f"{where[-1].filename.split('largeprompt/')[-1]}:{where[-1].lineno}" if where else "outside"
+        where = [
+            frame
+            for frame in traceback.extract_tb(error.__traceback__)
+            if "largeprompt" in frame.filename
+        ]
+        place = (
+            f"{where[-1].filename.split('largeprompt/')[-1]}:{where[-1].lineno}"
+            if where
+            else "outside"
+        )
         return f"{type(error).__name__} at {place}: {str(error)[:80]}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -362,19 +441,42 @@ def outcome(source, limit=LIMIT):
 
 @pytest.fixture(scope="module")
 def unchanged():
-    """Outcomes of the calls as they stand, on a machine of little memory with an alarm that ends long calls."""
+    """Outcomes of the calls as they stand, on a machine of little memory with an alarm that ends
+    long calls.
+    """
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         patch.setattr(validation, "memory", lambda device: MEMORY)
         patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         before = signal.signal(signal.SIGALRM, _end)
-        yield {source: outcome(source, 60.0) for source in CALLS}  # once without haste: an import must not be ended midway
+        # once without haste: an import must not be ended midway
+        yield {source: outcome(source, 60.0) for source in CALLS}
         signal.signal(signal.SIGALRM, before)
 
 
 def test_every_public_name_is_called():
-    spaces = (lp, lp.law, lp.training, lp.scalar, lp.depth, lp.measures, lp.audit, planning, certificates)
-    public = {name for space in spaces for name in space.__all__ if not inspect.ismodule(getattr(space, name))}
-    called = {node.attr for source in CALLS for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    spaces = (
+        lp,
+        lp.law,
+        lp.training,
+        lp.scalar,
+        lp.depth,
+        lp.measures,
+        lp.audit,
+        planning,
+        certificates,
+    )
+    public = {
+        name
+        for space in spaces
+        for name in space.__all__
+        if not inspect.ismodule(getattr(space, name))
+    }
+    called = {
+        node.attr
+        for source in CALLS
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+    }
     assert public - called <= set(NO_CALLS.split())
 
 
@@ -388,7 +490,10 @@ def test_what_was_found_is_mended(unchanged, source):
 
 
 def test_the_calls_themselves_are_valid(unchanged):
-    expected = {source: "refused" if any(word in source for word in REFUSED) else "number" for source in CALLS}
+    expected = {
+        source: "refused" if any(word in source for word in REFUSED) else "number"
+        for source in CALLS
+    }
     assert dict(unchanged.items() - expected.items()) == {}
 
 
@@ -402,7 +507,9 @@ def test_wild_arguments_give_numbers_or_our_errors(unchanged):
         if how not in ("number", "refused"):
             wrong[how].append(source)
     print(dict(counts))
-    told = "\n".join(f"{len(calls):4} {how}\n     {min(calls, key=len)}" for how, calls in sorted(wrong.items()))
+    told = "\n".join(
+        f"{len(calls):4} {how}\n     {min(calls, key=len)}" for how, calls in sorted(wrong.items())
+    )
     slow = wrong.pop("slow", [])
     assert not wrong, f"{dict(counts)}\n{told}"
     assert len(slow) <= COUNT / 200, "\n".join(slow)

@@ -1,4 +1,6 @@
-"""Two slow and obvious references for the law of a finite prompt: all prompts listed, and tokens drawn."""
+"""Two slow and obvious references for the law of a finite prompt: all prompts listed, and tokens
+drawn.
+"""
 
 import itertools
 import math
@@ -10,7 +12,9 @@ import torch
 
 
 def _attend(points, scores, counts):
-    """Softmax attention over prompts given by how often each point occurs, shape (prompt, point): weights, output, covariance."""
+    """Softmax attention over prompts given by how often each point occurs, shape (prompt, point):
+    weights, output, covariance.
+    """
     with np.errstate(divide="ignore"):
         exponents = np.log(counts) + scores
     weights = np.exp(exponents - exponents.max(-1, keepdims=True))
@@ -22,15 +26,25 @@ def _attend(points, scores, counts):
 
 @pytest.fixture
 def listed():
-    """Exact law of attention over L tokens of a small discrete law, by listing all prompts up to their order."""
+    """Exact law of attention over L tokens of a small discrete law, by listing all prompts up to
+    their order.
+    """
 
     def law(points, masses, u, V, length, z=None):
-        points, masses, u, V = (np.asarray(part, dtype=np.float64) for part in (points, masses, u, V))
+        points, masses, u, V = (
+            np.asarray(part, dtype=np.float64) for part in (points, masses, u, V)
+        )
         size = float(np.square(np.asarray(u if z is None else z, dtype=np.float64)).sum())
         choices = list(itertools.combinations_with_replacement(range(len(points)), length))
-        counts = np.array([np.bincount(choice, minlength=len(points)) for choice in choices], dtype=np.float64)
+        counts = np.array(
+            [np.bincount(choice, minlength=len(points)) for choice in choices], dtype=np.float64
+        )
         ways = np.array(
-            [math.factorial(length) // math.prod(math.factorial(int(n)) for n in row) for row in counts], dtype=np.float64
+            [
+                math.factorial(length) // math.prod(math.factorial(int(n)) for n in row)
+                for row in counts
+            ],
+            dtype=np.float64,
         )
         chance = ways * np.prod(masses**counts, -1)
         weights, output, spread = _attend(points, points @ u, counts)
@@ -57,15 +71,19 @@ def listed():
 
 @pytest.fixture
 def drawn_law():
-    """Check mean, bias, covariance and the errors of a law against prompts drawn by the measure itself.
+    """Check mean, bias, covariance and the errors of a law against prompts drawn by the measure
+    itself.
 
-    Each of the comparisons fails by chance with probability 1e-9 (``assert_sample_mean``), some twenty for each law.
+    Each of the comparisons fails by chance with probability 1e-9 (``assert_sample_mean``), some
+    twenty for each law.
     """
     from largeprompt import Empirical
     from largeprompt.testing import assert_sample_mean
 
     def check(law, attention, mu, z, length, count=20_000, jacobian=True):
-        tokens = mu.sample(count * length, torch.Generator().manual_seed(length)).reshape(count, length, mu.dim)
+        tokens = mu.sample(count * length, torch.Generator().manual_seed(length)).reshape(
+            count, length, mu.dim
+        )
         prompts = Empirical(tokens)
         output = attention(prompts, z)
         centred = output - law.mean

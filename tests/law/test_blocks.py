@@ -1,4 +1,6 @@
-"""From blocks to the law of the output: a token of two values, whose blocks are two terms, and what is refused."""
+"""From blocks to the law of the output: a token of two values, whose blocks are two terms, and what
+is refused.
+"""
 
 import math
 
@@ -20,7 +22,9 @@ def build(below, above, noise=None):
     tau = TAU_STEP * np.arange(-math.ceil(below / TAU_STEP), math.ceil(above / TAU_STEP) + 1)
     grown = np.exp(np.minimum(tau[:, None] + SCORES, 300.0))
     kept, lost = np.exp(-grown) @ MASS, -np.expm1(-grown) @ MASS
-    log_phi = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(np.maximum(kept, 1e-300)))
+    log_phi = np.where(
+        lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(np.maximum(kept, 1e-300))
+    )
 
     def pieces(order):
         kernel = np.minimum(grown, 1e4) ** order * np.exp(-grown) * MASS
@@ -36,13 +40,19 @@ def moments(lengths, start=(60.0, 20.0), noise=None):
 
 
 def two_values(length):
-    """Bias, E Y, mse and the error of the variance by the binomial sum over how many tokens have the first value."""
+    """Bias, E Y, mse and the error of the variance by the binomial sum over how many tokens have
+    the first value.
+    """
     n = np.arange(length + 1)
-    chance = np.array([math.comb(length, int(k)) for k in n]) * MASS[0] ** n * MASS[1] ** (length - n)
+    chance = (
+        np.array([math.comb(length, int(k)) for k in n]) * MASS[0] ** n * MASS[1] ** (length - n)
+    )
     heavy, light = n * np.exp(SCORES[0]), (length - n) * np.exp(SCORES[1])
     share = heavy / (heavy + light)
     error = share * VALUES[0] + (1 - share) * VALUES[1] - LIMIT
-    collision = (n * np.exp(2 * SCORES[0]) + (length - n) * np.exp(2 * SCORES[1])) / (heavy + light) ** 2
+    collision = (n * np.exp(2 * SCORES[0]) + (length - n) * np.exp(2 * SCORES[1])) / (
+        heavy + light
+    ) ** 2
     gap = float(VALUES[0, 0] - VALUES[1, 0]) ** 2
     limit = MASS[0] * np.exp(SCORES[0])
     spread = gap * (share * (1 - share) - limit * (1 - limit))
@@ -53,7 +63,9 @@ def two_values(length):
 def test_two_values_are_a_binomial_sum(start):
     lengths = [2, 3, 4, 7, 40]
     found = moments(lengths, start)
-    bias, collision, error, spread = (np.array(part) for part in zip(*map(two_values, lengths), strict=True))
+    bias, collision, error, spread = (
+        np.array(part) for part in zip(*map(two_values, lengths), strict=True)
+    )
     np.testing.assert_allclose(found.bias[:, 0], bias, rtol=1e-12)
     np.testing.assert_allclose(found.collision, collision, rtol=1e-12)
     np.testing.assert_allclose(found.error(np.eye(1)), error, rtol=1e-12)
@@ -61,7 +73,9 @@ def test_two_values_are_a_binomial_sum(start):
     np.testing.assert_allclose(found.second()[:, 0, 0], error, rtol=1e-12)
     centred = VALUES - LIMIT
     limit = (MASS * np.exp(SCORES) * centred.T) @ centred
-    np.testing.assert_allclose(jacobian_error(found, np.eye(1), 9 * np.eye(1), limit), 9 * spread, rtol=1e-10)
+    np.testing.assert_allclose(
+        jacobian_error(found, np.eye(1), 9 * np.eye(1), limit), 9 * spread, rtol=1e-10
+    )
 
 
 def test_pieces_add_up_and_their_sizes_bound_them():
@@ -74,19 +88,25 @@ def test_pieces_add_up_and_their_sizes_bound_them():
     second = blocks.total(2, lambda y: y.squared(np.eye(1)))
     np.testing.assert_allclose(blocks.matrices(2)[:, 0, 0], second, rtol=1e-12)
     np.testing.assert_allclose(
-        sum(piece.second(np.ones((1, len(total)))) for piece in blocks.pieces(2))[0, 0, 0], second.sum(), rtol=1e-12
+        sum(piece.second(np.ones((1, len(total)))) for piece in blocks.pieces(2))[0, 0, 0],
+        second.sum(),
+        rtol=1e-12,
     )
 
 
 def test_sums_that_round_too_much_are_refused():
     moments([10], noise=1.0)
-    with pytest.raises(lp.InvalidArgumentError, match=r"so far apart that rounding may change.*certificate"):
+    with pytest.raises(
+        lp.InvalidArgumentError, match=r"so far apart that rounding may change.*certificate"
+    ):
         moments([10], noise=1e10)
 
 
 @pytest.mark.parametrize("u", [0.5, 1.0, 2.0, 3.0, 6.0, 12.0])
 def test_the_derivative_in_u_of_two_signs(u):
-    """C_2 is 0 or 1 with equal chances, and its limit sech²u, to the digits that the contract gives."""
+    """C_2 is 0 or 1 with equal chances, and its limit sech²u, to the digits that the contract
+    gives.
+    """
     attention, limit = lp.SoftmaxAttention([[1.0]], [[1.0]]), 1 / math.cosh(u) ** 2
     law = lp.finite_prompt(attention, lp.Discrete([[1.0], [-1.0]], [0.5, 0.5]), [u], 2)
     expected = u**2 * limit**2 / 2

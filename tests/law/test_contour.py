@@ -1,4 +1,6 @@
-"""The route by complex tilts against laws summed over real nodes, against densities, and where scores are wide."""
+"""The route by complex tilts against laws summed over real nodes, against densities, and where
+scores are wide.
+"""
 
 import itertools
 import math
@@ -17,7 +19,8 @@ from largeprompt.law.nodes import node_blocks
 
 F = torch.float64
 LENGTHS = [2, 3, 10, 1000, 10**6, 10**9, 10**12, 10**15]
-SIZES = st.one_of(st.floats(-8.0, 0.5).map(lambda power: 10.0**power), st.floats(3.0, 30.0))  # of a tilt
+# of a tilt
+SIZES = st.one_of(st.floats(-8.0, 0.5).map(lambda power: 10.0**power), st.floats(3.0, 30.0))
 
 
 def spread(mu, u):
@@ -30,7 +33,9 @@ def by_contours(mu, u, lengths):
 
 
 def by_nodes(mu, u, lengths):
-    return OutputMoments(node_blocks(mu, u, mu.tilted_mean(u).numpy(), lengths), lengths, spread(mu, u))
+    return OutputMoments(
+        node_blocks(mu, u, mu.tilted_mean(u).numpy(), lengths), lengths, spread(mu, u)
+    )
 
 
 def tilt(dim, size, seed=0):
@@ -44,14 +49,21 @@ def signs(dim):
 
 
 def assert_agree(found, expected):
-    """Bias, E Y, mse and second moments at any length, to the accuracy contract of docs/design.md and ten times better."""
+    """Bias, E Y, mse and second moments at any length, to the accuracy contract of docs/design.md
+    and ten times better.
+    """
     scale = expected.collision * expected.spread
     mse = expected.error(np.eye(expected.bias.shape[-1]))
     slack = 1e-9 * mse + 1e-14 * scale
     np.testing.assert_allclose(found.collision, expected.collision, rtol=1e-10)
     assert bool((np.abs(found.error(np.eye(found.bias.shape[-1])) - mse) <= slack).all())
     size = np.linalg.norm(expected.bias, axis=-1)
-    assert bool((np.linalg.norm(found.bias - expected.bias, axis=-1) <= 1e-9 * size + np.sqrt(1e-14 * scale)).all())
+    assert bool(
+        (
+            np.linalg.norm(found.bias - expected.bias, axis=-1)
+            <= 1e-9 * size + np.sqrt(1e-14 * scale)
+        ).all()
+    )
     assert bool((np.linalg.norm(found.second() - expected.second(), axis=(1, 2)) <= slack).all())
 
 
@@ -88,10 +100,14 @@ def test_contours_equal_the_gaussian_lattice(size):
     root = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=F) / 2
     mu, u = lp.Gaussian([0.3, -1.0, 0.2], root @ root.mT), tilt(3, size)
     found = by_contours(mu, u, LENGTHS)
-    law = lp.finite_prompt(lp.SoftmaxAttention(torch.eye(3, dtype=F), torch.eye(3, dtype=F)), mu, u, LENGTHS)
+    law = lp.finite_prompt(
+        lp.SoftmaxAttention(torch.eye(3, dtype=F), torch.eye(3, dtype=F)), mu, u, LENGTHS
+    )
     np.testing.assert_allclose(found.error(np.eye(3)), law.mse, rtol=1e-11)
     np.testing.assert_allclose(found.collision, 1 / law.effective_tokens, rtol=1e-11)
-    np.testing.assert_allclose(found.bias, law.bias, rtol=1e-8, atol=1e-11 * float(law.bias.abs().max()))
+    np.testing.assert_allclose(
+        found.bias, law.bias, rtol=1e-8, atol=1e-11 * float(law.bias.abs().max())
+    )
 
 
 def interval(low, high, count):
@@ -100,7 +116,9 @@ def interval(low, high, count):
 
 
 def both_sides(log_density, count=1500, last=5.5):
-    """A symmetric law with a kink at 0: x = e^{y - e^{-y}} on either side, by the trapezoid rule."""
+    """A symmetric law with a kink at 0: x = e^{y - e^{-y}} on either side, by
+    the trapezoid rule.
+    """
     y = np.linspace(-4, last, count)
     x = np.exp(y - np.exp(-y))
     w = x * (1 + np.exp(-y)) * np.exp(log_density(x))
@@ -125,13 +143,25 @@ def width(shape):
 DENSITIES = [
     (lp.Uniform(1), interval(-math.sqrt(3), math.sqrt(3), 300), (0.5, 3.0)),
     (lp.Laplace(1), both_sides(lambda x: -math.sqrt(2) * x), (0.5, 1.0)),
-    (lp.scalar.GeneralisedNormal(1, shape=1.5), both_sides(lambda x: -((x / width(1.5)) ** 1.5)), (-0.5,)),
-    (lp.scalar.GeneralisedNormal(1, shape=6.0), both_sides(lambda x: -((x / width(6.0)) ** 6)), (-0.5,)),
+    (
+        lp.scalar.GeneralisedNormal(1, shape=1.5),
+        both_sides(lambda x: -((x / width(1.5)) ** 1.5)),
+        (-0.5,),
+    ),
+    (
+        lp.scalar.GeneralisedNormal(1, shape=6.0),
+        both_sides(lambda x: -((x / width(6.0)) ** 6)),
+        (-0.5,),
+    ),
     (lp.scalar.SkewNormal(1, skew=0.7), skewed(0.7), (-1.0, 1.5)),
     (lp.scalar.SkewNormal(1, skew=-0.95), skewed(-0.95), (-1.0, 1.5)),
     (lp.scalar.LogNormal(1, scale=0.4), lognormal(0.4), (-0.5,)),
     (lp.scalar.LogNormal(1, scale=0.8), lognormal(0.8), (-1.0,)),
-    (lp.StudentT(1, df=math.inf), (np.linspace(-20, 20, 2001), np.exp(-(np.linspace(-20, 20, 2001) ** 2) / 2)), (1.0, 2.5)),
+    (
+        lp.StudentT(1, df=math.inf),
+        (np.linspace(-20, 20, 2001), np.exp(-(np.linspace(-20, 20, 2001) ** 2) / 2)),
+        (1.0, 2.5),
+    ),
     (
         lp.scalar.RademacherSum(1, terms=3),
         (np.array([-3.0, -1.0, 1.0, 3.0]) / math.sqrt(3), np.array([1.0, 3.0, 3.0, 1.0])),
@@ -140,14 +170,19 @@ DENSITIES = [
 ]
 
 
-@pytest.mark.parametrize(("mu", "rule", "tilts"), DENSITIES, ids=[repr(case[0]) for case in DENSITIES])
+@pytest.mark.parametrize(
+    ("mu", "rule", "tilts"), DENSITIES, ids=[repr(case[0]) for case in DENSITIES]
+)
 def test_contours_equal_a_rule_over_the_density(mu, rule, tilts):
-    """A law known by its cgf, against the discrete law of a fine quadrature of its density, summed over nodes."""
+    """A law known by its cgf, against the discrete law of a fine quadrature of its density, summed
+    over nodes.
+    """
     points, masses = rule
     kept = masses > 0
     masses = masses[kept] / masses[kept].sum()
     twin = lp.Discrete(torch.from_numpy(points[kept]).unsqueeze(-1), torch.from_numpy(masses))
-    lengths = [10, 1000, 10**9, 10**15] if isinstance(mu, lp.scalar.LogNormal) else LENGTHS  # low scores have no exponential moment
+    # low scores have no exponential moment
+    lengths = [10, 1000, 10**9, 10**15] if isinstance(mu, lp.scalar.LogNormal) else LENGTHS
     for size in tilts:
         u = torch.tensor([size], dtype=F)
         assert_agree(by_contours(mu, u, lengths), by_nodes(twin, u, lengths))
@@ -166,19 +201,25 @@ def test_wide_signs(dim, size, seed, length):
 def test_wide_uniform_tokens(size, length):
     points, masses = interval(-math.sqrt(3), math.sqrt(3), 600)
     twin, u = (
-        lp.Discrete(torch.from_numpy(points).unsqueeze(-1), torch.from_numpy(masses / masses.sum())),
+        lp.Discrete(
+            torch.from_numpy(points).unsqueeze(-1), torch.from_numpy(masses / masses.sum())
+        ),
         torch.tensor([size], dtype=F),
     )
     assert_agree(by_contours(lp.Uniform(1), u, [length]), by_nodes(twin, u, [length]))
 
 
 def test_lengths_and_ranges_share_one_set_of_blocks():
-    """Seven lengths together equal each alone, though the grid of τ and the contours are then others."""
+    """Seven lengths together equal each alone, though the grid of τ and the contours are then
+    others.
+    """
     u = tilt(5, 1.2)
     together = by_contours(lp.Laplace(5), u, LENGTHS)
     for row, length in enumerate(LENGTHS):
         alone = by_contours(lp.Laplace(5), u, [length])
-        np.testing.assert_allclose(together.error(np.eye(5))[row], alone.error(np.eye(5))[0], rtol=1e-12)
+        np.testing.assert_allclose(
+            together.error(np.eye(5))[row], alone.error(np.eye(5))[0], rtol=1e-12
+        )
         np.testing.assert_allclose(together.bias[row], alone.bias[0], rtol=1e-8)
 
 
@@ -192,17 +233,28 @@ LAWS = [
 
 @pytest.mark.parametrize("mu", LAWS, ids=repr)
 def test_queries_share_one_set_of_contours(mu):
-    """Queries from tiny to the edge of the domain in one call equal each alone, though contours and nodes are others then."""
-    u = torch.stack([tilt(3, size, seed) for seed, size in enumerate([0.0, 1e-6, 1e-3, 0.1, 0.3, 0.5, 0.8, 1.1, 1.3, 1.4])])
+    """Queries from tiny to the edge of the domain in one call equal each alone, though contours and
+    nodes are others then.
+    """
+    u = torch.stack(
+        [
+            tilt(3, size, seed)
+            for seed, size in enumerate([0.0, 1e-6, 1e-3, 0.1, 0.3, 0.5, 0.8, 1.1, 1.3, 1.4])
+        ]
+    )
     eye = torch.eye(3, dtype=F)
     together = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, LENGTHS)
     for row, one in enumerate(u):
         alone = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, one, LENGTHS)
         for name in ("mse", "effective_tokens", "covariance", "mean"):
             size = float(getattr(alone, name).abs().max()) + 1e-300
-            np.testing.assert_allclose(getattr(together, name)[:, row], getattr(alone, name), rtol=1e-9, atol=1e-12 * size)
+            np.testing.assert_allclose(
+                getattr(together, name)[:, row], getattr(alone, name), rtol=1e-9, atol=1e-12 * size
+            )
         slack = torch.sqrt(1e-14 * spread(mu, one) / alone.effective_tokens)[:, None]
-        assert bool(((together.bias[:, row] - alone.bias).abs() <= 1e-9 * alone.bias.abs() + slack).all())
+        assert bool(
+            ((together.bias[:, row] - alone.bias).abs() <= 1e-9 * alone.bias.abs() + slack).all()
+        )
 
 
 TILTED = torch.tensor([0.5, 0.2, -0.4], dtype=F)
@@ -224,7 +276,9 @@ class Corners(lp.Measure):
 
 
 class Ball(lp.Measure):
-    """The sphere of radius √3 in R³ by its closed cgf log(sinh k/k), k = √3‖u‖, tilted so that 0 is no special point."""
+    """The sphere of radius √3 in R³ by its closed cgf log(sinh k/k), k = √3‖u‖, tilted so that 0 is
+    no special point.
+    """
 
     dim = 3
 
@@ -237,9 +291,14 @@ class Ball(lp.Measure):
 
 
 def test_a_law_of_ones_own_and_a_tilted_sphere():
-    """Derivatives by autodiff, against ratios of hypergeometric functions, which know no more than two of them."""
+    """Derivatives by autodiff, against ratios of hypergeometric functions, which know no more than
+    two of them.
+    """
     z, lengths, eye = [0.3, 0.6, 0.1], [2, 1000], torch.eye(3, dtype=F)
-    own, tilted = (lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, z, lengths) for mu in (Ball(), lp.Sphere(3).tilt(TILTED)))
+    own, tilted = (
+        lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, z, lengths)
+        for mu in (Ball(), lp.Sphere(3).tilt(TILTED))
+    )
     for name in ("bias", "mse", "covariance"):
         torch.testing.assert_close(getattr(own, name), getattr(tilted, name), rtol=1e-9, atol=1e-13)
     with pytest.raises(lp.InvalidArgumentError, match="two derivatives"):
@@ -248,13 +307,23 @@ def test_a_law_of_ones_own_and_a_tilted_sphere():
 
 def test_fourth_derivatives_of_a_law_of_ones_own():
     """Along directions, against nodes."""
-    z, lengths, eye, listed = [0.3, 0.6], [2, 1000], torch.eye(2, dtype=F), lp.Discrete(CORNERS, torch.full((3,), 1 / 3, dtype=F))
-    own, known = (lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, z, lengths) for mu in (Corners(), listed))
+    z, lengths, eye, listed = (
+        [0.3, 0.6],
+        [2, 1000],
+        torch.eye(2, dtype=F),
+        lp.Discrete(CORNERS, torch.full((3,), 1 / 3, dtype=F)),
+    )
+    own, known = (
+        lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, z, lengths)
+        for mu in (Corners(), listed)
+    )
     torch.testing.assert_close(own.jacobian_u_mse, known.jacobian_u_mse, rtol=1e-8, atol=0)
 
 
 def test_derivative_error_of_a_cgf_that_bends_far_out():
-    """Two tokens that differ by d: C_2 = dd^T sech²(u·d/2)/4. At 4u this law has scores far wider than at u."""
+    """Two tokens that differ by d: C_2 = dd^T sech²(u·d/2)/4. At 4u this law has scores far wider
+    than at u.
+    """
     shape, u = 1.3, np.array([0.9, -0.6])
     width = math.sqrt(math.gamma(1 / shape) / math.gamma(3 / shape))
     x, step = np.arange(-6000, 6001) / 200, 0.05  # of d
@@ -266,16 +335,24 @@ def test_derivative_error_of_a_cgf_that_bends_far_out():
     mu = lp.scalar.GeneralisedNormal(2, shape=shape)
     limit = mu.tilted_covariance(u).numpy()
     share = 1 / (4 * np.cosh((u[0] * a + u[1] * b) / 2) ** 2)
-    spread = share * np.stack(np.broadcast_arrays(a * a, a * b, a * b, b * b)) - limit.reshape(4, 1, 1)
+    spread = share * np.stack(np.broadcast_arrays(a * a, a * b, a * b, b * b)) - limit.reshape(
+        4, 1, 1
+    )
     eye = torch.eye(2, dtype=torch.float64)
     found = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), mu, u, 2).jacobian_u_mse
     assert float(found) == pytest.approx(u @ u * (mass * spread**2).sum(), rel=1e-4)
 
 
 def test_few_evaluations_at_complex_tilts(monkeypatch):
-    """Seven lengths need the cumulants at complex tilts for six contours, two poles and three looks at the law: 35 calls before."""
+    """Seven lengths need the cumulants at complex tilts for six contours, two poles and three looks
+    at the law: 35 calls before.
+    """
     calls, plain = [], lp.Rademacher.complex_cumulants
-    monkeypatch.setattr(lp.Rademacher, "complex_cumulants", lambda self, w, order=2: calls.append(len(w)) or plain(self, w, order))
+    monkeypatch.setattr(
+        lp.Rademacher,
+        "complex_cumulants",
+        lambda self, w, order=2: calls.append(len(w)) or plain(self, w, order),
+    )
     generator = torch.Generator().manual_seed(0)
     u = torch.randn(40, generator=generator, dtype=torch.float64) / 40**0.5
     by_contours(lp.Rademacher(40), u, [10.0, 100.0, 1e10])
@@ -284,7 +361,9 @@ def test_few_evaluations_at_complex_tilts(monkeypatch):
 
 @pytest.mark.parametrize("scale", [1 - 1e-15, 1.0, 1 + 1e-15, 1 + 1e-12])
 def test_a_tilt_whose_double_is_the_edge_of_the_domain(scale):
-    """Laplace tokens at u = 1/√2, where E e^{2s} ends: between its neighbours, as the law is continuous there."""
+    """Laplace tokens at u = 1/√2, where E e^{2s} ends: between its neighbours, as the law is
+    continuous there.
+    """
     eye = torch.eye(3, dtype=torch.float64)
     attention, lengths = lp.SoftmaxAttention(eye, eye), [2, 100, 10**9]
     here, below, above = (
@@ -296,10 +375,19 @@ def test_a_tilt_whose_double_is_the_edge_of_the_domain(scale):
 
 @pytest.mark.parametrize(("shape", "tilt"), [(1.1, 0.7), (1.3, -2.0), (50.0, 1.0)])
 def test_generalised_normal_tokens_by_their_density(shape, tilt):
-    """Two tokens: T_2 = (x + y)/2 + tanh(u(x-y)/2)(x-y)/2, by Gauss rules on a fine grid; and E Y at large L by the first order."""
+    """Two tokens: T_2 = (x + y)/2 + tanh(u(x-y)/2)(x-y)/2, by Gauss rules on a fine grid; and E Y
+    at large L by the first order.
+    """
     mu = lp.scalar.GeneralisedNormal(1, shape=shape)
     nodes, weights = np.polynomial.legendre.leggauss(12)
-    edges = np.concatenate([-(edges := np.concatenate([[0.0], 1e-4 * 3.0 ** np.arange(8), np.arange(1.0, 50.0)]))[:0:-1], edges])
+    edges = np.concatenate(
+        [
+            -(edges := np.concatenate([[0.0], 1e-4 * 3.0 ** np.arange(8), np.arange(1.0, 50.0)]))[
+                :0:-1
+            ],
+            edges,
+        ]
+    )
     width = mu.law.width
     bends = width * np.linspace(0.8, 1.2, 21) if shape > 2 else np.zeros(0)
     edges = np.unique(np.concatenate([edges, bends, -bends]))
@@ -311,11 +399,15 @@ def test_generalised_normal_tokens_by_their_density(shape, tilt):
     read = first * x[:, None] + (1 - first) * x
     law = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), mu, [tilt], [2, 10**15])
     assert float(law.mean[0, 0]) == pytest.approx(mass @ read @ mass, rel=1e-8)
-    assert 1 / float(law.effective_tokens[0]) == pytest.approx(mass @ (first**2 + (1 - first) ** 2) @ mass, rel=1e-8)
+    assert 1 / float(law.effective_tokens[0]) == pytest.approx(
+        mass @ (first**2 + (1 - first) ** 2) @ mass, rel=1e-8
+    )
     if shape > 1.4:
         tilts = torch.tensor([[tilt], [2 * tilt]], dtype=F)
         one, two = mu.cgf(tilts)
-        assert 1e15 / float(law.effective_tokens[1]) == pytest.approx(math.exp(float(two - 2 * one)), rel=1e-8)
+        assert 1e15 / float(law.effective_tokens[1]) == pytest.approx(
+            math.exp(float(two - 2 * one)), rel=1e-8
+        )
 
 
 @pytest.mark.parametrize("shape", [1.05, 1.3, 1.6, 3.0])
@@ -324,5 +416,8 @@ def test_the_mode_of_a_small_tilt_beside_a_kink(shape):
     one, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.scalar.GeneralisedNormal(1, shape=shape)
     for u in (1e-12, 1e-7):
         torch.testing.assert_close(
-            lp.finite_prompt(one, mu, [u], [2, 10**6]).mse, torch.tensor([1 / 2, 1e-6], dtype=F), rtol=1e-12, atol=0
+            lp.finite_prompt(one, mu, [u], [2, 10**6]).mse,
+            torch.tensor([1 / 2, 1e-6], dtype=F),
+            rtol=1e-12,
+            atol=0,
         )

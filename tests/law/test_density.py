@@ -1,4 +1,6 @@
-"""Blocks from the density of the score: against the Gaussian law, contours, two tokens by double integration, and asymptotes."""
+"""Blocks from the density of the score: against the Gaussian law, contours, two tokens by double
+integration, and asymptotes.
+"""
 
 import math
 
@@ -40,18 +42,26 @@ def test_normal_tokens_have_the_gaussian_law(tilt):
 @pytest.mark.parametrize("u", [1e-9, 0.1, 0.5, -0.7071, 0.75, 1.0, 1.3, -1.4, 1.412])
 def test_laplace_tokens_up_to_the_edge(u):
     """Contours know nothing of the density; the domain ends at √2 = 1.41421."""
-    law, found = lp.finite_prompt(ONE, lp.Laplace(1), [u], LENGTHS), by_density(lp.Laplace(1), u, LENGTHS)
+    law, found = (
+        lp.finite_prompt(ONE, lp.Laplace(1), [u], LENGTHS),
+        by_density(lp.Laplace(1), u, LENGTHS),
+    )
     np.testing.assert_allclose(found.error(np.eye(1)), law.mse, rtol=1e-10)
     np.testing.assert_allclose(found.collision, 1 / law.effective_tokens, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
     ("mu", "known"),
-    [(lp.Product([lp.scalar.StudentTLaw(3.0, 0.6)]), stats.t(3, scale=0.6)), (lp.StudentT(1, 1.0), stats.t(1))],
+    [
+        (lp.Product([lp.scalar.StudentTLaw(3.0, 0.6)]), stats.t(3, scale=0.6)),
+        (lp.StudentT(1, 1.0), stats.t(1)),
+    ],
     ids=["t3", "Cauchy"],
 )
 def test_two_tokens_by_double_integration(mu, known):
-    """Two weights are 1/(1 + e^{∓u(x-y)}): E Y is a plain double integral, here over the probabilities of the two tokens."""
+    """Two weights are 1/(1 + e^{∓u(x-y)}): E Y is a plain double integral, here over the
+    probabilities of the two tokens.
+    """
     z = known.ppf((np.arange(1500) + 0.5) / 1500)
     first = 1 / (1 + np.exp(np.clip(-0.8 * (z[:, None] - z), -700, 700)))
     collision = 1 / float(lp.finite_prompt(ONE, mu, [0.8], 2).effective_tokens)
@@ -60,7 +70,12 @@ def test_two_tokens_by_double_integration(mu, known):
 
 @pytest.mark.parametrize(
     ("mu", "tilt"),
-    [(lp.StudentT(1, 2.5), 0.5), (lp.Laplace(1), 1.7), (lp.scalar.LogNormal(1, 0.5), 1.0), (lp.scalar.LogNormal(1, 0.5), -1.0)],
+    [
+        (lp.StudentT(1, 2.5), 0.5),
+        (lp.Laplace(1), 1.7),
+        (lp.scalar.LogNormal(1, 0.5), 1.0),
+        (lp.scalar.LogNormal(1, 0.5), -1.0),
+    ],
     ids=repr,
 )
 def test_against_drawn_prompts(mu, tilt):
@@ -80,7 +95,11 @@ def test_laplace_beyond_its_edge_has_poisson_dirichlet_weights():
 @settings(deadline=None, derandomize=True, max_examples=5)
 @given(st.floats(0.8, 30.0), st.floats(0.05, 20.0), st.integers(2, 10**6))
 def test_the_effective_number_of_tokens_stays_in_range(df, tilt, length):
-    assert 1 <= float(lp.finite_prompt(ONE, lp.StudentT(1, df), [tilt], length).effective_tokens) <= length
+    assert (
+        1
+        <= float(lp.finite_prompt(ONE, lp.StudentT(1, df), [tilt], length).effective_tokens)
+        <= length
+    )
 
 
 def test_moments_that_do_not_exist_are_said_so():
@@ -113,7 +132,9 @@ class Box(lp.scalar.ScalarLaw):
 
 
 def test_a_density_of_ones_own():
-    """A density with its two ends as kinks gives the law that the cgf gives; without them it is refused."""
+    """A density with its two ends as kinks gives the law that the cgf gives; without them it is
+    refused.
+    """
     known = lp.finite_prompt(ONE, lp.Uniform(1), [2.0 / math.sqrt(3)], [2, 20])
     found = lp.finite_prompt(ONE, lp.Product([Box(-1.0, 1.0)]), [2.0], [2, 20])
     np.testing.assert_allclose(found.effective_tokens, known.effective_tokens, rtol=1e-9)
@@ -124,18 +145,22 @@ def test_a_density_of_ones_own():
 
 @pytest.mark.parametrize("df", [2.05, 2.5])
 def test_the_covariance_knows_the_whole_tail(df):
-    """Two tokens that differ by d: E T² = 1 - E[d² sech²(d/2)]/4, and E T = E[d tanh(d/2)]/2 = E|d|/2 - E[|d|/(1 + e^|d|)]."""
+    """Two tokens that differ by d: E T² = 1 - E[d² sech²(d/2)]/4, and E T = E[d tanh(d/2)]/2 =
+    E|d|/2 - E[|d|/(1 + e^|d|)].
+    """
     scale = math.sqrt((df - 2) / df)
     v = np.arange(-1500, 1501) / 50  # x = sinh v
     x, known = np.sinh(v), stats.t(df, scale=scale)
     places, masses = np.polynomial.legendre.leggauss(20)
     d = (np.arange(60)[:, None] + (1 + places) / 2).ravel()
     density = known.pdf(x)
-    moved = known.pdf(0) * (1 + ((x + d[:, None]) / scale) ** 2 / df) ** (-(df + 1) / 2)  # as known.pdf(x + d), but quick
+    # as known.pdf(x + d), but quick
+    moved = known.pdf(0) * (1 + ((x + d[:, None]) / scale) ** 2 / df) ** (-(df + 1) / 2)
     apart = moved @ (density * np.cosh(v)) / 50
     near = apart * np.tile(masses, 60)  # 2 f dd
     w = np.arange(-1500, 18_000) / 50
-    size = 4 * (known.cdf(np.exp(w)) * known.sf(np.exp(w)) * np.exp(w)).sum() / 50  # E|d| = 4 ∫ F(1-F)
+    # E|d| = 4 ∫ F(1-F)
+    size = 4 * (known.cdf(np.exp(w)) * known.sf(np.exp(w)) * np.exp(w)).sum() / 50
     mean = size / 2 - near @ (d / (1 + np.exp(d)))
     square = 1 - near @ (d**2 / np.cosh(d / 2) ** 2) / 4
     for dim, z in ((1, [1.0]), (2, [1.0, 0.0])):

@@ -38,7 +38,9 @@ def test_tables_have_the_right_slopes():
     q = torch.linspace(0.01, 12, 50, dtype=F)[None].requires_grad_()
     f, h = WeightTables.reaching([50.0], 12.0)(q)
     y, w3, y2, y3, yw, p4 = weight_moments(
-        50, q.detach().sqrt(), [[(2, 0)], [(3, 0)], [(2, 0)] * 2, [(2, 0)] * 3, [(2, 0), (3, 0)], [(4, 0)]]
+        50,
+        q.detach().sqrt(),
+        [[(2, 0)], [(3, 0)], [(2, 0)] * 2, [(2, 0)] * 3, [(2, 0), (3, 0)], [(4, 0)]],
     )
     (slope,) = torch.autograd.grad(f.sum(), q)
     assert_close(slope, y - 4 * w3 + 3 * y2, rtol=1e-10, atol=0)
@@ -49,7 +51,9 @@ def test_tables_have_the_right_slopes():
 
 @pytest.mark.parametrize("length", [10, 10**9])
 def test_second_derivatives_are_exact(length):
-    """Against the derivative of the law's own first derivative; 3e-3 off at 10^9 with cubic cells."""
+    """Against the derivative of the law's own first derivative; 3e-3 off at 10^9
+    with cubic cells.
+    """
     q = torch.linspace(0.1, 60, 200, dtype=F).requires_grad_()
     y, w3, y2 = weight_moments(length, q.sqrt(), [[(2, 0)], [(3, 0)], [(2, 0), (2, 0)]])
     (second,) = torch.autograd.grad((y - 4 * w3 + 3 * y2).sum(), q)
@@ -58,7 +62,9 @@ def test_second_derivatives_are_exact(length):
 
 
 def test_beyond_the_table_one_token_is_read():
-    """1 - f falls like the inverse root, and q(1 - f - 6h) + f = E S² tends to the mean square of the largest score, L = 2: 1."""
+    """1 - f falls like the inverse root, and q(1 - f - 6h) + f = E S² tends to the mean square of
+    the largest score, L = 2: 1.
+    """
     q = torch.tensor([[8000.0, 8200.0, 1e5, 1e6]], dtype=F)
     f, h = WeightTables.reaching([2.0], 1e6)(q)
     assert_close((1 - f) * q.sqrt(), torch.full_like(q, 1 / math.sqrt(math.pi)), rtol=2e-4, atol=0)

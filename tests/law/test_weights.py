@@ -1,4 +1,6 @@
-"""Moments of softmax weights: against 40-digit arithmetic, special cases, identities, sampling, and their own derivative."""
+"""Moments of softmax weights: against 40-digit arithmetic, special cases, identities, sampling, and
+their own derivative.
+"""
 
 import json
 import math
@@ -17,10 +19,14 @@ from largeprompt.law.weights import weight_moments
 
 F = torch.float64
 Y, W3, S, S2 = [(2, 0)], [(3, 0)], [(1, 1)], [(1, 1), (1, 1)]
-REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "weight_moments.json").read_text())
+REFERENCE = json.loads(
+    (Path(__file__).parents[1] / "reference" / "weight_moments.json").read_text()
+)
 
 
-@pytest.mark.parametrize("case", REFERENCE["cases"], ids=lambda c: f"L={c['length']}, scale={c['scale']}")
+@pytest.mark.parametrize(
+    "case", REFERENCE["cases"], ids=lambda c: f"L={c['length']}, scale={c['scale']}"
+)
 def test_against_40_digits(case):
     values = weight_moments(case["length"], float(case["scale"]), REFERENCE["products"])
     np.testing.assert_allclose(values.numpy(), [float(v) for v in case["values"]], rtol=2e-12)
@@ -34,13 +40,25 @@ def test_values_told_in_advance():
 
 @pytest.mark.parametrize("length", [1, 2, 3, 10, 10**3, 10**6, 10**9, 10**12, 10**15])
 def test_identities_at_every_scale(length):
-    """Σ w = 1; E S = σ(1 - E Y); E S² = E Y + q E[1 - Y - 6 W3 + 6 Y²]; from scale 0 to 40, across every switch of method."""
-    sigma = torch.tensor([0.0, 1e-12, 1e-5, 0.01, 0.2, 0.25454, 0.25455, 0.3, 1.0, 2.5, 6.0, 10.0, 20.0, 40.0], dtype=F)
+    """Σ w = 1; E S = σ(1 - E Y); E S² = E Y + q E[1 - Y - 6 W3 + 6 Y²]; from scale 0 to 40, across
+    every switch of method.
+    """
+    sigma = torch.tensor(
+        [0.0, 1e-12, 1e-5, 0.01, 0.2, 0.25454, 0.25455, 0.3, 1.0, 2.5, 6.0, 10.0, 20.0, 40.0],
+        dtype=F,
+    )
     one, y, w3, y2, s, s2 = weight_moments(length, sigma, [[(1, 0)], Y, W3, [*Y, *Y], S, S2])
     np.testing.assert_allclose(one, 1.0, rtol=1e-13)
     np.testing.assert_allclose(s, sigma * (1 - y), rtol=1e-11, atol=1e-15 if length > 1 else 1e-12)
     np.testing.assert_allclose(s2, y + sigma**2 * (1 - y - 6 * w3 + 6 * y2), rtol=1e-10)
-    assert bool(((y >= w3) & (w3 >= y2 * (1 - 1e-13)) & (y <= 1 + 1e-13) & (y >= 1 / length * (1 - 1e-13))).all())
+    assert bool(
+        (
+            (y >= w3)
+            & (w3 >= y2 * (1 - 1e-13))
+            & (y <= 1 + 1e-13)
+            & (y >= 1 / length * (1 - 1e-13))
+        ).all()
+    )
 
 
 def test_scale_zero_is_exact():
@@ -63,7 +81,9 @@ def test_two_tokens_by_a_scalar_integral(sigma):
             w = 1 / (1 + math.exp(-sigma * math.sqrt(2) * x))
             return f(w, x) * stats.norm.pdf(x)
 
-        return integrate.quad(integrand, -12, 12, epsabs=1e-14, epsrel=1e-13, limit=400, points=[0.0])[0]
+        return integrate.quad(
+            integrand, -12, 12, epsabs=1e-14, epsrel=1e-13, limit=400, points=[0.0]
+        )[0]
 
     y = expect(lambda w, x: w**2 + (1 - w) ** 2)
     w3y = expect(lambda w, x: (w**3 + (1 - w) ** 3) * (w**2 + (1 - w) ** 2))
@@ -86,7 +106,9 @@ def test_one_token_and_endless_prompts():
 def test_centre_is_only_a_shift(sigma, length, c):
     """E (Σ w (ξ - c))² = E S² - 2c E S + c²."""
     s, s2 = (float(v) for v in weight_moments(length, sigma, [S, S2]))
-    assert float(weight_moment(length, sigma, S2, center=c)) == pytest.approx(s2 - 2 * c * s + c * c, rel=1e-9, abs=1e-11)
+    assert float(weight_moment(length, sigma, S2, center=c)) == pytest.approx(
+        s2 - 2 * c * s + c * c, rel=1e-9, abs=1e-11
+    )
 
 
 def test_narrow_and_wide_methods_agree():
@@ -112,7 +134,9 @@ def test_against_sampling(length, sigma):
     values = weight_moments(length, sigma, products)
     for value, powers in zip(values, products, strict=True):
         sample = math.prod((w**a * xi**b).sum(-1) for a, b in powers)
-        assert abs(float(sample.mean() - value)) < 6.5 * float(sample.std()) / math.sqrt(len(sample))
+        assert abs(float(sample.mean() - value)) < 6.5 * float(sample.std()) / math.sqrt(
+            len(sample)
+        )
 
 
 @pytest.mark.parametrize("length", [2, 30, 10**6])
@@ -126,9 +150,12 @@ def test_derivative_in_the_scale(length):
             slope = (ahead - behind) / (2 * step)
             size = weight_moment(length, sigma, powers).abs() + slope.abs()
         assert bool(((gradient - slope).abs() < 1e-6 * size).all())
-    y_by_q = (torch.autograd.grad(weight_moment(length, sigma, Y).sum(), sigma)[0] / (2 * sigma)).detach()
+    y_by_q = (
+        torch.autograd.grad(weight_moment(length, sigma, Y).sum(), sigma)[0] / (2 * sigma)
+    ).detach()
     y, w3, y2 = (v.detach() for v in weight_moments(length, sigma, [Y, W3, [*Y, *Y]]))
-    np.testing.assert_allclose(y_by_q, y - 4 * w3 + 3 * y2, rtol=1e-9)  # dE[Y]/dq = E[Y - 4 W3 + 3 Y²]
+    # dE[Y]/dq = E[Y - 4 W3 + 3 Y²]
+    np.testing.assert_allclose(y_by_q, y - 4 * w3 + 3 * y2, rtol=1e-9)
     assert torch.autograd.gradgradcheck(
         lambda s: weight_moment(length, s, Y), torch.tensor([0.5, 2.0], dtype=F, requires_grad=True)
     )

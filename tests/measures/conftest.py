@@ -11,15 +11,28 @@ from scipy import integrate
 
 @pytest.fixture
 def has_density():
-    """Check cgf, mean, variance and fourth moment of a tilt in R against SciPy's integrals of the density between two ends."""
+    """Check cgf, mean, variance and fourth moment of a tilt in R against SciPy's integrals of the
+    density between two ends.
+    """
 
     def check(mu, density, ends, tilt):
         low, high = ends
-        pieces = [low, *(point for point in (-1.0, 0.0, 1.0, 5.0, 30.0) if low < point < high), high]
+        pieces = [
+            low,
+            *(point for point in (-1.0, 0.0, 1.0, 5.0, 30.0) if low < point < high),
+            high,
+        ]
 
         def moment(f):
             return sum(
-                integrate.quad(lambda x: f(x) * math.exp(tilt * x) * density(x), a, b, epsabs=1e-13, epsrel=1e-12, limit=400)[0]
+                integrate.quad(
+                    lambda x: f(x) * math.exp(tilt * x) * density(x),
+                    a,
+                    b,
+                    epsabs=1e-13,
+                    epsrel=1e-12,
+                    limit=400,
+                )[0]
                 for a, b in itertools.pairwise(pieces)
             )
 

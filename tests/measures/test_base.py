@@ -1,4 +1,6 @@
-"""Every law of the library: bad parameters, batches, and identities that hold for every parameter."""
+"""Every law of the library: bad parameters, batches, and identities that hold
+for every parameter.
+"""
 
 import math
 
@@ -22,7 +24,20 @@ dims = st.integers(1, 4)
 def laws(draw, dim=None):
     """Any law of the library with random parameters, and its dimension."""
     d = draw(dims) if dim is None else dim
-    kind = draw(st.sampled_from(["gaussian", "mixture", "empirical", "weighted", "discrete", "product", "sphere", "image"]))
+    kind = draw(
+        st.sampled_from(
+            [
+                "gaussian",
+                "mixture",
+                "empirical",
+                "weighted",
+                "discrete",
+                "product",
+                "sphere",
+                "image",
+            ]
+        )
+    )
     if kind == "gaussian":
         return lp.Gaussian(draw(vectors(d)), draw(covariances(d)))
     if kind == "mixture":
@@ -61,25 +76,64 @@ CASES = {
     "ragged mean": (lambda: lp.Gaussian([[1.0], [1.0, 2.0]], EYE), "mean: got list"),
     "complex mean": (lambda: lp.Gaussian(np.array([1j, 2]), EYE), "real dtype"),
     "nan mean": (lambda: lp.Gaussian([NAN, 0.0], EYE), "mean: got 1 NaN"),
-    "infinite covariance": (lambda: lp.Gaussian([0.0], [[math.inf]]), "covariance: got 1 NaN or infinite"),
-    "covariance of another size": (lambda: lp.Gaussian([0.0, 0.0, 0.0], EYE), r"covariance: got shape \(2, 2\)"),
-    "covariance not square": (lambda: lp.Gaussian([0.0, 0.0], [[1.0, 0.0]]), "covariance: got shape"),
+    "infinite covariance": (
+        lambda: lp.Gaussian([0.0], [[math.inf]]),
+        "covariance: got 1 NaN or infinite",
+    ),
+    "covariance of another size": (
+        lambda: lp.Gaussian([0.0, 0.0, 0.0], EYE),
+        r"covariance: got shape \(2, 2\)",
+    ),
+    "covariance not square": (
+        lambda: lp.Gaussian([0.0, 0.0], [[1.0, 0.0]]),
+        "covariance: got shape",
+    ),
     "asymmetric": (lambda: lp.Gaussian([0.0, 0.0], [[1.0, 0.5], [0.4, 1.0]]), "asymmetric"),
-    "indefinite": (lambda: lp.Gaussian([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]]), "smallest eigenvalue -1"),
+    "indefinite": (
+        lambda: lp.Gaussian([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]]),
+        "smallest eigenvalue -1",
+    ),
     "negative variance": (lambda: lp.Gaussian([0.0], [[-1e-9]]), "indefinite"),
-    "dtype mix": (lambda: lp.Gaussian(torch.zeros(2), torch.eye(2, dtype=torch.float64)), "covariance: got dtype"),
-    "device mix": (lambda: lp.Gaussian([0.0], torch.ones(1, 1, dtype=torch.float64, device="meta")), "covariance: got device"),
-    "batches that do not fit": (lambda: lp.Gaussian(np.zeros((3, 1)), np.ones((2, 1, 1))), "broadcast"),
-    "negative weight": (lambda: lp.GaussianMixture([1.5, -0.5], [[0.0], [1.0]], [[[1.0]]] * 2), "weights: got a negative"),
-    "weights sum to two": (lambda: lp.GaussianMixture([1.0, 1.0], [[0.0], [1.0]], [[[1.0]]] * 2), "sum to 2"),
-    "a weight too few": (lambda: lp.GaussianMixture([1.0], [[0.0], [1.0]], [[[1.0]]] * 2), "weights: got shape"),
-    "a covariance too few": (lambda: lp.GaussianMixture([0.5, 0.5], [[0.0], [1.0]], [[[1.0]]]), "covariances: got shape"),
-    "indefinite component": (lambda: lp.GaussianMixture([1.0], [[0.0]], [[[-1.0]]]), "covariances: got an indefinite"),
+    "dtype mix": (
+        lambda: lp.Gaussian(torch.zeros(2), torch.eye(2, dtype=torch.float64)),
+        "covariance: got dtype",
+    ),
+    "device mix": (
+        lambda: lp.Gaussian([0.0], torch.ones(1, 1, dtype=torch.float64, device="meta")),
+        "covariance: got device",
+    ),
+    "batches that do not fit": (
+        lambda: lp.Gaussian(np.zeros((3, 1)), np.ones((2, 1, 1))),
+        "broadcast",
+    ),
+    "negative weight": (
+        lambda: lp.GaussianMixture([1.5, -0.5], [[0.0], [1.0]], [[[1.0]]] * 2),
+        "weights: got a negative",
+    ),
+    "weights sum to two": (
+        lambda: lp.GaussianMixture([1.0, 1.0], [[0.0], [1.0]], [[[1.0]]] * 2),
+        "sum to 2",
+    ),
+    "a weight too few": (
+        lambda: lp.GaussianMixture([1.0], [[0.0], [1.0]], [[[1.0]]] * 2),
+        "weights: got shape",
+    ),
+    "a covariance too few": (
+        lambda: lp.GaussianMixture([0.5, 0.5], [[0.0], [1.0]], [[[1.0]]]),
+        "covariances: got shape",
+    ),
+    "indefinite component": (
+        lambda: lp.GaussianMixture([1.0], [[0.0]], [[[-1.0]]]),
+        "covariances: got an indefinite",
+    ),
     "no tokens": (lambda: lp.Empirical(np.zeros((0, 3))), "zero tokens"),
     "tokens without a dimension": (lambda: lp.Empirical([1.0, 2.0]), "tokens: got shape"),
     "nan token": (lambda: lp.Empirical([[NAN]]), "tokens: got 1 NaN"),
     "token weights": (lambda: lp.Empirical([[1.0], [2.0]], [0.5, 0.6]), "sum to 1.1"),
-    "token weights in float32": (lambda: lp.Empirical([[1.0]], torch.ones(1)), "weights: got dtype"),
+    "token weights in float32": (
+        lambda: lp.Empirical([[1.0]], torch.ones(1)),
+        "weights: got dtype",
+    ),
     "token weights too many": (lambda: lp.Empirical([[1.0]], [0.5, 0.5]), "weights: got shape"),
     "atoms": (lambda: lp.Discrete([1.0], [1.0]), "atoms: got shape"),
     "atom weights": (lambda: lp.Discrete([[1.0]], [0.9]), "sum to 0.9"),
@@ -87,7 +141,10 @@ CASES = {
     "dim fraction": (lambda: lp.Uniform(2.5), "dim: got 2.5"),
     "dim boolean": (lambda: lp.Laplace(True), "dim: got True"),
     "dtype integer": (lambda: lp.Laplace(1, dtype=torch.int64), "dtype: got torch.int64"),
-    "terms huge": (lambda: lp.scalar.RademacherSum(1, 10**400), r"allowed: an integer from 1 to 10\^15"),
+    "terms huge": (
+        lambda: lp.scalar.RademacherSum(1, 10**400),
+        r"allowed: an integer from 1 to 10\^15",
+    ),
     "terms text": (lambda: lp.scalar.RademacherSum(1, "x"), "terms: got 'x'"),
     "df zero": (lambda: lp.StudentT(1, 0.0), "df: got 0"),
     "df nan": (lambda: lp.StudentT(1, NAN), "df: got nan"),
@@ -115,10 +172,19 @@ CASES = {
     "offset of another dimension": (lambda: lp.Uniform(2).map(EYE, [1.0]), "offset: got shape"),
     "center of another dimension": (lambda: lp.Uniform(2).norm_moment4([1.0]), "center: got shape"),
     "merge with a law": (lambda: lp.Empirical([[1.0]]).merge(lp.Uniform(1)), "others: got"),
-    "merge of dimensions": (lambda: lp.Empirical([[1.0]]).merge(lp.Empirical([[1.0, 2.0]])), "others: got"),
-    "merge of dtypes": (lambda: lp.Empirical([[1.0]]).merge(lp.Empirical(torch.ones(1, 1))), "others: got dtype"),
+    "merge of dimensions": (
+        lambda: lp.Empirical([[1.0]]).merge(lp.Empirical([[1.0, 2.0]])),
+        "others: got",
+    ),
+    "merge of dtypes": (
+        lambda: lp.Empirical([[1.0]]).merge(lp.Empirical(torch.ones(1, 1))),
+        "others: got dtype",
+    ),
     "directions": (lambda: lp.Uniform(2).directional_cumulants([[1.0]]), "directions: got shape"),
-    "batch of tilts": (lambda: lp.Empirical(np.zeros((3, 2, 1))).cgf(np.zeros((2, 1))), "broadcast"),
+    "batch of tilts": (
+        lambda: lp.Empirical(np.zeros((3, 2, 1))).cgf(np.zeros((2, 1))),
+        "broadcast",
+    ),
 }
 
 
@@ -129,8 +195,14 @@ def draw(*shape, seed=0):
 ROOTS = draw(4, 2, 2, seed=1)
 COVARIANCES = ROOTS @ ROOTS.mT
 BATCHES = {
-    "gaussian": (lp.Gaussian(draw(4, 2), COVARIANCES), lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[i])),
-    "gaussian, one covariance": (lp.Gaussian(draw(4, 2), COVARIANCES[0]), lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[0])),
+    "gaussian": (
+        lp.Gaussian(draw(4, 2), COVARIANCES),
+        lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[i]),
+    ),
+    "gaussian, one covariance": (
+        lp.Gaussian(draw(4, 2), COVARIANCES[0]),
+        lambda i: lp.Gaussian(draw(4, 2)[i], COVARIANCES[0]),
+    ),
     "mixture": (
         lp.GaussianMixture([[0.3, 0.7]] * 4, draw(4, 2, 2, seed=2), COVARIANCES[:2]),
         lambda i: lp.GaussianMixture([0.3, 0.7], draw(4, 2, 2, seed=2)[i], COVARIANCES[:2]),
@@ -167,7 +239,10 @@ def test_affine_maps(case, data):
     """Λ_{Ax+b}(v) = Λ(A^T v) + b·v, and maps compose."""
     mu, (v,) = case
     d = mu.dim
-    first, second = data.draw(vectors(d, size=0.7, shape=(d,))), data.draw(vectors(d, size=0.7, shape=(d,)))
+    first, second = (
+        data.draw(vectors(d, size=0.7, shape=(d,))),
+        data.draw(vectors(d, size=0.7, shape=(d,))),
+    )
     offset = data.draw(vectors(d))
     image = mu.map(first, offset)
     pulled = v @ first
@@ -185,7 +260,9 @@ def test_float32_against_float64(case):
     mu, (u, v) = case
     single = mu.to(dtype=torch.float32)
     for name in ("cgf", "tilted_mean", "tilted_covariance"):
-        assert_close(getattr(single, name)(u.float()).double(), getattr(mu, name)(u), rtol=1e-3, atol=1e-3)
+        assert_close(
+            getattr(single, name)(u.float()).double(), getattr(mu, name)(u), rtol=1e-3, atol=1e-3
+        )
     assert_close(single.norm_moment4(v.float()).double(), mu.norm_moment4(v), rtol=1e-3, atol=1e-3)
 
 
@@ -206,7 +283,9 @@ def test_refused(name):
     st.sampled_from(["mean", "covariance", "u", "center", "tokens"]),
 )
 def test_no_nan_comes_in(d, where, value, argument):
-    """Wherever a NaN or an infinity stands, it is refused with the argument's name; nothing turns it into a silent NaN."""
+    """Wherever a NaN or an infinity stands, it is refused with the argument's name; nothing turns
+    it into a silent NaN.
+    """
     bad, good = np.zeros(d), np.zeros(d)
     bad[where % d] = value
     calls = {
@@ -263,7 +342,9 @@ def test_the_tilt_of_a_users_measure_beyond_its_domain_raises():
 
 
 def test_gradients_reach_the_parameters_of_laws():
-    """The cgf and the tilted moments of every parametric law are differentiable in its parameters."""
+    """The cgf and the tilted moments of every parametric law are differentiable
+    in its parameters.
+    """
     u = torch.tensor([0.3, -0.2], dtype=F)
     mean = draw(2).requires_grad_()
     root = draw(2, 2, seed=1).requires_grad_()
@@ -272,11 +353,18 @@ def test_gradients_reach_the_parameters_of_laws():
     radius = torch.tensor(1.5, dtype=F, requires_grad=True)
 
     def everything(mu):
-        return mu.cgf(u) + mu.tilted_mean(u).sum() + mu.tilted_covariance(u).sum() + mu.norm_moment4(u)
+        return (
+            mu.cgf(u) + mu.tilted_mean(u).sum() + mu.tilted_covariance(u).sum() + mu.norm_moment4(u)
+        )
 
     cases = [
         (lambda m, r: everything(lp.Gaussian(m, r @ r.mT)), (mean, root)),
-        (lambda w, m, r: everything(lp.GaussianMixture(torch.softmax(w, 0), m, (r @ r.mT).expand(3, 2, 2))), (logits, means, root)),
+        (
+            lambda w, m, r: everything(
+                lp.GaussianMixture(torch.softmax(w, 0), m, (r @ r.mT).expand(3, 2, 2))
+            ),
+            (logits, means, root),
+        ),
         (lambda w, m: everything(lp.Discrete(m, torch.softmax(w, 0))), (logits, means)),
         (lambda m: everything(lp.Empirical(m)), (means,)),
         (lambda r: everything(lp.Sphere(2, r)), (radius,)),

@@ -1,4 +1,6 @@
-"""Markov chains: stationary law, spectrum, windows, exact covariances of additive functionals, paths, and refusals."""
+"""Markov chains: stationary law, spectrum, windows, exact covariances of additive functionals,
+paths, and refusals.
+"""
 
 import itertools
 import math
@@ -18,7 +20,9 @@ F = torch.float64
 
 
 def chain(alphabet, order, seed=0, concentration=1.0):
-    return lp.measures.MarkovChain.random(alphabet, order, concentration, torch.Generator().manual_seed(seed))
+    return lp.measures.MarkovChain.random(
+        alphabet, order, concentration, torch.Generator().manual_seed(seed)
+    )
 
 
 def functional(c, k, rows=2, seed=5):
@@ -37,7 +41,9 @@ def paths(c, length):
 @settings(deadline=None, max_examples=30)
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99))
 def test_two_symbols_have_closed_forms(a, b):
-    """P = [[1-a, a], [b, 1-b]]: π = (b, a)/(a+b), λ₂ = 1-a-b, and Σ_k Cov(1[x_0=1], 1[x_k=1]) = π₀π₁(1+λ)/(1-λ)."""
+    """P = [[1-a, a], [b, 1-b]]: π = (b, a)/(a+b), λ₂ = 1-a-b, and Σ_k Cov(1[x_0=1], 1[x_k=1]) =
+    π₀π₁(1+λ)/(1-λ).
+    """
     c = lp.measures.MarkovChain([[1 - a, a], [b, 1 - b]])
     assert_close(c.stationary, torch.tensor([b, a], dtype=F) / (a + b))
     eigenvalue = 1 - a - b
@@ -68,15 +74,21 @@ def test_stationary_law_and_windows(alphabet, order):
 
 
 @pytest.mark.parametrize(
-    ("alphabet", "order", "k", "length"), [(3, 1, 2, 5), (2, 2, 3, 6), (3, 1, 1, 6), (2, 1, 3, 6), (2, 3, 2, 5)]
+    ("alphabet", "order", "k", "length"),
+    [(3, 1, 2, 5), (2, 2, 3, 6), (3, 1, 1, 6), (2, 1, 3, 6), (2, 3, 2, 5)],
 )
 def test_finite_length_covariance_by_enumeration(alphabet, order, k, length):
     c = chain(alphabet, order, seed=3)
     f, g = functional(c, k), functional(c, min(k, 2), rows=1, seed=6)
     means, weights = [], []
-    place = lambda window: int(sum(s * alphabet ** (len(window) - 1 - i) for i, s in enumerate(window)))  # noqa: E731
+    place = lambda window: int(  # noqa: E731
+        sum(s * alphabet ** (len(window) - 1 - i) for i, s in enumerate(window))
+    )
     for path, probability in paths(c, length + max(k, order) - 1):
-        both = [h[:, [place(path[t : t + w]) for t in range(length)]].mean(1) for h, w in ((f, k), (g, min(k, 2)))]
+        both = [
+            h[:, [place(path[t : t + w]) for t in range(length)]].mean(1)
+            for h, w in ((f, k), (g, min(k, 2)))
+        ]
         means.append(torch.cat(both))
         weights.append(probability)
     means, weights = torch.stack(means), torch.tensor(weights, dtype=F)
@@ -84,14 +96,18 @@ def test_finite_length_covariance_by_enumeration(alphabet, order, k, length):
     away = means - weights @ means
     expected = length * away.mT @ (away * weights.unsqueeze(-1))
     assert_close(c.long_run_covariance(f, length=length), expected[:2, :2], rtol=1e-10, atol=1e-12)
-    assert_close(c.long_run_covariance(f, g, length=length), expected[:2, 2:], rtol=1e-10, atol=1e-12)
+    assert_close(
+        c.long_run_covariance(f, g, length=length), expected[:2, 2:], rtol=1e-10, atol=1e-12
+    )
 
 
 def test_long_run_covariance_is_the_limit_and_does_not_depend_on_the_order_that_is_claimed():
     c = chain(3, 2)
     f = functional(c, 3)
     limit = c.long_run_covariance(f)
-    near = [(c.long_run_covariance(f, length=length) - limit).abs().max() for length in (10**3, 10**4)]
+    near = [
+        (c.long_run_covariance(f, length=length) - limit).abs().max() for length in (10**3, 10**4)
+    ]
     assert float(near[1]) < 0.11 * float(near[0])
     assert_close(c.lifted(4).long_run_covariance(f), limit, rtol=1e-10, atol=1e-12)
     lags = c.lagged_covariance(f)
@@ -120,7 +136,9 @@ def test_lazy_chain_keeps_its_law_and_moves_its_eigenvalues(holding):
 
 
 def test_simulation_agrees_with_the_exact_variance():
-    """Squared centred means of paths at a false-alarm rate of 1e-9, and the frequency of every window."""
+    """Squared centred means of paths at a false-alarm rate of 1e-9, and the frequency of every
+    window.
+    """
     c, length = chain(3, 2, seed=1).lazy(0.5), 200
     f = functional(c, 3, rows=1)
     symbols = c.sample(length + 2, 20_000, torch.Generator().manual_seed(0))
@@ -129,7 +147,12 @@ def test_simulation_agrees_with_the_exact_variance():
     assert_sample_mean(means.unsqueeze(-1), torch.zeros(1, dtype=F))
     expected = c.long_run_covariance(f, length=length)[0] / length
     assert_sample_mean(means.square().unsqueeze(-1), expected)
-    assert float(expected) > 1.2 * float((f - f @ c.ngram_law(3).flatten()).square() @ c.ngram_law(3).flatten()) / length
+    assert (
+        float(expected)
+        > 1.2
+        * float((f - f @ c.ngram_law(3).flatten()).square() @ c.ngram_law(3).flatten())
+        / length
+    )
     windows = torch.nn.functional.one_hot(index[:, 100], 27).to(F)
     assert_sample_mean(windows, c.ngram_law(3).flatten())
 
@@ -153,7 +176,8 @@ def test_contexts_that_are_left_for_good_have_probability_zero():
     assert float(c.stationary[0]) == 0
     assert_close(c.stationary, torch.tensor([0.0, 0.5, 0.5], dtype=F))
     assert not bool((c.sample(100, 100, torch.Generator().manual_seed(0)) == 0).any())
-    second = lp.measures.MarkovChain(torch.tensor([[0.0, 1.0], [0.5, 0.5]], dtype=F)).lifted(2)  # 00 never occurs
+    # 00 never occurs
+    second = lp.measures.MarkovChain(torch.tensor([[0.0, 1.0], [0.5, 0.5]], dtype=F)).lifted(2)
     assert float(second.stationary[0, 0]) == 0
     assert_close(second.stationary.sum(0), torch.tensor([1 / 3, 2 / 3], dtype=F))
 
@@ -182,7 +206,12 @@ def test_random_rows_have_dirichlet_moments():
     """E p² = (α + 1)/(m(mα + 1)) for Dirichlet(α, ..., α), small and large α."""
     for concentration in (0.3, 2.0):
         generator = torch.Generator().manual_seed(0)
-        rows = torch.cat([lp.measures.MarkovChain.random(3, 3, concentration, generator).rows for _ in range(300)])
+        rows = torch.cat(
+            [
+                lp.measures.MarkovChain.random(3, 3, concentration, generator).rows
+                for _ in range(300)
+            ]
+        )
         expected = (concentration + 1) / (3 * (3 * concentration + 1))
         assert_sample_mean(rows.square(), torch.full((3,), expected, dtype=F))
 
@@ -195,38 +224,98 @@ BAD = {
     "rows": (lambda: lp.measures.MarkovChain([[0.5, 0.6], [0.5, 0.5]]), "sum to 1.1"),
     "negative": (lambda: lp.measures.MarkovChain([[1.5, -0.5], [0.5, 0.5]]), "negative"),
     "nan": (lambda: lp.measures.MarkovChain([[math.nan, 0.5], [0.5, 0.5]]), "NaN"),
-    "reducible": (lambda: lp.measures.MarkovChain([[1.0, 0.0], [0.0, 1.0]]), "a reducible chain: 2 classes"),
-    "periodic": (lambda: lp.measures.MarkovChain([[0.0, 1.0], [1.0, 0.0]]), "a periodic chain of period 2"),
-    "too many contexts": (lambda: lp.measures.MarkovChain(np.full((20, 20, 20, 20), 0.05)), r"20\^3 contexts"),
-    "alphabet": (lambda: lp.measures.MarkovChain.random(1, 1, 1.0, torch.Generator()), "alphabet: got 1"),
+    "reducible": (
+        lambda: lp.measures.MarkovChain([[1.0, 0.0], [0.0, 1.0]]),
+        "a reducible chain: 2 classes",
+    ),
+    "periodic": (
+        lambda: lp.measures.MarkovChain([[0.0, 1.0], [1.0, 0.0]]),
+        "a periodic chain of period 2",
+    ),
+    "too many contexts": (
+        lambda: lp.measures.MarkovChain(np.full((20, 20, 20, 20), 0.05)),
+        r"20\^3 contexts",
+    ),
+    "alphabet": (
+        lambda: lp.measures.MarkovChain.random(1, 1, 1.0, torch.Generator()),
+        "alphabet: got 1",
+    ),
     "order": (lambda: lp.measures.MarkovChain.random(2, 0, 1.0, torch.Generator()), "order: got 0"),
-    "concentration": (lambda: lp.measures.MarkovChain.random(2, 1, 0.0, torch.Generator()), "concentration: got 0"),
+    "concentration": (
+        lambda: lp.measures.MarkovChain.random(2, 1, 0.0, torch.Generator()),
+        "concentration: got 0",
+    ),
     "generator": (lambda: lp.measures.MarkovChain.random(2, 1, 1.0, "seed"), "generator: got str"),
     "holding": (lambda: lp.measures.MarkovChain(HALF).lazy(1.0), "holding: got 1.0"),
     "lower order": (lambda: chain(2, 2).lifted(1), "order: got 1"),
     "window": (lambda: lp.measures.MarkovChain(HALF).ngrams(0), "k: got 0"),
-    "length": (lambda: lp.measures.MarkovChain(HALF).sample(0, 1, torch.Generator()), "length: got 0"),
-    "replicas": (lambda: lp.measures.MarkovChain(HALF).sample(1, 0, torch.Generator()), "replicas: got 0"),
-    "functional": (lambda: lp.measures.MarkovChain(HALF).long_run_covariance([[1.0, 2.0, 3.0]]), r"f: got shape \(1, 3\)"),
-    "functional of no rows": (lambda: lp.measures.MarkovChain(HALF).lagged_covariance([1.0, 2.0]), r"f: got shape \(2,\)"),
-    "second functional": (lambda: lp.measures.MarkovChain(HALF).long_run_covariance([[1.0, 2.0]], [[1.0]]), "g: got shape"),
-    "symbols": (lambda: lp.measures.MarkovChain(HALF).tokens(torch.tensor([0, 2]), 1), "symbols: got"),
-    "fractions": (lambda: lp.measures.MarkovChain(HALF).context_index(torch.tensor([0.5])), "symbols: got"),
-    "short path": (lambda: lp.measures.MarkovChain(HALF).tokens(torch.tensor([0]), 2), "at least k = 2"),
+    "length": (
+        lambda: lp.measures.MarkovChain(HALF).sample(0, 1, torch.Generator()),
+        "length: got 0",
+    ),
+    "replicas": (
+        lambda: lp.measures.MarkovChain(HALF).sample(1, 0, torch.Generator()),
+        "replicas: got 0",
+    ),
+    "functional": (
+        lambda: lp.measures.MarkovChain(HALF).long_run_covariance([[1.0, 2.0, 3.0]]),
+        r"f: got shape \(1, 3\)",
+    ),
+    "functional of no rows": (
+        lambda: lp.measures.MarkovChain(HALF).lagged_covariance([1.0, 2.0]),
+        r"f: got shape \(2,\)",
+    ),
+    "second functional": (
+        lambda: lp.measures.MarkovChain(HALF).long_run_covariance([[1.0, 2.0]], [[1.0]]),
+        "g: got shape",
+    ),
+    "symbols": (
+        lambda: lp.measures.MarkovChain(HALF).tokens(torch.tensor([0, 2]), 1),
+        "symbols: got",
+    ),
+    "fractions": (
+        lambda: lp.measures.MarkovChain(HALF).context_index(torch.tensor([0.5])),
+        "symbols: got",
+    ),
+    "short path": (
+        lambda: lp.measures.MarkovChain(HALF).tokens(torch.tensor([0]), 2),
+        "at least k = 2",
+    ),
     "no context": (lambda: chain(2, 2).context_index(torch.tensor([0])), "at least 2"),
-    "lifted far": (lambda: lp.measures.MarkovChain(HALF).lifted(10**9), "order: got 2 symbols at order 1000000000"),
-    "lifted beyond memory": (lambda: lp.measures.MarkovChain(HALF).lifted(40), "at most 4096 contexts"),
-    "random order": (lambda: lp.measures.MarkovChain.random(2, 40, 1.0, torch.Generator()), "at most 4096 contexts"),
+    "lifted far": (
+        lambda: lp.measures.MarkovChain(HALF).lifted(10**9),
+        "order: got 2 symbols at order 1000000000",
+    ),
+    "lifted beyond memory": (
+        lambda: lp.measures.MarkovChain(HALF).lifted(40),
+        "at most 4096 contexts",
+    ),
+    "random order": (
+        lambda: lp.measures.MarkovChain.random(2, 40, 1.0, torch.Generator()),
+        "at most 4096 contexts",
+    ),
     "windows beyond memory": (lambda: lp.measures.MarkovChain(HALF).ngrams(30), "k: got 30"),
-    "law beyond memory": (lambda: lp.measures.MarkovChain(HALF).ngram_law(10**9), "k: got 1000000000"),
+    "law beyond memory": (
+        lambda: lp.measures.MarkovChain(HALF).ngram_law(10**9),
+        "k: got 1000000000",
+    ),
     "paths beyond memory": (
         lambda: lp.measures.MarkovChain(HALF).sample(10**12, 1, torch.Generator()),
         "length: got 1 paths of 10000",
     ),
-    "text for symbols": (lambda: lp.measures.MarkovChain(HALF).tokens("abc", 1), "symbols: got 'abc'"),
+    "text for symbols": (
+        lambda: lp.measures.MarkovChain(HALF).tokens("abc", 1),
+        "symbols: got 'abc'",
+    ),
     "symbol alone": (lambda: lp.measures.MarkovChain(HALF).tokens(1, 1), "symbols: got one number"),
-    "booleans": (lambda: lp.measures.MarkovChain(HALF).tokens([True, False], 1), "symbols: got torch.bool"),
-    "chains that differ": (lambda: sample_chains([chain(2, 1), chain(3, 1)], 5, 1, torch.Generator()), "same alphabet"),
+    "booleans": (
+        lambda: lp.measures.MarkovChain(HALF).tokens([True, False], 1),
+        "symbols: got torch.bool",
+    ),
+    "chains that differ": (
+        lambda: sample_chains([chain(2, 1), chain(3, 1)], 5, 1, torch.Generator()),
+        "same alphabet",
+    ),
 }
 
 
@@ -238,12 +327,16 @@ def test_refusals_name_the_argument(case):
 
 
 def test_chains_that_fall_apart_up_to_rounding():
-    """Small concentrations: the relaxation time is infinite, and what needs a solution is refused by name or is finite."""
+    """Small concentrations: the relaxation time is infinite, and what needs a solution is refused
+    by name or is finite.
+    """
     infinite = refused = 0
     for seed in range(40):
         for concentration in (0.01, 1e-3):
             try:
-                found = lp.measures.MarkovChain.random(3, 1, concentration, torch.Generator().manual_seed(seed))
+                found = lp.measures.MarkovChain.random(
+                    3, 1, concentration, torch.Generator().manual_seed(seed)
+                )
             except lp.InvalidArgumentError:
                 continue
             assert repr(found).startswith("MarkovChain(alphabet=3")

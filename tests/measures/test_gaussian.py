@@ -33,7 +33,12 @@ def test_singular_covariance_stays_on_its_subspace(data, d, rank):
 
 @pytest.mark.parametrize("tilt", [-1.3, -1e-3, 0.0, 0.01, 0.7, 1.2])
 def test_against_the_density(tilt, has_density):
-    has_density(lp.Gaussian([0.4], [[1.7]]), lambda x: stats.norm.pdf(x, 0.4, math.sqrt(1.7)), (-30, 30), tilt)
+    has_density(
+        lp.Gaussian([0.4], [[1.7]]),
+        lambda x: stats.norm.pdf(x, 0.4, math.sqrt(1.7)),
+        (-30, 30),
+        tilt,
+    )
 
 
 def test_gaussian_samples_of_a_batch_have_their_own_moments():
@@ -43,6 +48,7 @@ def test_gaussian_samples_of_a_batch_have_their_own_moments():
     tokens = many.sample(200_000, torch.Generator().manual_seed(0))
     centred = tokens - many.mean.unsqueeze(-2)
     covariance = centred.mT @ centred / 200_000
-    # entries of a sample covariance have standard deviation at most sqrt(2/n) times the largest variance
+    # entries of a sample covariance have standard deviation at most sqrt(2/n) times the largest
+    # variance
     bound = 6.5 * (2 / 200_000) ** 0.5 * many.covariance.amax(dim=(-2, -1))
     assert bool(((covariance - many.covariance).abs().amax(dim=(-2, -1)) < bound).all())

@@ -1,4 +1,6 @@
-"""Running states of attention: every way to cut and merge a prompt gives the moments of the whole, written out."""
+"""Running states of attention: every way to cut and merge a prompt gives the moments of the whole,
+written out.
+"""
 
 import functools
 import importlib.util
@@ -16,7 +18,10 @@ from largeprompt.measures.running import RunningTilt
 
 F = torch.float64
 GENERATOR = torch.Generator().manual_seed(0)
-TOKENS, MASSES = 3 * torch.randn(12, 2, generator=GENERATOR, dtype=F), torch.rand(12, generator=GENERATOR, dtype=F)
+TOKENS, MASSES = (
+    3 * torch.randn(12, 2, generator=GENERATOR, dtype=F),
+    torch.rand(12, generator=GENERATOR, dtype=F),
+)
 TILTS = 2 * torch.randn(5, 2, generator=GENERATOR, dtype=F)
 
 
@@ -26,7 +31,11 @@ def written_out(tokens, masses):
     share = weight / weight.sum(-1, keepdim=True)
     mean = share @ tokens
     second = torch.einsum("nl,li,lj->nij", share, tokens, tokens)
-    return torch.log(weight.sum(-1) / masses.sum()), mean, second - mean.unsqueeze(-1) * mean.unsqueeze(-2)
+    return (
+        torch.log(weight.sum(-1) / masses.sum()),
+        mean,
+        second - mean.unsqueeze(-1) * mean.unsqueeze(-2),
+    )
 
 
 @pytest.mark.parametrize("cuts", [(6,), (1, 11), (3, 4, 9), (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)])
@@ -36,7 +45,9 @@ def test_merged_parts_are_the_whole(cuts, weighted):
     parts = [
         RunningTilt.of(TILTS, tokens, mass, covariance=True)
         for tokens, mass in zip(
-            TOKENS.tensor_split(cuts), MASSES.tensor_split(cuts) if weighted else [None] * (len(cuts) + 1), strict=True
+            TOKENS.tensor_split(cuts),
+            MASSES.tensor_split(cuts) if weighted else [None] * (len(cuts) + 1),
+            strict=True,
         )
     ]
     expected = written_out(TOKENS, torch.ones(12, dtype=F) if masses is None else masses)
@@ -83,7 +94,9 @@ def same(state, other, tolerance=1e-12):
 
 
 def test_shards_over_dask_are_the_prompt_in_one_piece(example, monkeypatch):
-    """A bag of five shards, each in tiles, is the state of all tokens at once, in whatever order the parts are merged."""
+    """A bag of five shards, each in tiles, is the state of all tokens at once, in whatever order
+    the parts are merged.
+    """
     pytest.importorskip("distributed")
     monkeypatch.setattr(example, "TILE", 300)
     parts = [torch.cat(list(example.tiles(shard, 1000))) for shard in range(5)]
@@ -99,8 +112,19 @@ def test_shards_over_dask_are_the_prompt_in_one_piece(example, monkeypatch):
 
 
 def test_sequence_parallel_attention_in_two_processes(example):
-    """Two processes of a gloo group hold a shard each; both end with the output of the whole prompt."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0", "--standalone"]
+    """Two processes of a gloo group hold a shard each; both end with the output of the whole
+    prompt.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        "0",
+        "--standalone",
+    ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     printed = subprocess.run(
         [*command, str(EXAMPLE), "torch", "--tokens", "20000"],
@@ -114,5 +138,10 @@ def test_sequence_parallel_attention_in_two_processes(example):
     outputs = re.findall(r"output +\[(.*)\]", printed)
     assert len(outputs) == 2
     for output in outputs:
-        assert_close(torch.tensor([float(x) for x in output.split(",")], dtype=F), expected, rtol=1e-12, atol=1e-12)
+        assert_close(
+            torch.tensor([float(x) for x in output.split(",")], dtype=F),
+            expected,
+            rtol=1e-12,
+            atol=1e-12,
+        )
     assert printed.count("20,000 tokens") == 2

@@ -15,26 +15,46 @@ F = torch.float64
 
 def test_a_pair_of_points_is_a_sign():
     """Sphere(1) at tilts where 1 - tanh² is lost in rounding: the variance is sech²."""
-    u = torch.tensor([[0.0], [1e-3], [1.0], [5.0], [18.0], [30.0], [300.0], [380.0], [1e4]], dtype=F)
-    assert_close(lp.Sphere(1).tilted_covariance(u), lp.Rademacher(1).tilted_covariance(u), rtol=1e-13, atol=0)
+    u = torch.tensor(
+        [[0.0], [1e-3], [1.0], [5.0], [18.0], [30.0], [300.0], [380.0], [1e4]], dtype=F
+    )
+    assert_close(
+        lp.Sphere(1).tilted_covariance(u), lp.Rademacher(1).tilted_covariance(u), rtol=1e-13, atol=0
+    )
 
 
 def test_variance_along_the_tilt_of_a_sphere_far_out():
-    """Langevin's function in R³: 1/k² - 1/sinh² k with k = r‖u‖, times r²; in other dimensions (d - 1)/(2k²) to first order."""
+    """Langevin's function in R³: 1/k² - 1/sinh² k with k = r‖u‖, times r²; in other dimensions (d -
+    1)/(2k²) to first order.
+    """
     sizes = torch.tensor([0.5, 3.0, 50.0, 1e3, 1e5, 1e8, 1e13, 1e150], dtype=F)
-    along = lp.Sphere(3, 1.0).tilted_covariance(torch.stack([sizes, 0 * sizes, 0 * sizes], -1))[:, 0, 0]
-    assert_close(along, 1 / sizes**2 - torch.where(sizes < 300, 1 / torch.sinh(sizes.clamp_max(300)) ** 2, 0.0), rtol=1e-9, atol=0)
+    along = lp.Sphere(3, 1.0).tilted_covariance(torch.stack([sizes, 0 * sizes, 0 * sizes], -1))[
+        :, 0, 0
+    ]
+    assert_close(
+        along,
+        1 / sizes**2 - torch.where(sizes < 300, 1 / torch.sinh(sizes.clamp_max(300)) ** 2, 0.0),
+        rtol=1e-9,
+        atol=0,
+    )
     for dim in (2, 5, 50):
         size = 1e12
         u = torch.zeros(dim, dtype=F)
         u[0] = size
-        assert_close(float(lp.Sphere(dim, 1.0).tilted_covariance(u)[0, 0]) * size**2, (dim - 1) / 2, rtol=1e-6, atol=0)
+        assert_close(
+            float(lp.Sphere(dim, 1.0).tilted_covariance(u)[0, 0]) * size**2,
+            (dim - 1) / 2,
+            rtol=1e-6,
+            atol=0,
+        )
 
 
 @pytest.mark.parametrize("dim", [2, 3, 6])
 @pytest.mark.parametrize("k", [0.01, 0.8, 5.0, 60.0])
 def test_sphere_by_its_height(dim, k):
-    """The height t = x·u/(r‖u‖) of a uniform point has density ∝ (1-t²)^{(d-3)/2}; with t = cos θ it is sin^{d-2} θ."""
+    """The height t = x·u/(r‖u‖) of a uniform point has density ∝ (1-t²)^{(d-3)/2}; with t = cos θ
+    it is sin^{d-2} θ.
+    """
     radius = 1.7
     mu = lp.Sphere(dim, radius)
 
@@ -63,20 +83,26 @@ def test_sphere_by_its_height(dim, k):
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 9])
 def test_cumulants_along_directions_are_derivatives_of_the_cgf(dim):
-    """By automatic differentiation of t -> Λ(u + ta), at the origin and up to scores of standard deviation 4."""
+    """By automatic differentiation of t -> Λ(u + ta), at the origin and up to scores of standard
+    deviation 4.
+    """
     mu, generator = lp.Sphere(dim), torch.Generator().manual_seed(dim)
     u = torch.tensor([[0.0], [0.01], [1.0], [4.0]], dtype=F) * torch.nn.functional.normalize(
         torch.randn(4, dim, generator=generator, dtype=F), dim=-1
     )
     a = torch.randn(3, dim, generator=generator, dtype=F)
-    for found, expected in zip(mu.directional_cumulants(a, u), lp.Measure.directional_cumulants(mu, a, u), strict=True):
+    for found, expected in zip(
+        mu.directional_cumulants(a, u), lp.Measure.directional_cumulants(mu, a, u), strict=True
+    ):
         assert found.shape == (3, 4)
         assert_close(found, expected, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("size", [1e2, 1e17, 1e100])
 def test_draws_at_any_tilt_end(size):
-    """k (1 - t) tends to a Gamma variable of mean (d - 1)/2: at k = 1e17 the height t is 1 to the last digit."""
+    """k (1 - t) tends to a Gamma variable of mean (d - 1)/2: at k = 1e17 the height t is 1 to the
+    last digit.
+    """
     drawn = lp.Sphere(3, 1.0).sample_tilted([size, 0.0, 0.0], 4000, 0)
     across = size * drawn[:, 1:].square().sum(-1) / 2  # 1 - t to first order
     assert float(across.mean()) == pytest.approx(1.0, abs=0.08)

@@ -1,4 +1,6 @@
-"""Tilts and affine images as wrappers, against discrete laws whose atoms and weights are changed by hand."""
+"""Tilts and affine images as wrappers, against discrete laws whose atoms and weights are changed by
+hand.
+"""
 
 import math
 
@@ -23,12 +25,19 @@ CASES = {
         AffineImage(BASE, MATRIX, OFFSET).tilt([0.1, 0.2, -0.4]),
         lp.Discrete(
             ATOMS @ MATRIX.mT + OFFSET,
-            torch.softmax(WEIGHTS.log() + (ATOMS @ MATRIX.mT + OFFSET) @ torch.tensor([0.1, 0.2, -0.4], dtype=F), 0),
+            torch.softmax(
+                WEIGHTS.log()
+                + (ATOMS @ MATRIX.mT + OFFSET) @ torch.tensor([0.1, 0.2, -0.4], dtype=F),
+                0,
+            ),
         ),
     ),
     "image of an image": (
         AffineImage(BASE, MATRIX, OFFSET).map([[1.0, 0.0, 2.0]], [0.5]),
-        lp.Discrete((ATOMS @ MATRIX.mT + OFFSET) @ torch.tensor([[1.0], [0.0], [2.0]], dtype=F) + 0.5, WEIGHTS),
+        lp.Discrete(
+            (ATOMS @ MATRIX.mT + OFFSET) @ torch.tensor([[1.0], [0.0], [2.0]], dtype=F) + 0.5,
+            WEIGHTS,
+        ),
     ),
 }
 
@@ -41,8 +50,15 @@ def test_wrapper_is_the_law_with_atoms_and_weights_changed(name):
     assert wrapped.dim == plain.dim
     for method in ("cgf", "tilted_mean", "tilted_covariance"):
         assert_close(getattr(wrapped, method)(v), getattr(plain, method)(v), rtol=1e-12, atol=1e-12)
-    assert_close(wrapped.tilted_norm_moment4(v, center), plain.tilted_norm_moment4(v, center), rtol=1e-11, atol=1e-11)
-    for found, expected in zip(wrapped.directional_cumulants(v, v[0]), plain.directional_cumulants(v, v[0]), strict=True):
+    assert_close(
+        wrapped.tilted_norm_moment4(v, center),
+        plain.tilted_norm_moment4(v, center),
+        rtol=1e-11,
+        atol=1e-11,
+    )
+    for found, expected in zip(
+        wrapped.directional_cumulants(v, v[0]), plain.directional_cumulants(v, v[0]), strict=True
+    ):
         assert_close(found, expected, rtol=1e-10, atol=1e-10)
     assert wrapped.support_radius >= plain.support_radius * (1 - 1e-12)
     assert wrapped.sample(100, generator).shape == (100, plain.dim)

@@ -1,4 +1,6 @@
-"""Effective length of dependent Gaussian tokens, against sums done by hand and against drawn chains."""
+"""Effective length of dependent Gaussian tokens, against sums done by hand and against drawn
+chains.
+"""
 
 import math
 
@@ -20,7 +22,8 @@ def test_independent_tokens_count_all():
     z = torch.tensor([[0.5, 1.0], [0.0, 0.0]], dtype=F)
     for correlation in (0.0, [], [0.0, 0.0]):
         torch.testing.assert_close(
-            effective_length(ATTENTION, MU, z, [1, 7, 10**6], correlation)[1], torch.full((2,), 7.0, dtype=F)
+            effective_length(ATTENTION, MU, z, [1, 7, 10**6], correlation)[1],
+            torch.full((2,), 7.0, dtype=F),
         )
 
 
@@ -38,7 +41,9 @@ def test_weights_forget_faster_than_tokens():
 
 
 def test_covariance_of_two_tilted_tokens_by_quadrature():
-    """e^{qc}(c Γ + c² Γuu^TΓ) in one dimension, by Gauss-Hermite over both tokens, gives the length of a chain of two."""
+    """e^{qc}(c Γ + c² Γuu^TΓ) in one dimension, by Gauss-Hermite over both tokens, gives the length
+    of a chain of two.
+    """
     u, c = 0.9, 0.6
     x, w = np.polynomial.hermite_e.hermegauss(60)
     w = w / w.sum()
@@ -77,8 +82,12 @@ def test_drawn_chains_have_it():
 
 def test_long_prompts_need_only_the_lags_that_matter():
     z = torch.zeros(2, dtype=F)
-    assert float(effective_length(ATTENTION, MU, z, 10**15, 0.5)) == pytest.approx(10**15 / 3, rel=1e-12)
-    assert float(effective_length(ATTENTION, MU, z, 10**15, torch.tensor(0.5, dtype=F))) == pytest.approx(10**15 / 3, rel=1e-12)
+    assert float(effective_length(ATTENTION, MU, z, 10**15, 0.5)) == pytest.approx(
+        10**15 / 3, rel=1e-12
+    )
+    assert float(
+        effective_length(ATTENTION, MU, z, 10**15, torch.tensor(0.5, dtype=F))
+    ) == pytest.approx(10**15 / 3, rel=1e-12)
     assert float(effective_length(ATTENTION, MU, z, 100, 1 - 1e-9)) == pytest.approx(1.0, abs=1e-6)
 
 
@@ -98,6 +107,12 @@ BAD = {
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_input(message):
-    good = {"attention": ATTENTION, "mu": MU, "z": torch.zeros(2, dtype=F), "length": 10, "correlation": 0.5}
+    good = {
+        "attention": ATTENTION,
+        "mu": MU,
+        "z": torch.zeros(2, dtype=F),
+        "length": 10,
+        "correlation": 0.5,
+    }
     with pytest.raises(lp.InvalidArgumentError, match=message):
         effective_length(**good | BAD[message])

@@ -1,8 +1,10 @@
-"""Write chain.json: attention over paths of Markov chains in 60-digit arithmetic, for the tests to compare with.
+"""Write chain.json: attention over paths of Markov chains in 60-digit arithmetic, for the tests to
+compare with.
 
-Run ``python tests/reference/make_chain.py`` (mpmath; a minute or two). E T_L - T = ∫ E[A e^{-tB}] dt, E‖T_L - T‖² =
-∫ t E[‖A‖² e^{-tB}] dt and E Y = ∫ t E[Σ e^{2s} e^{-tB}] dt, formula (ngram.6) of docs/mathematics/ngram.md, by plain powers of the
-transfer matrix: at 60 digits nothing need be kept apart. Windows are pairs of symbols, the score of the pair ij is u_i + u_{m+j}.
+Run ``python tests/reference/make_chain.py`` (mpmath; a minute or two). E T_L - T = ∫ E[A e^{-tB}]
+dt, E‖T_L - T‖² = ∫ t E[‖A‖² e^{-tB}] dt and E Y = ∫ t E[Σ e^{2s} e^{-tB}] dt, formula (ngram.6) of
+docs/mathematics/ngram.md, by plain powers of the transfer matrix: at 60 digits nothing need be kept
+apart. Windows are pairs of symbols, the score of the pair ij is u_i + u_{m+j}.
 """
 
 import json
@@ -27,11 +29,15 @@ def times(x, y):
 
 
 def plus(*terms):
-    return [[sum(entries) for entries in zip(*rows, strict=True)] for rows in zip(*terms, strict=True)]
+    return [
+        [sum(entries) for entries in zip(*rows, strict=True)] for rows in zip(*terms, strict=True)
+    ]
 
 
 def product(x, y):
-    """Of matrices that carry derivatives: the matrix, one for each output, the second, and that of Σ w²."""
+    """Of matrices that carry derivatives: the matrix, one for each output, the second, and that of
+    Σ w².
+    """
     outputs = range(1, len(x) - 2)
     pairs = [times(x[i], y[i]) for i in outputs]
     firsts = [plus(times(x[i], y[0]), times(x[0], y[i])) for i in range(1, len(x))]
@@ -47,7 +53,10 @@ def solve(P, u, V, scale):
     total = sum(stationary[i] * P[i][j] * mp.exp(scores[i][j]) for i in range(m) for j in range(m))
     b = [[mp.exp(s) / total for s in row] for row in scores]
     values = [[[mpf(row[i]) + mpf(row[m + j]) for j in range(m)] for i in range(m)] for row in V]
-    limits = [sum(stationary[i] * P[i][j] * b[i][j] * v[i][j] for i in range(m) for j in range(m)) for v in values]
+    limits = [
+        sum(stationary[i] * P[i][j] * b[i][j] * v[i][j] for i in range(m) for j in range(m))
+        for v in values
+    ]
     v = [[[x - T for x in row] for row in value] for value, T in zip(values, limits, strict=True)]
     weights = [b[i][j] for i in range(m) for j in range(m) if P[i][j] > 0]
 
@@ -60,8 +69,14 @@ def solve(P, u, V, scale):
         kept = [[P[i][j] * mp.exp(-t * b[i][j]) for j in range(m)] for i in range(m)]
         square = [[sum(each[i][j] ** 2 for each in v) for j in range(m)] for i in range(m)]
         along = [b, *([[b[i][j] * each[i][j] for j in range(m)] for i in range(m)] for each in v)]
-        steps = [[[t * along[k][i][j] * kept[i][j] for j in range(m)] for i in range(m)] for k in range(1, len(along))]
-        last = [[[(t * b[i][j]) ** 2 * f[i][j] * kept[i][j] for j in range(m)] for i in range(m)] for f in (square, [[1] * m] * m)]
+        steps = [
+            [[t * along[k][i][j] * kept[i][j] for j in range(m)] for i in range(m)]
+            for k in range(1, len(along))
+        ]
+        last = [
+            [[(t * b[i][j]) ** 2 * f[i][j] * kept[i][j] for j in range(m)] for i in range(m)]
+            for f in (square, [[1] * m] * m)
+        ]
         power = [kept, *steps, *last]
         zero = [[mpf(0)] * m]
         state = [[list(stationary)], *([zero] * (len(power) - 1))]
@@ -76,8 +91,20 @@ def solve(P, u, V, scale):
     for length in LENGTHS:
         found = [integrands(mp.exp(tau), length) for tau in nodes(length)]
         *bias, mse, collision = (STEP * sum(column) for column in zip(*found, strict=True))
-        rows.append({"length": length, "bias": [float(x) for x in bias], "mse": float(mse), "collision": float(collision)})
-    return {"transition": [[float(p) for p in row] for row in P], "u": [scale * x for x in u], "V": V, "rows": rows}
+        rows.append(
+            {
+                "length": length,
+                "bias": [float(x) for x in bias],
+                "mse": float(mse),
+                "collision": float(collision),
+            }
+        )
+    return {
+        "transition": [[float(p) for p in row] for row in P],
+        "u": [scale * x for x in u],
+        "V": V,
+        "rows": rows,
+    }
 
 
 if __name__ == "__main__":

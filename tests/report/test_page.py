@@ -1,4 +1,6 @@
-"""The report as a file: parsed with the standard library, and loaded by a browser where there is one."""
+"""The report as a file: parsed with the standard library, and loaded by a browser where there is
+one.
+"""
 
 import base64
 import importlib.metadata
@@ -16,12 +18,16 @@ from largeprompt.report.page import write_report
 from largeprompt.runs.files import RunError, read_sealed, sealed, to_json
 from largeprompt.runs.store import Run
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 VOID = {"meta", "link", "img", "br", "hr", "input"}
 
 
 class Page(HTMLParser):
-    """Elements with their attributes and text; an element that is not closed in order is an error."""
+    """Elements with their attributes and text; an element that is not closed in order
+    is an error.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -47,7 +53,11 @@ class Page(HTMLParser):
 
     def all(self, tag, **wanted):
         found = [each for each in self.elements if each["tag"] == tag]
-        return [each for each in found if all(value in (each.get(key) or "").split() for key, value in wanted.items())]
+        return [
+            each
+            for each in found
+            if all(value in (each.get(key) or "").split() for key, value in wanted.items())
+        ]
 
     def rows(self):
         """Rows of the verdicts by claim: lists of cells."""
@@ -60,7 +70,10 @@ class Page(HTMLParser):
                 groups[claim] = []
             elif element["tag"] == "td" and element.get("role") == "cell":
                 groups[claim].append(" ".join(element["text"].split()))
-        return {claim: [cells[k : k + 4] for k in range(0, len(cells), 4)] for claim, cells in groups.items()}
+        return {
+            claim: [cells[k : k + 4] for k in range(0, len(cells), 4)]
+            for claim, cells in groups.items()
+        }
 
 
 def parse(runs, target):
@@ -79,8 +92,20 @@ def several(tmp_path):
             figures=("curve", "surface"),
             claims=["E1"],
         ),
-        make_run(tmp_path / "paper-quick", [verdict("P1", "undecided")], study="paper", title="Their experiment", quick=True),
-        make_run(tmp_path / "anisotropy", finished=False, study="anisotropy", title="Spread spectra", claims=["E3"]),
+        make_run(
+            tmp_path / "paper-quick",
+            [verdict("P1", "undecided")],
+            study="paper",
+            title="Their experiment",
+            quick=True,
+        ),
+        make_run(
+            tmp_path / "anisotropy",
+            finished=False,
+            study="anisotropy",
+            title="Spread spectra",
+            claims=["E3"],
+        ),
     ]
 
 
@@ -95,7 +120,11 @@ def test_the_page_is_whole(several, tmp_path):
     others = [link for link in links if not link.startswith(("#", "data:application/pdf;base64,"))]
     assert others == ["https://arxiv.org/abs/2512.11784"]
     assert "https://" not in "".join(each["text"] for each in found.all("main"))
-    named = {each for element in found.elements for each in (element.get("aria-labelledby") or "").split()}
+    named = {
+        each
+        for element in found.elements
+        for each in (element.get("aria-labelledby") or "").split()
+    }
     assert named <= set(ids)
     (root,) = found.all("html")
     assert root["lang"] == "en"
@@ -105,7 +134,11 @@ def test_the_page_is_whole(several, tmp_path):
 
 def test_nothing_is_loaded_from_elsewhere(several, tmp_path):
     found = parse(several, tmp_path / "report.html")
-    assert not [each for each in found.elements if each["tag"] in ("iframe", "object", "embed", "video", "audio", "source")]
+    assert not [
+        each
+        for each in found.elements
+        if each["tag"] in ("iframe", "object", "embed", "video", "audio", "source")
+    ]
     assert [each.get("href") for each in found.all("link")] == ["data:,"]
     (script,) = found.all("script")
     assert "src" not in script
@@ -117,7 +150,11 @@ def test_nothing_is_loaded_from_elsewhere(several, tmp_path):
 def test_images_are_inside_with_their_captions(several, tmp_path):
     found = parse(several, tmp_path / "report.html")
     images = found.all("img")
-    assert [each["alt"] for each in images] == ["Caption of curve.", "Caption of surface.", "Caption of curve."]
+    assert [each["alt"] for each in images] == [
+        "Caption of curve.",
+        "Caption of surface.",
+        "Caption of curve.",
+    ]
     for image in images:
         kind, _, content = image["src"].partition(",")
         assert kind == "data:image/png;base64"
@@ -140,7 +177,10 @@ def test_summary_has_every_verdict_under_its_claim(several, tmp_path):
 
 
 def test_claims_without_a_verdict_say_where_they_are_answered(several, tmp_path):
-    heads = {each["text"][:2]: each["text"] for each in parse(several, tmp_path / "report.html").all("summary")}
+    heads = {
+        each["text"][:2]: each["text"]
+        for each in parse(several, tmp_path / "report.html").all("summary")
+    }
     assert "Answered in How fast, under C3 and C4." in heads["E1"]
     assert "Begun in Spread spectra, not finished, 1 of 3 cells." in heads["E3"]
     assert "not run" not in "".join(heads.values())
@@ -148,12 +188,17 @@ def test_claims_without_a_verdict_say_where_they_are_answered(several, tmp_path)
 
 def told(found):
     """Id and word, heading, and sentence of every card."""
-    items = [[line.strip() for line in each["text"].splitlines() if line.strip()] for each in found.all("li")]
+    items = [
+        [line.strip() for line in each["text"].splitlines() if line.strip()]
+        for each in found.all("li")
+    ]
     return [lines for lines in items if len(lines) == 3]  # the contents have one
 
 
 def test_cards_say_what_the_headlines_say(tmp_path):
-    """In a word and at most 25 words: as many headlines as they hold, and the outcome of all of them."""
+    """In a word and at most 25 words: as many headlines as they hold, and the outcome of all of
+    them.
+    """
     long = " ".join(["word"] * 20)
     make_run(
         tmp_path / "a",
@@ -183,25 +228,40 @@ def test_cards_say_what_the_headlines_say(tmp_path):
 
 
 def test_runs_of_one_study_are_named(tmp_path):
-    """Where they have titles of their own, as audits of several models, on the card and in the table; not beside other studies."""
+    """Where they have titles of their own, as audits of several models, on the card and in the
+    table; not beside other studies.
+    """
     models = {"gpt2": "Few do.", "all-MiniLM": "Some do."}
     runs = [
-        make_run(tmp_path / name, [verdict("C3", headline=said)], study="audit", title=f"Which heads: {name}")
+        make_run(
+            tmp_path / name,
+            [verdict("C3", headline=said)],
+            study="audit",
+            title=f"Which heads: {name}",
+        )
         for name, said in models.items()
     ]
     found = parse(runs, tmp_path / "report.html")
     assert told(found) == [["C3 holds", "Claim C3", "gpt2: Few do; all-MiniLM: Some do."]]
     assert [row[3] for row in found.rows()["C3"]] == ["audit: gpt2", "audit: all-MiniLM"]
-    other = make_run(tmp_path / "other", [verdict("C3", headline="All do.")], title="How fast: slow")
+    other = make_run(
+        tmp_path / "other", [verdict("C3", headline="All do.")], title="How fast: slow"
+    )
     found = parse([runs[0], other], tmp_path / "report.html")
     assert told(found) == [["C3 holds", "Claim C3", "Few do; all do."]]
     assert [row[3] for row in found.rows()["C3"]] == ["audit", "convergence"]
 
 
 def test_every_card_links_to_the_definition_of_its_claim(tmp_path):
-    found = parse([make_run(tmp_path / "a", [verdict("C3"), verdict("N1")])], tmp_path / "report.html")
+    found = parse(
+        [make_run(tmp_path / "a", [verdict("C3"), verdict("N1")])], tmp_path / "report.html"
+    )
     anchors = {each["id"] for each in found.all("details") if each.get("id")}
-    links = {each["href"].removeprefix("#") for each in found.all("a") if each["text"].strip() in ("C3", "N1")}
+    links = {
+        each["href"].removeprefix("#")
+        for each in found.all("a")
+        if each["text"].strip() in ("C3", "N1")
+    }
     assert links == {"claim-c3", "claim-n1"} <= anchors
 
 
@@ -217,7 +277,10 @@ def test_a_claim_can_be_told_on_the_card_of_another(tmp_path):
     with_other = [Run.open(tmp_path / "a"), make_run(tmp_path / "b", [verdict("P1")])]
     alone = parse([make_run(tmp_path / "c", [verdict("E1")])], tmp_path / "report.html")
     assert [card[0] for card in told(alone)] == ["E1 holds"]
-    assert [card[0] for card in told(parse(with_other, tmp_path / "report.html"))] == ["C3 holds", "P1 holds"]
+    assert [card[0] for card in told(parse(with_other, tmp_path / "report.html"))] == [
+        "C3 holds",
+        "P1 holds",
+    ]
 
 
 def test_the_card_has_the_picture_of_its_claim(tmp_path):
@@ -228,11 +291,21 @@ def test_the_card_has_the_picture_of_its_claim(tmp_path):
     (run.folder / "figures" / "curve.C4.png").unlink()
     (run.folder / "figures" / "curve.C4.png").symlink_to(tmp_path / "secret.png")
     images = parse([run], tmp_path / "report.html").all("img")
-    assert [base64.b64decode(each["src"].partition(",")[2]) for each in images] == [png(5, 4), png(40, 30)]
+    assert [base64.b64decode(each["src"].partition(",")[2]) for each in images] == [
+        png(5, 4),
+        png(40, 30),
+    ]
 
 
 def test_what_failed_is_said_and_each_verdict_once(tmp_path):
-    run = make_run(tmp_path / "a", [verdict(outcome="fails", measured="Forty times.", meaning="The paper's form, not its claim.")])
+    run = make_run(
+        tmp_path / "a",
+        [
+            verdict(
+                outcome="fails", measured="Forty times.", meaning="The paper's form, not its claim."
+            )
+        ],
+    )
     text = write_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.count("Forty times.") == 1
     assert Page(text).rows()["C3"][0][2] == "The paper's form, not its claim.Forty times."
@@ -251,7 +324,11 @@ def test_ids_of_claims_are_explained_where_they_are_met(several, tmp_path):
 
 def test_claims_are_in_the_order_of_their_ids_and_unknown_ones_come_last(tmp_path):
     runs = [make_run(tmp_path / "a", [verdict("X9"), verdict("C10"), verdict("C2")])]
-    rewrite(runs[0], "verdicts.json", to_json([verdict("unlisted"), verdict("X9"), verdict("C10"), verdict("C2")]))
+    rewrite(
+        runs[0],
+        "verdicts.json",
+        to_json([verdict("unlisted"), verdict("X9"), verdict("C10"), verdict("C2")]),
+    )
     rows = parse(runs, tmp_path / "report.html").rows()
     assert list(rows) == ["C2", "C10", "X9", "unlisted"]
     assert all(len(each) == 1 for each in rows.values())
@@ -259,29 +336,51 @@ def test_claims_are_in_the_order_of_their_ids_and_unknown_ones_come_last(tmp_pat
 
 @pytest.mark.parametrize("outcome", ["holds", "holds in part", "undecided"])
 def test_a_control_that_does_not_fail_is_a_warning(tmp_path, outcome):
-    found = parse([make_run(tmp_path / "a", [verdict(outcome=outcome, control=True)])], tmp_path / "report.html")
+    found = parse(
+        [make_run(tmp_path / "a", [verdict(outcome=outcome, control=True)])],
+        tmp_path / "report.html",
+    )
     words = [each["text"] for each in found.all("span", **{"class": "warning"})]
-    assert words == ["1 does not fail", "1 control that does not fail", f"warning: {outcome}, but must fail"]
+    assert words == [
+        "1 does not fail",
+        "1 control that does not fail",
+        f"warning: {outcome}, but must fail",
+    ]
     assert not found.all("span", **{"class": "control"})
 
 
 def test_a_control_that_fails_is_not_counted_with_the_claims(tmp_path):
-    found = parse([make_run(tmp_path / "a", [verdict(), verdict(outcome="fails", control=True)])], tmp_path / "report.html")
+    found = parse(
+        [make_run(tmp_path / "a", [verdict(), verdict(outcome="fails", control=True)])],
+        tmp_path / "report.html",
+    )
     (summary,) = [each for each in found.all("summary") if each["text"].startswith("C3")]
     assert "1 holds" in summary["text"]
     assert "fail" not in summary["text"]
-    assert [each["text"] for each in found.all("span", **{"class": "good"})] == ["holds", "1 holds", "holds"]
+    assert [each["text"] for each in found.all("span", **{"class": "good"})] == [
+        "holds",
+        "1 holds",
+        "holds",
+    ]
     words = " ".join(found.all("main")[0]["text"].split())
-    assert "Beside them stands 1 control, a question whose answer is known to be no: it fails, as it must." in words
+    assert (
+        "Beside them stands 1 control, a question whose answer is known to be no: it fails, as it "
+        "must." in words
+    )
 
 
 def test_every_outcome_has_its_own_badge(tmp_path):
     outcomes = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}
-    found = parse([make_run(tmp_path / "a", [verdict(outcome=each) for each in outcomes])], tmp_path / "report.html")
+    found = parse(
+        [make_run(tmp_path / "a", [verdict(outcome=each) for each in outcomes])],
+        tmp_path / "report.html",
+    )
     for outcome, kind in outcomes.items():
         counted = outcome.removeprefix("holds ").replace("undecided", "open")
         words = [f"1 {counted}", outcome]
-        assert [each["text"] for each in found.all("span", **{"class": kind})] == (["in part", *words] if kind == "part" else words)
+        assert [each["text"] for each in found.all("span", **{"class": kind})] == (
+            ["in part", *words] if kind == "part" else words
+        )
 
 
 def test_everything_is_escaped(tmp_path):
@@ -315,7 +414,13 @@ def test_a_partial_run_is_listed_without_verdicts(tmp_path):
 def test_a_quick_run_is_marked(several, tmp_path):
     found = parse(several, tmp_path / "report.html")
     sections = found.all("section")
-    assert [("Quick run:" in each["text"]) for each in sections] == [False, False, False, True, False]
+    assert [("Quick run:" in each["text"]) for each in sections] == [
+        False,
+        False,
+        False,
+        True,
+        False,
+    ]
     assert "1 of 3 runs used quick settings" in found.all("div", **{"class": "front"})[0]["text"]
 
 
@@ -333,14 +438,24 @@ def test_a_missing_figure_leaves_its_caption(tmp_path, damage):
     found = parse([run], tmp_path / "report.html")
     (box,) = found.all("div", **{"class": "missing"})
     assert "figures/curve.png" in box["text"]
-    assert {"gone": "No such file", "cut": "damaged", "not a picture": "not a PNG"}[damage] in box["text"]
+    assert {"gone": "No such file", "cut": "damaged", "not a picture": "not a PNG"}[damage] in box[
+        "text"
+    ]
     assert [each["alt"] for each in found.all("img")] == ["Caption of surface."]
     assert any("Caption of curve." in each["text"] for each in found.all("figcaption"))
 
 
 def test_the_page_ends_with_how_it_was_made(tmp_path):
     found = parse([make_run(tmp_path / "a", [verdict()])], tmp_path / "report.html")
-    table = dict(zip(*([each["text"] for each in found.all(tag) if "role" not in each] for tag in ("th", "td")), strict=True))
+    table = dict(
+        zip(
+            *(
+                [each["text"] for each in found.all(tag) if "role" not in each]
+                for tag in ("th", "td")
+            ),
+            strict=True,
+        )
+    )
     assert (table["lengths"], table["Seed"]) == ("10, 100", "7")
     facts = " ".join(found.all("dl")[0]["text"].split())
     assert f"by largeprompt {importlib.metadata.version('largeprompt')}" in facts
@@ -396,19 +511,39 @@ def expand(colour):
 
 def test_text_stands_out_in_light_dark_and_print():
     text = (Path(page.__file__).parent / "templates" / "report.html.j2").read_text(encoding="utf-8")
-    themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", block)) for block in re.findall(r":root \{(.*?)\}", text, re.S)]
+    themes = [
+        dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", block))
+        for block in re.findall(r":root \{(.*?)\}", text, re.S)
+    ]
     assert len(themes) == 3
     for theme in themes:
-        pairs = [(ink, ground) for ink in ("ink", "soft", "link") for ground in ("page", "card", "wash")]
-        pairs += [(kind, f"{kind}-wash") for kind in ("good", "part", "bad", "open", "control", "warning")]
+        pairs = [
+            (ink, ground) for ink in ("ink", "soft", "link") for ground in ("page", "card", "wash")
+        ]
+        pairs += [
+            (kind, f"{kind}-wash") for kind in ("good", "part", "bad", "open", "control", "warning")
+        ]
         for ink, ground in pairs:
             low, high = sorted(brightness(expand(theme[name])) for name in (ink, ground))
             assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
 
 
 def browse(path, profile, *flags):
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}"]
-    command += ["--enable-logging=stderr", "--v=0", "--virtual-time-budget=2000", *flags, path.as_uri()]
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={profile}",
+    ]
+    command += [
+        "--enable-logging=stderr",
+        "--v=0",
+        "--virtual-time-budget=2000",
+        *flags,
+        path.as_uri(),
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -422,19 +557,25 @@ def test_in_a_browser(several, tmp_path):
     probe = """<script>addEventListener("load", () => { console.error("heard");
       document.title = [...document.images].map(i => i.complete && i.naturalWidth).join() + " " + innerWidth
         + " " + document.documentElement.scrollWidth; });</script></body>"""
-    target.write_text(target.read_text(encoding="utf-8").replace("</body>", probe), encoding="utf-8")
+    target.write_text(
+        target.read_text(encoding="utf-8").replace("</body>", probe), encoding="utf-8"
+    )
     for width in (1280, 500):
         probed = browse(target, tmp_path / "profile", "--dump-dom", f"--window-size={width},800")
         assert probed.returncode == 0
         assert "CONSOLE" in probed.stderr  # so its absence above means something
-        images, inner, scrolled = re.search(r"<title>(\S+) (\d+) (\d+)</title>", probed.stdout).groups()
+        images, inner, scrolled = re.search(
+            r"<title>(\S+) (\d+) (\d+)</title>", probed.stdout
+        ).groups()
         assert images == "40,40,40"
         assert int(scrolled) <= int(inner) == width
 
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/hostname"])
 def test_a_figure_name_cannot_reach_another_file(tmp_path, name):
-    """Private files are never embedded: neither by a name that leaves the folder, nor through a link."""
+    """Private files are never embedded: neither by a name that leaves the folder, nor through a
+    link.
+    """
     run = make_run(tmp_path / "a", [verdict()])
     (tmp_path / "secret.png").write_bytes(png(3, 3))
     rewrite(run, "figures/captions.json", to_json({name: ""}))

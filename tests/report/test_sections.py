@@ -7,13 +7,27 @@ import pytest
 from matplotlib.figure import Figure
 from run_folders import make_run, png, verdict
 
-from largeprompt.report.sections import _value, distinct, duration, embedded, heat_map, machine, moment, read_section
+from largeprompt.report.sections import (
+    _value,
+    distinct,
+    duration,
+    embedded,
+    heat_map,
+    machine,
+    moment,
+    read_section,
+)
 
 
 def test_settings_and_provenance_are_said_as_a_person_would(tmp_path):
     found = read_section(make_run(tmp_path / "a", [verdict()]), "here")
     settings, made = dict(found.config), dict(found.provenance)
-    assert settings == {"lengths": "10, 100", "scale": "0.1", "exact": "yes", "nested": '{"a": [1]}'}
+    assert settings == {
+        "lengths": "10, 100",
+        "scale": "0.1",
+        "exact": "yes",
+        "nested": '{"a": [1]}',
+    }
     assert (made["Commit"], made["Seed"], made["Workers"]) == ("1c15560", "7", "2")
     assert made["Machine"] == "Linux-6.1, x86_64, 2 CPUs"
     assert made["Packages"] == "torch 2.6.0, numpy 2.1.3"
@@ -41,7 +55,9 @@ def test_a_run_that_is_not_finished_has_settings_alone(tmp_path):
     ],
 )
 def test_badges(tmp_path, outcome, control, badge, kind):
-    (found,) = read_section(make_run(tmp_path / "a", [verdict(outcome=outcome, control=control)]), "here").judgements
+    (found,) = read_section(
+        make_run(tmp_path / "a", [verdict(outcome=outcome, control=control)]), "here"
+    ).judgements
     assert (found.badge, found.kind) == (badge, kind)
 
 
@@ -59,13 +75,24 @@ def test_a_figure_that_is_a_link_is_not_embedded(tmp_path):
 
 def test_a_figure_has_its_size_and_a_place(tmp_path):
     (plate,) = read_section(make_run(tmp_path / "a"), "here").plates
-    assert (plate.width, plate.height, plate.anchor, plate.caption) == (40, 30, "here-figure-1", "Caption of curve.")
+    assert (plate.width, plate.height, plate.anchor, plate.caption) == (
+        40,
+        30,
+        "here-figure-1",
+        "Caption of curve.",
+    )
     assert base64.b64decode(plate.source.partition(",")[2]) == png(40, 30)
     assert embedded("text/plain", b"a") == "data:text/plain;base64,YQ=="
 
 
 def test_large_settings_are_written_as_in_print():
-    assert [_value(each) for each in (1e12, 100.0, 10**8, [1000, 1e-9], True)] == ["10¹²", "100", "10⁸", "1000, 10⁻⁹", "yes"]
+    assert [_value(each) for each in (1e12, 100.0, 10**8, [1000, 1e-9], True)] == [
+        "10¹²",
+        "100",
+        "10⁸",
+        "1000, 10⁻⁹",
+        "yes",
+    ]
 
 
 def test_pictures_that_colour_fills_keep_their_colours():
@@ -76,14 +103,23 @@ def test_pictures_that_colour_fills_keep_their_colours():
         figure.savefig(file)
         return file.getvalue()
 
-    assert heat_map(drawn(lambda axes: axes.imshow([[0.0, 1.0], [2.0, 3.0]], aspect="auto", cmap="cividis")))
+    assert heat_map(
+        drawn(lambda axes: axes.imshow([[0.0, 1.0], [2.0, 3.0]], aspect="auto", cmap="cividis"))
+    )
     curves = drawn(lambda axes: axes.plot([0, 1], [[0, 1, 2], [2, 1, 0]]))
     assert not heat_map(curves)
     assert not heat_map(curves[: len(curves) // 2])  # damaged
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.04, "0.0 s"), (59.9, "59.9 s"), (59.96, "1 min 0 s"), (3599.6, "1 h 0 min"), (7260, "2 h 1 min")]
+    ("seconds", "words"),
+    [
+        (0.04, "0.0 s"),
+        (59.9, "59.9 s"),
+        (59.96, "1 min 0 s"),
+        (3599.6, "1 h 0 min"),
+        (7260, "2 h 1 min"),
+    ],
 )
 def test_durations(seconds, words):
     assert duration(seconds) == words

@@ -23,21 +23,47 @@ PROVENANCE = {
 
 def png(width, height):
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     body = zlib.compress(b"".join(b"\0" + b"\x80" * width for _ in range(height)))
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    )
 
 
-def verdict(claim="C3", outcome="holds", control=False, asked="Does it fall?", measured="Slope -1.00.", **more):
-    return {"claim": claim, "asked": asked, "outcome": outcome, "measured": measured, "control": control} | more
+def verdict(
+    claim="C3",
+    outcome="holds",
+    control=False,
+    asked="Does it fall?",
+    measured="Slope -1.00.",
+    **more,
+):
+    return {
+        "claim": claim,
+        "asked": asked,
+        "outcome": outcome,
+        "measured": measured,
+        "control": control,
+    } | more
 
 
 def make_run(
-    folder, verdicts=(), figures=("curve",), finished=True, cells=("first", "second", "third"), stored=1, claims=(), **changes
+    folder,
+    verdicts=(),
+    figures=("curve",),
+    finished=True,
+    cells=("first", "second", "third"),
+    stored=1,
+    claims=(),
+    **changes,
 ):
-    """A run folder by hand, as the interface describes it; only ``stored`` cells where it is not finished."""
+    """A run folder by hand, as the interface describes it; only ``stored`` cells where it is not
+    finished.
+    """
     (folder / "cells").mkdir(parents=True)
     described = {
         "study": "convergence",
@@ -61,13 +87,20 @@ def make_run(
     if finished:
         pictures = {f"figures/{name}.png": png(40, 30) for name in figures}
         pictures |= {f"figures/{name}.pdf": b"%PDF-1.4\n%%EOF\n" for name in figures}
-        captions = {"figures/captions.json": to_json({name: f"Caption of {name}." for name in figures})}
-        run.write_results({"dataset.nc": b"", "verdicts.json": to_json(list(verdicts))} | pictures | captions, PROVENANCE)
+        captions = {
+            "figures/captions.json": to_json({name: f"Caption of {name}." for name in figures})
+        }
+        run.write_results(
+            {"dataset.nc": b"", "verdicts.json": to_json(list(verdicts))} | pictures | captions,
+            PROVENANCE,
+        )
     return run
 
 
 def rewrite(run, name, content):
-    """Put other content into a file of the results as a stranger might, whose checksums are right."""
+    """Put other content into a file of the results as a stranger might, whose
+    checksums are right.
+    """
     made = run.provenance
     (run.folder / name).write_bytes(content)
     made["files"][name] = sha256(content)

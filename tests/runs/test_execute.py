@@ -1,4 +1,6 @@
-"""Cells over executors: nothing is lost, nothing stale is used, and the numbers do not depend on who computed them or when."""
+"""Cells over executors: nothing is lost, nothing stale is used, and the numbers do not depend on
+who computed them or when.
+"""
 
 import dataclasses
 import errno
@@ -45,7 +47,12 @@ def test_run_is_what_the_study_computes_by_itself(tmp_path, threads):
     assert sorted(ended.cell for ended in seen) == sorted(run.cells)
     assert sorted(ended.left for ended in seen) == [0, 1, 2]
     made = run.provenance
-    assert (made["workers"], made["seed"], made["resumed_cells"], made["version"]) == (2, 0, 0, run.version)
+    assert (made["workers"], made["seed"], made["resumed_cells"], made["version"]) == (
+        2,
+        0,
+        0,
+        run.version,
+    )
     assert list(made["cells"]) == list(run.cells)
     assert made["started"] <= made["finished"]
     assert made["machine"]["cpus"] == os.cpu_count()
@@ -69,7 +76,9 @@ def test_failing_cell_is_named_and_loses_no_other(tmp_path, scratch, threads):
     (scratch / "fail 2").touch()
     run = create(tmp_path / "small", config)
     with pytest.raises(
-        RunError, match=r"small: cell 'size: 2' failed \(InvalidArgumentError: size: got 2.*2 of 3 cells are stored"
+        RunError,
+        match=r"small: cell 'size: 2' failed \(InvalidArgumentError: size: got 2.*2 of 3 cells are "
+        r"stored",
     ):
         execute(run, STUDY, config, threads)
     assert run.state == "partial"
@@ -129,7 +138,9 @@ def test_full_disk_keeps_what_is_finished(tmp_path, scratch, monkeypatch):
 
     with monkeypatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setattr(os, "replace", full)
-        with pytest.raises(StorageError, match=r"no space left for .*small .*finished cells are kept"):
+        with pytest.raises(
+            StorageError, match=r"no space left for .*small .*finished cells are kept"
+        ):
             execute(run, STUDY, config, executor)
     assert run.finished_cells >= 2
     assert run.missing()[0] == "size: 3"
@@ -178,7 +189,9 @@ def test_figures_on_a_full_disk_are_a_storage_error(tmp_path, threads, monkeypat
 def test_a_python_user_gets_the_figures_too(tmp_path, threads):
     run = create(tmp_path / "small", SmallConfig())
     execute(run, STUDY, SmallConfig(), threads)
-    assert [(figure.name, figure.caption, figure.whole) for figure in run.figures] == [("one", "A caption with Σ.", True)]
+    assert [(figure.name, figure.caption, figure.whole) for figure in run.figures] == [
+        ("one", "A caption with Σ.", True)
+    ]
     without = create(tmp_path / "without", SmallConfig())
     execute(without, STUDY, SmallConfig(), threads, figures=False)
     assert without.intact
@@ -186,10 +199,15 @@ def test_a_python_user_gets_the_figures_too(tmp_path, threads):
 
 
 def test_several_runs_in_one_pool(tmp_path, scratch, threads):
-    """A run that fails says why and leaves the others alone; each is finished as soon as its cells are there."""
+    """A run that fails says why and leaves the others alone; each is finished as soon as its cells
+    are there.
+    """
     (scratch / "fail 1").touch()
     configs = [SmallConfig(), SmallConfig(str(scratch)), SmallConfig(seed=3)]
-    jobs = [Job(run := create(tmp_path / str(k), config), STUDY, config, run.missing()) for k, config in enumerate(configs)]
+    jobs = [
+        Job(run := create(tmp_path / str(k), config), STUDY, config, run.missing())
+        for k, config in enumerate(configs)
+    ]
     execute(jobs[0].run, STUDY, configs[0], threads)
     jobs[0] = Job(jobs[0].run, STUDY, configs[0], ())
     events = list(execute_all(jobs, threads))
@@ -202,7 +220,9 @@ def test_several_runs_in_one_pool(tmp_path, scratch, threads):
 
 
 def test_workers_change_no_bit(tmp_path, monkeypatch):
-    """One process and two give the same file; libraries in them have one thread; this process keeps its settings."""
+    """One process and two give the same file; libraries in them have one thread; this process keeps
+    its settings.
+    """
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
     files = []
@@ -218,29 +238,41 @@ def test_workers_change_no_bit(tmp_path, monkeypatch):
 
 
 def test_trouble_in_worker_processes(tmp_path, scratch):
-    """An exception that cannot be unpickled is reported in words, and so is a worker that dies each time; what was stored stays."""
+    """An exception that cannot be unpickled is reported in words, and so is a worker that dies each
+    time; what was stored stays.
+    """
     config = SmallConfig(str(scratch))
     (scratch / "fail 2").touch()
     (scratch / "die 3").touch()
     run = create(tmp_path / "small", config)
-    with executor("local", 2) as pool, pytest.raises(RunError, match=r"cell 'size: [23]' failed .*, and 1 more") as caught:
+    with (
+        executor("local", 2) as pool,
+        pytest.raises(RunError, match=r"cell 'size: [23]' failed .*, and 1 more") as caught,
+    ):
         execute(run, STUDY, config, pool)
     logged = (run.folder / "log.txt").read_text()
     assert "cell 'size: 2' failed: InvalidArgumentError: size: got 2" in logged
-    assert "cell 'size: 3' failed: WorkerDiedError: its worker process died 3 times (exit code 9)" in logged
+    assert (
+        "cell 'size: 3' failed: WorkerDiedError: its worker process died 3 times (exit code 9)"
+        in logged
+    )
     assert str(caught.value).count("size") >= 1
     assert calls(scratch) == ["size: 1", "size: 2", *["size: 3"] * 3]
     assert run.finished_cells == 1
 
 
 def test_shards_joined_are_the_run_undisturbed(tmp_path, scratch, threads):
-    """Three shards, one of them twice: no cell is computed twice, and what they give together is the same file."""
+    """Three shards, one of them twice: no cell is computed twice, and what they give together is
+    the same file.
+    """
     config = SmallConfig(str(scratch), sizes=(1, 2, 3, 4, 5))
     whole, parts = (create(tmp_path / name, config) for name in ("whole", "parts"))
     execute(whole, STUDY, config, threads)
     (scratch / "calls").unlink()
     for number in (3, 1, 3, 2):
-        events = list(execute_all([Job(parts, STUDY, config, parts.missing())], threads, shard=(number, 3)))
+        events = list(
+            execute_all([Job(parts, STUDY, config, parts.missing())], threads, shard=(number, 3))
+        )
         assert all(isinstance(event, Ended) for event in events)
         assert parts.state == "partial"
     assert calls(scratch) == [f"size: {size}" for size in config.sizes]
@@ -251,8 +283,21 @@ def test_shards_joined_are_the_run_undisturbed(tmp_path, scratch, threads):
 
 @pytest.mark.parametrize("count", [1, 2, 4, 9])
 def test_shards_share_the_cells_of_all_runs(tmp_path, count):
-    jobs = [Job(run := create(tmp_path / str(k), SmallConfig(seed=k)), STUDY, SmallConfig(seed=k), run.missing()) for k in (0, 1)]
-    found = [(job.run.folder.name, cell) for i in range(count) for job in sharded(jobs, (i + 1, count)) for cell in job.missing]
+    jobs = [
+        Job(
+            run := create(tmp_path / str(k), SmallConfig(seed=k)),
+            STUDY,
+            SmallConfig(seed=k),
+            run.missing(),
+        )
+        for k in (0, 1)
+    ]
+    found = [
+        (job.run.folder.name, cell)
+        for i in range(count)
+        for job in sharded(jobs, (i + 1, count))
+        for cell in job.missing
+    ]
     assert sorted(found) == [(name, f"size: {size}") for name in "01" for size in (1, 2, 3)]
     sizes = [sum(len(job.missing) for job in sharded(jobs, (i + 1, count))) for i in range(count)]
     assert max(sizes) - min(sizes) <= 1
@@ -263,23 +308,33 @@ def test_a_second_writer_refuses(tmp_path, threads):
     job = Job(run, STUDY, SmallConfig(), run.missing())
     first = execute_all([job], threads)
     assert next(first).failure == ""
-    with pytest.raises(RunError, match=r"small is being computed by another command; wait until it ends"):
+    with pytest.raises(
+        RunError, match=r"small is being computed by another command; wait until it ends"
+    ):
         next(execute_all([job], threads))
     with pytest.raises(RunError, match="another command"):
         run.clear()
     list(first)
     assert run.intact
     with pytest.raises(RunError, match="taken by another command"):
-        next(execute_all([dataclasses.replace(job, run=dataclasses.replace(run, quick=True))], threads))
+        next(
+            execute_all(
+                [dataclasses.replace(job, run=dataclasses.replace(run, quick=True))], threads
+            )
+        )
 
 
 def test_a_cell_is_sent_back_where_the_folder_is_not_seen(tmp_path, threads, monkeypatch):
-    """As on a machine without the shared folder: the worker writes nothing, this process stores the same bytes."""
+    """As on a machine without the shared folder: the worker writes nothing, this process stores the
+    same bytes.
+    """
     here, there = (create(tmp_path / name, SmallConfig()) for name in ("here", "there"))
     execute(here, STUDY, SmallConfig(), threads)
 
     def elsewhere(run, task, cell, mark, limit):
-        outcome = work(dataclasses.replace(run, folder=tmp_path / "not mounted"), task, cell, mark, limit)
+        outcome = work(
+            dataclasses.replace(run, folder=tmp_path / "not mounted"), task, cell, mark, limit
+        )
         assert outcome.content
         return outcome
 

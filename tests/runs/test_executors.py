@@ -1,4 +1,6 @@
-"""Executors by name: the same bytes over processes, threads and Dask, and errors that say what to do."""
+"""Executors by name: the same bytes over processes, threads and Dask, and errors that say what to
+do.
+"""
 
 import contextlib
 import logging
@@ -43,7 +45,9 @@ def numbers(content):
     return encode(from_bytes(content).drop_vars("threads"))
 
 
-@pytest.mark.parametrize("name", ["concurrent.futures:ThreadPoolExecutor", "concurrent.futures:ProcessPoolExecutor"])
+@pytest.mark.parametrize(
+    "name", ["concurrent.futures:ThreadPoolExecutor", "concurrent.futures:ProcessPoolExecutor"]
+)
 def test_anything_that_keeps_the_contract(tmp_path, expected, name):
     with executor(name, 2) as found:
         assert isinstance(found, ThreadPoolExecutor | ProcessPoolExecutor)
@@ -57,24 +61,41 @@ def test_executorlib_on_one_machine(tmp_path, expected):
 
 
 def test_the_script_of_dask_jobqueue(monkeypatch):
-    """As the page has it, and as far as one gets without a queue: one core, one thread, one process."""
+    """As the page has it, and as far as one gets without a queue: one core, one thread, one
+    process.
+    """
     jobqueue, asked = pytest.importorskip("dask_jobqueue"), []
-    monkeypatch.setattr(jobqueue.SLURMCluster, "scale", lambda cluster, count: asked.append((cluster, count)))
+    monkeypatch.setattr(
+        jobqueue.SLURMCluster, "scale", lambda cluster, count: asked.append((cluster, count))
+    )
     page = Path(__file__).parents[2] / "docs" / "howto" / "clusters.md"
     names = {}
-    exec(re.search(r"```python\n(def jobqueue.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1], names)
+    exec(
+        re.search(r"```python\n(def jobqueue.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[
+            1
+        ],
+        names,
+    )
     assert callable(names["jobqueue"](3).submit)
     ((cluster, count),) = asked
     script = cluster.job_script()
     cluster.close()
     assert count == 3
-    for words in ("#SBATCH -n 1\n", "#SBATCH --cpus-per-task=1\n", "#SBATCH -t 01:00:00\n", "OMP_NUM_THREADS=1\n", "--nthreads 1 "):
+    for words in (
+        "#SBATCH -n 1\n",
+        "#SBATCH --cpus-per-task=1\n",
+        "#SBATCH -t 01:00:00\n",
+        "OMP_NUM_THREADS=1\n",
+        "--nthreads 1 ",
+    ):
         assert words in script
 
 
 def test_what_is_no_executor(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text("def refuse():\n    raise ZeroDivisionError('no cluster')\n\ndef three():\n    return 3\n")
+    (tmp_path / "mine.py").write_text(
+        "def refuse():\n    raise ZeroDivisionError('no cluster')\n\ndef three():\n    return 3\n"
+    )
     for name in (
         "",
         "remote",
@@ -93,7 +114,10 @@ def test_what_is_no_executor(tmp_path, monkeypatch):
         with pytest.raises(InvalidArgumentError, match="--executor: got"), executor(name):
             pass
     with (
-        pytest.raises(RunError, match=r"mine:refuse: the executor cannot be made \(ZeroDivisionError: no cluster"),
+        pytest.raises(
+            RunError,
+            match=r"mine:refuse: the executor cannot be made \(ZeroDivisionError: no cluster",
+        ),
         executor("mine:refuse"),
     ):
         pass
@@ -136,7 +160,12 @@ def test_a_cluster_whose_workers_die_as_they_begin(distributed, monkeypatch):
         raise RuntimeError("Nanny failed to start.")
 
     monkeypatch.setattr(distributed, "LocalCluster", refuse)
-    with pytest.raises(RunError, match=r"no Dask cluster can be started here \(Nanny failed to start"), executor("dask", 1):
+    with (
+        pytest.raises(
+            RunError, match=r"no Dask cluster can be started here \(Nanny failed to start"
+        ),
+        executor("dask", 1),
+    ):
         pass
     assert len(asked) == 3
 
@@ -145,7 +174,11 @@ def test_a_cluster_of_threads_that_is_there(tmp_path, expected, distributed):
     """Its client is this process's default, and its workers are threads of this process."""
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL
+            n_workers=1,
+            threads_per_worker=2,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         distributed.Client(cluster),
         executor(f"dask:{cluster.scheduler_address}") as found,
@@ -157,27 +190,44 @@ def test_a_cluster_of_threads_that_is_there(tmp_path, expected, distributed):
 
 def test_a_scheduler_that_does_not_answer(distributed, monkeypatch):
     monkeypatch.setattr("largeprompt.runs.executors.PATIENCE", 0.5)
-    with pytest.raises(RunError, match="no Dask scheduler answers at tcp:"), executor("dask:tcp://127.0.0.1:9"):
+    with (
+        pytest.raises(RunError, match="no Dask scheduler answers at tcp:"),
+        executor("dask:tcp://127.0.0.1:9"),
+    ):
         pass
 
 
-@pytest.mark.parametrize("content", ["root:x:0:0", "[" * 100_000, "{}", '{"address": 3}', '{"address": "foo://x:1"}', None])
+@pytest.mark.parametrize(
+    "content",
+    ["root:x:0:0", "[" * 100_000, "{}", '{"address": 3}', '{"address": "foo://x:1"}', None],
+)
 def test_what_is_no_file_of_a_scheduler(distributed, tmp_path, content):
-    """Said before a client is made: one with a wrong address takes a minute to close, and ends in a trace."""
+    """Said before a client is made: one with a wrong address takes a minute to close, and ends in a
+    trace.
+    """
     place = tmp_path / "scheduler.json"
     os.mkfifo(place) if content is None else place.write_text(content)
-    with pytest.raises(InvalidArgumentError, match=r"--executor: got 'dask:.*' \("), executor(f"dask:{place}"):
+    with (
+        pytest.raises(InvalidArgumentError, match=r"--executor: got 'dask:.*' \("),
+        executor(f"dask:{place}"),
+    ):
         pass
 
 
 def test_a_file_of_a_scheduler(distributed, tmp_path, monkeypatch):
     monkeypatch.setattr("largeprompt.runs.executors.PATIENCE", 0.5)
     (tmp_path / "scheduler.json").write_text('{"address": "tcp://127.0.0.1:9"}')
-    with pytest.raises(RunError, match="no Dask scheduler answers at tcp:"), executor(f"dask:{tmp_path / 'scheduler.json'}"):
+    with (
+        pytest.raises(RunError, match="no Dask scheduler answers at tcp:"),
+        executor(f"dask:{tmp_path / 'scheduler.json'}"),
+    ):
         pass
 
 
 def test_without_dask_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(InvalidArgumentError, match=r"pip install '\.\[cluster\]' in a checkout"), executor("dask"):
+    with (
+        pytest.raises(InvalidArgumentError, match=r"pip install '\.\[cluster\]' in a checkout"),
+        executor("dask"),
+    ):
         pass

@@ -81,7 +81,9 @@ def test_what_is_not_byte_for_byte_what_was_sealed_is_refused(tmp_path, content)
 
 @pytest.mark.parametrize("name", ["a", "x"])
 def test_a_small_file_that_promises_much_memory_is_refused(tmp_path, name):
-    """A chunk that is never written takes no place on disk, and eight terabytes in memory; so does an index."""
+    """A chunk that is never written takes no place on disk, and eight terabytes in memory; so does
+    an index.
+    """
     path = tmp_path / "bomb.nc"
     with h5netcdf.File(path, "w") as file:
         file.dimensions = {"x": 10**12}
@@ -108,7 +110,8 @@ def test_links_and_folders_are_no_plain_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("reason", "words"), [(errno.ENOSPC, "Free some space"), (errno.EACCES, "choose a folder that you may write to")]
+    ("reason", "words"),
+    [(errno.ENOSPC, "Free some space"), (errno.EACCES, "choose a folder that you may write to")],
 )
 def test_what_the_system_refuses_says_what_to_do(tmp_path, reason, words):
     with pytest.raises(StorageError, match=words), storing(tmp_path):

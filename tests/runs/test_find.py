@@ -1,4 +1,6 @@
-"""A study by its place: a module of the current folder, or a file, in the command and in its workers."""
+"""A study by its place: a module of the current folder, or a file, in the command and in its
+workers.
+"""
 
 import os
 import subprocess
@@ -25,7 +27,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_the_command_finds_studies_of_the_current_folder(folder):
-    """The installed command, whose path does not begin with the current folder, and a worker process."""
+    """The installed command, whose path does not begin with the current folder, and a worker
+    process.
+    """
     command = [
         str(Path(sys.executable).with_name("largeprompt")),
         "run",
@@ -59,7 +63,10 @@ def test_a_file_with_the_name_of_a_module_is_refused(folder):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'; {}, line 1"),
+        (
+            "import no_such_module\n",
+            "ModuleNotFoundError: No module named 'no_such_module'; {}, line 1",
+        ),
         ("\n1 / 0\n", "ZeroDivisionError: division by zero; {}, line 2"),
         ("x = 1\nx = (\n", "SyntaxError: '(' was never closed; {}, line 2"),
         ("x = 1\0\n", "null bytes"),

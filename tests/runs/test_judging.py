@@ -27,16 +27,25 @@ def fine(data):
     return "holds", "0.5 of Hernando, nan"
 
 
-@pytest.mark.parametrize("error", [IndexError("-1"), ValueError("zero-size"), ZeroDivisionError("0"), FloatingPointError("0")])
+@pytest.mark.parametrize(
+    "error",
+    [IndexError("-1"), ValueError("zero-size"), ZeroDivisionError("0"), FloatingPointError("0")],
+)
 def test_a_rule_with_nothing_to_look_at_is_undecided_and_leaves_the_others_alone(error):
     @rule("C2", "Is it so?", control=True)
     def broken(data):
         raise error
 
     first, second = judge([broken, fine], xr.Dataset())
-    assert (first.claim, first.asked, first.outcome, first.control) == ("C2", "Is it so?", "undecided", True)
+    assert (first.claim, first.asked, first.outcome, first.control) == (
+        "C2",
+        "Is it so?",
+        "undecided",
+        True,
+    )
     assert type(error).__name__ in first.measured
-    assert (second.outcome, second.measured) == ("holds", "0.5 of Hernando, nan")  # no outcome is read from the text
+    # no outcome is read from the text
+    assert (second.outcome, second.measured) == ("holds", "0.5 of Hernando, nan")
 
 
 @pytest.mark.parametrize("error", [AttributeError, KeyError, NameError, TypeError])
@@ -98,9 +107,13 @@ def test_an_outcome_that_rests_on_nan_is_undecided(arguments, outcome):
 
 
 def test_allowed_score_keeps_the_rate_of_false_alarms():
-    """P(the largest of n independent |scores| exceeds it) is at most the rate, and nearly the rate."""
+    """P(the largest of n independent |scores| exceeds it) is at most the rate, and
+    nearly the rate.
+    """
     for count in (1, 7, 1000):
-        assert 1 - (1 - 2 * norm.sf(allowed_score(count))) ** count == pytest.approx(FALSE_ALARM, rel=1e-3)
+        assert 1 - (1 - 2 * norm.sf(allowed_score(count))) ** count == pytest.approx(
+            FALSE_ALARM, rel=1e-3
+        )
     assert allowed_score(5, degrees=3) == t.isf(FALSE_ALARM / 10, 3)
     assert allowed_score(5, sides=1) < allowed_score(5)
 
@@ -114,7 +127,10 @@ def test_log_slope():
 
 def test_samples_are_compared_where_both_are_known():
     sample = xr.DataArray([1.0, 2.0, np.nan])
-    assert compared(sample, xr.DataArray([1.5, 2.0, 3.0]), xr.DataArray([0.1, 0.1, 0.1])) == (pytest.approx(5.0), allowed_score(2))
+    assert compared(sample, xr.DataArray([1.5, 2.0, 3.0]), xr.DataArray([0.1, 0.1, 0.1])) == (
+        pytest.approx(5.0),
+        allowed_score(2),
+    )
     with pytest.raises(ValueError, match="zero-size"):
         compared(sample[2:], 1.0, 1.0)
 
@@ -137,7 +153,11 @@ def test_a_value_that_the_settings_left_out_is_undecided_for_that_reason():
 
     missing, other = judge([long_prompt, fine], RISK.to_dataset())
     assert (missing.outcome, missing.asked, missing.control) == ("undecided", "At L = 64?", True)
-    assert missing.measured == "The rule cannot be applied to what these settings gave (needs length = 64; the run has 16, 32)."
+    assert (
+        missing.measured
+        == "The rule cannot be applied to what these settings gave (needs length = 64; the run has "
+        "16, 32)."
+    )
     assert other.outcome == "holds"
 
 

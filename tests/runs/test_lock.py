@@ -22,7 +22,10 @@ def hasty(monkeypatch):
 def test_the_second_is_refused_until_the_first_ends(tmp_path):
     with locked(tmp_path):
         for shard in (None, (1, 2)):
-            with pytest.raises(RunError, match="is being computed by another command"), locked(tmp_path, shard):
+            with (
+                pytest.raises(RunError, match="is being computed by another command"),
+                locked(tmp_path, shard),
+            ):
                 pass
     with locked(tmp_path):
         pass
@@ -42,7 +45,9 @@ def test_shards_lock_themselves_only(tmp_path):
 def test_a_lock_ends_with_the_process_that_held_it(tmp_path):
     take = f"held = filelock.FileLock({str(tmp_path / lock.WHOLE)!r}); held.acquire()"
     code = f"import filelock; {take}; print('held', flush=True); input()"
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout.readline() == "held\n"
         with pytest.raises(RunError, match="another command"), locked(tmp_path):
@@ -60,6 +65,10 @@ def test_a_file_system_that_cannot_lock_holds_nothing(tmp_path, monkeypatch, rea
         raise OSError(reason, os.strerror(reason))
 
     monkeypatch.setattr(filelock.FileLock, "acquire", refuse)
-    expected = pytest.raises(StorageError, match="cannot write") if reason == errno.EROFS else contextlib.nullcontext()
+    expected = (
+        pytest.raises(StorageError, match="cannot write")
+        if reason == errno.EROFS
+        else contextlib.nullcontext()
+    )
     with expected, locked(tmp_path):
         pass

@@ -74,7 +74,9 @@ def test_a_cancelled_pool_leaves_no_process():
     begun = time.monotonic()
     pool.shutdown(cancel_futures=True)
     assert time.monotonic() - begun < 20
-    assert all(future.cancelled() or isinstance(future.exception(), WorkerDiedError) for future in sleeping)
+    assert all(
+        future.cancelled() or isinstance(future.exception(), WorkerDiedError) for future in sleeping
+    )
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -83,7 +85,9 @@ def test_a_cancelled_pool_leaves_no_process():
 
 
 def test_a_display_that_fails_does_not_mix_up_answers(pool):
-    """An exception while a task is waited for left its answer in the pipe, where the next task found it."""
+    """An exception while a task is waited for left its answer in the pipe, where the next task
+    found it.
+    """
 
     class Broken(logging.Handler):
         def emit(self, record):

@@ -14,7 +14,9 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="no git here
 
 def git(folder, *words):
     who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    return subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""Settings as they are typed: read into the declared types, refused with what is allowed, written so that they are read again."""
+"""Settings as they are typed: read into the declared types, refused with what is allowed, written
+so that they are read again.
+"""
 
 import dataclasses
 import itertools
@@ -49,7 +51,17 @@ class SeededConfig:
 
 
 def study(config=Config, quick=Config(count=1)):  # noqa: B008
-    return Study("s", "", "", "", config, quick, parts=[Part("a", lambda config, progress: None)], rules=[], listed=True)
+    return Study(
+        "s",
+        "",
+        "",
+        "",
+        config,
+        quick,
+        parts=[Part("a", lambda config, progress: None)],
+        rules=[],
+        listed=True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +144,9 @@ def test_quick_is_the_base():
 def test_seed():
     seeded = study(SeededConfig, SeededConfig())
     assert configured(seeded, [], seed=7).seed == 7
-    with pytest.raises(InvalidArgumentError, match=r"--seed: got 7; allowed: no seed for s, which draws nothing"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"--seed: got 7; allowed: no seed for s, which draws nothing"
+    ):
         configured(study(), [], seed=7)
     with pytest.raises(InvalidArgumentError, match="two values"):
         configured(seeded, ["seed=1"], seed=7)
@@ -182,7 +196,9 @@ class RangedConfig:
 def test_ranges_are_checked_where_the_config_is_made():
     """From the command, from Python and from a stored run alike, before anything is computed."""
     ranged = study(RangedConfig, RangedConfig())
-    with pytest.raises(InvalidArgumentError, match=r"--set steps: got '1,-2'.*greater than 0, entry 2"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"--set steps: got '1,-2'.*greater than 0, entry 2"
+    ):
         configured(ranged, ["steps=1,-2"])
     with pytest.raises(InvalidArgumentError, match=r"steps: got \[0\]"):
         config_of(ranged, {"steps": [0]})
@@ -199,11 +215,16 @@ def test_sizes_have_an_end_that_is_said():
         asked = registry.study(name)
         for field in dataclasses.fields(asked.config):
             if field.name.endswith(("dim", "dims")):
-                with pytest.raises(InvalidArgumentError, match=f"--set {field.name}: got '1000000'"):
+                with pytest.raises(
+                    InvalidArgumentError, match=f"--set {field.name}: got '1000000'"
+                ):
                     configured(asked, [f"{field.name}=1000000"])
                 found.add((name, field.name))
     assert len(found) > 20
-    with pytest.raises(InvalidArgumentError, match=r"up to 1,000: one matrix of that dimension takes 7\.45e\+03 GiB"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=r"up to 1,000: one matrix of that dimension takes 7\.45e\+03 GiB",
+    ):
         configured(registry.study("limit"), ["dims=1000000"], quick=True)
     with pytest.raises(InvalidArgumentError, match="--set points: got '1000000'"):
         configured(registry.study("sharpness"), ["points=1000000"])
@@ -219,7 +240,11 @@ class GridConfig:
 
 @pytest.mark.parametrize(
     ("values", "words"),
-    [({"names": ("a", "a")}, "each entry once"), ({"lengths": (2, 1)}, "increasing order"), ({"lengths": ()}, "at least 1 item")],
+    [
+        ({"names": ("a", "a")}, "each entry once"),
+        ({"lengths": (2, 1)}, "increasing order"),
+        ({"lengths": ()}, "at least 1 item"),
+    ],
 )
 def test_entries_that_do_not_fit_together_are_refused(values, words):
     with pytest.raises(ValueError, match=words):
@@ -235,4 +260,8 @@ class LengthConfig:
 def test_lengths_are_whole_or_infinite(text):
     with pytest.raises(InvalidArgumentError, match="lengths"):
         configured(study(LengthConfig, LengthConfig()), [f"lengths={text}"])
-    assert configured(study(LengthConfig, LengthConfig()), ["lengths=7,1e3,inf"]).lengths == (7, 1000, math.inf)
+    assert configured(study(LengthConfig, LengthConfig()), ["lengths=7,1e3,inf"]).lengths == (
+        7,
+        1000,
+        math.inf,
+    )

@@ -1,4 +1,6 @@
-"""The run folder: what is written is read back bit for bit, and what is stale or damaged is never shown."""
+"""The run folder: what is written is read back bit for bit, and what is stale or damaged is never
+shown.
+"""
 
 import dataclasses
 import errno
@@ -27,8 +29,14 @@ def complete(run, config=SmallConfig()):  # noqa: B008
         run.write_cell(cell, encode(STUDY.cells(config)[cell].compute(config)), 0.5)
     data = STUDY.finish(config, {cell: run.read_cell(cell) for cell in run.cells})
     verdicts = to_json([dataclasses.asdict(each) for each in STUDY.judge(data)])
-    pictures = {"figures/one.png": b"\x89PNG", "figures/one.pdf": b"%PDF", "figures/captions.json": to_json({"one": "With Σ."})}
-    run.write_results({"dataset.nc": encode(data), "verdicts.json": verdicts} | pictures, {"finished": "now"})
+    pictures = {
+        "figures/one.png": b"\x89PNG",
+        "figures/one.pdf": b"%PDF",
+        "figures/captions.json": to_json({"one": "With Σ."}),
+    }
+    run.write_results(
+        {"dataset.nc": encode(data), "verdicts.json": verdicts} | pictures, {"finished": "now"}
+    )
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -41,12 +49,22 @@ def test_what_is_written_is_read_back(tmp_path):
     assert again.state == "complete"
     assert again.intact
     assert again.finished_cells == 3
-    assert (again.study, again.title, again.question, again.method) == ("small", "Small", "Is it small?", "By counting.")
+    assert (again.study, again.title, again.question, again.method) == (
+        "small",
+        "Small",
+        "Is it small?",
+        "By counting.",
+    )
     assert again.config == {"scratch": "", "sizes": [1, 2, 3], "scale": 1.0, "seed": 0}
     assert again.claims == (Claim("C9", "Ninth", "There are numbers."),)
     assert again.verdicts[0] == Verdict("C9", "Are the numbers there?", "holds", "3 sizes.")
     (figure,) = again.figures
-    assert (figure.name, figure.caption, figure.read("png"), figure.read("pdf")) == ("one", "With Σ.", b"\x89PNG", b"%PDF")
+    assert (figure.name, figure.caption, figure.read("png"), figure.read("pdf")) == (
+        "one",
+        "With Σ.",
+        b"\x89PNG",
+        b"%PDF",
+    )
     assert figure.whole
     assert figure.has("pdf")
     assert not figure.has("C1.png")
@@ -54,7 +72,10 @@ def test_what_is_written_is_read_back(tmp_path):
         figure.read("C1.png")
     assert again.dataset.identical(STUDY.run(SmallConfig()))
     assert [found.folder.name for found in find_runs(tmp_path)] == ["small"]
-    assert all(line[10] == "T" and line[19] == "Z" for line in (run.folder / "log.txt").read_text().splitlines())
+    assert all(
+        line[10] == "T" and line[19] == "Z"
+        for line in (run.folder / "log.txt").read_text().splitlines()
+    )
 
 
 def test_every_kind_of_number_and_text_survives(tmp_path):
@@ -85,7 +106,9 @@ def test_keys_depend_on_all_that_decides_the_numbers(tmp_path, monkeypatch):
     run = create(tmp_path / "a")
     files = {run.cell_file(cell).name for cell in run.cells}
     assert {name[:7] for name in files} == {"size-1-", "size-2-", "size-3-"}
-    files |= {create(tmp_path / "b", SmallConfig(scale=2.0)).cell_file(cell).name for cell in run.cells}
+    files |= {
+        create(tmp_path / "b", SmallConfig(scale=2.0)).cell_file(cell).name for cell in run.cells
+    }
     monkeypatch.setattr(store, "_version", lambda: "99")
     files |= {create(tmp_path / "c").cell_file(cell).name for cell in run.cells}
     assert len(files) == 9
@@ -126,7 +149,9 @@ def test_same_config_keeps_everything(tmp_path):
     [
         lambda path: path.write_bytes(path.read_bytes()[:-100]),
         lambda path: path.write_bytes(b""),
-        lambda path: path.write_bytes(path.read_bytes()[:500] + b"\xff" * 100 + path.read_bytes()[600:]),
+        lambda path: path.write_bytes(
+            path.read_bytes()[:500] + b"\xff" * 100 + path.read_bytes()[600:]
+        ),
         lambda path: path.with_suffix(".json").write_text('{"key": '),
         lambda path: path.with_suffix(".json").write_text("[]"),
     ],
@@ -153,7 +178,10 @@ def test_cell_cut_off_before_its_record_is_not_finished(tmp_path):
     assert run.missing() == ("size: 3",)
 
 
-@pytest.mark.parametrize("name", ["dataset.nc", "verdicts.json", "provenance.json", "figures/captions.json", "figures/one.png"])
+@pytest.mark.parametrize(
+    "name",
+    ["dataset.nc", "verdicts.json", "provenance.json", "figures/captions.json", "figures/one.png"],
+)
 def test_damaged_result_is_not_intact(tmp_path, name):
     run = create(tmp_path / "small")
     complete(run)
@@ -165,11 +193,17 @@ def test_damaged_result_is_not_intact(tmp_path, name):
 
 
 def test_every_bit_of_every_file_is_watched(tmp_path):
-    """One bit, at three places of each file that a run stores: the run is not intact, and no cell or result is believed."""
+    """One bit, at three places of each file that a run stores: the run is not intact, and no cell
+    or result is believed.
+    """
     run = create(tmp_path / "small")
     complete(run)
     random = np.random.default_rng(17)
-    for path in sorted(each for each in run.folder.rglob("*") if each.is_file() and each.name not in ("log.txt", ".lock")):
+    for path in sorted(
+        each
+        for each in run.folder.rglob("*")
+        if each.is_file() and each.name not in ("log.txt", ".lock")
+    ):
         whole = path.read_bytes()
         for place in (0, len(whole) - 1, random.integers(len(whole))):
             flipped = bytearray(whole)
@@ -192,7 +226,13 @@ def test_every_bit_of_every_file_is_watched(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "names", [["dataset.nc"], ["verdicts.json"], ["config.json"], ["dataset.nc", "verdicts.json", "provenance.json"]]
+    "names",
+    [
+        ["dataset.nc"],
+        ["verdicts.json"],
+        ["config.json"],
+        ["dataset.nc", "verdicts.json", "provenance.json"],
+    ],
 )
 def test_files_of_another_run_are_refused(tmp_path, names):
     run, other = create(tmp_path / "a"), create(tmp_path / "b", SmallConfig(scale=2.0))
@@ -220,7 +260,9 @@ def test_a_cell_of_another_run_is_moved_aside(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
-@pytest.mark.parametrize("name", ["config.json", "verdicts.json", "provenance.json", "dataset.nc", "figures/one.png"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "verdicts.json", "provenance.json", "dataset.nc", "figures/one.png"]
+)
 def test_pipes_devices_and_huge_files_are_not_read(tmp_path, kind, name):
     run = create(tmp_path / "small")
     complete(run)
@@ -255,7 +297,9 @@ def test_drafts_of_killed_writers_are_removed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", "null", '{"study": 3}', "\xff", '{"model_type": "gpt2", "vocab_size": 50257}'], ids=range(7)
+    "content",
+    ["", "{}", "[]", "null", '{"study": 3}', "\xff", '{"model_type": "gpt2", "vocab_size": 50257}'],
+    ids=range(7),
 )
 def test_folder_that_is_not_a_run(tmp_path, content):
     (tmp_path / "model").mkdir()
@@ -281,7 +325,9 @@ def test_failed_write_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch, wh
 
     with monkeypatch.context() as patch:
         patch.setattr(os, where, full)
-        with pytest.raises(StorageError, match=r"no space left for .*small .*finished cells are kept"):
+        with pytest.raises(
+            StorageError, match=r"no space left for .*small .*finished cells are kept"
+        ):
             run.write("a.txt", b"new")
     assert (run.folder / "a.txt").read_bytes() == b"old"
     assert [path.name for path in run.folder.glob(".*")] == [".lock"]
@@ -323,7 +369,9 @@ def test_default_folders(tmp_path):
     assert len(set(folders)) == 5
 
 
-@pytest.mark.parametrize(("sizes", "words"), [((), "nothing to compute"), ((2, 2), "the same cell twice")])
+@pytest.mark.parametrize(
+    ("sizes", "words"), [((), "nothing to compute"), ((2, 2), "the same cell twice")]
+)
 def test_settings_without_sensible_cells(tmp_path, sizes, words):
     with pytest.raises(LargePromptError, match=words):
         create(tmp_path / "small", SmallConfig(sizes=sizes))
@@ -331,11 +379,15 @@ def test_settings_without_sensible_cells(tmp_path, sizes, words):
 
 
 def test_changed_code_never_reuses_cells(tmp_path, monkeypatch):
-    """Cells depend on the sources that compute them; the results on those that join and judge, too."""
+    """Cells depend on the sources that compute them; the results on those that join
+    and judge, too.
+    """
     run = create(tmp_path / "small")
     complete(run)
     computing = store.fingerprint([each.compute for each in STUDY.parts])
-    monkeypatch.setattr(store, "fingerprint", lambda functions: "other" if len(functions) > 3 else computing)
+    monkeypatch.setattr(
+        store, "fingerprint", lambda functions: "other" if len(functions) > 3 else computing
+    )
     other = create(tmp_path / "small")
     assert other.state == "partial"  # judged anew
     monkeypatch.setattr(store, "fingerprint", lambda functions: "other code")
@@ -358,7 +410,11 @@ def test_links_in_a_run_folder_are_refused(tmp_path, name):
     else:
         target.rename(tmp_path / "moved")
         target.symlink_to(theirs)
-    for attempt in (lambda: create(run.folder, SmallConfig(scale=2.0)), run.clear, run.drop_results):
+    for attempt in (
+        lambda: create(run.folder, SmallConfig(scale=2.0)),
+        run.clear,
+        run.drop_results,
+    ):
         with pytest.raises(StorageError, match=f"{name} is a link"):
             attempt()
     if name == "log.txt":

@@ -48,11 +48,15 @@ def test_parts_are_joined_and_lie_side_by_side():
     data = PAIRS.run()
     assert set(data.data_vars) == {"value_a", "value_b", "alone"}
     assert data.attrs["study"] == "pairs"
-    assert set(PAIRS.run(PairConfig(pairs=())).data_vars) == {"alone"}  # a part that runs over nothing
+    # a part that runs over nothing
+    assert set(PAIRS.run(PairConfig(pairs=())).data_vars) == {"alone"}
 
 
 def test_joins():
-    slices = {3: xr.Dataset({"v": ("x", [1.0])}, {"x": [3]}), 5: xr.Dataset({"v": ("x", [2.0])}, {"x": [5]})}
+    slices = {
+        3: xr.Dataset({"v": ("x", [1.0])}, {"x": [3]}),
+        5: xr.Dataset({"v": ("x", [2.0])}, {"x": [5]}),
+    }
     assert stacked("x")(None, slices).v.values.tolist() == [1.0, 2.0]
     assert side_by_side(None, slices).x.values.tolist() == [3, 5]
     assert STUDY.run(SmallConfig()).size.values.tolist() == [1, 2, 3]
@@ -62,7 +66,17 @@ def test_figures_that_lack_their_data_are_left_out():
     def draw(data):
         raise AssertionError
 
-    study = Study("s", "", "", "", PairConfig, PairConfig(), [], [], [StudyFigure("f", draw, "", needs=("curve",))])
+    study = Study(
+        "s",
+        "",
+        "",
+        "",
+        PairConfig,
+        PairConfig(),
+        [],
+        [],
+        [StudyFigure("f", draw, "", needs=("curve",))],
+    )
     assert study.drawable(xr.Dataset()) == []
     assert [each.name for each in study.drawable(xr.Dataset({"curve": ("x", [1])}))] == ["f"]
 
@@ -84,5 +98,8 @@ def test_along_has_a_dimension_for_each_entry():
 
 def test_along_names_its_entries():
     results = {(2, "b"): xr.Dataset({"x": 1}), (1, "a"): xr.Dataset({"x": 2})}
-    assert along("case", name="{}, {}".format)(None, results).case.values.tolist() == ["2, b", "1, a"]
+    assert along("case", name="{}, {}".format)(None, results).case.values.tolist() == [
+        "2, b",
+        "1, a",
+    ]
     assert along("case", name=float)(None, {3: xr.Dataset({"x": 1})}).case.dtype == float

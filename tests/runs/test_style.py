@@ -8,7 +8,17 @@ import xarray as xr
 from matplotlib.figure import Figure
 from PIL import Image
 
-from largeprompt.runs.style import curves, describe, entry, house_style, marks, panels, quiet_ticks, rendered, ticks
+from largeprompt.runs.style import (
+    curves,
+    describe,
+    entry,
+    house_style,
+    marks,
+    panels,
+    quiet_ticks,
+    rendered,
+    ticks,
+)
 
 
 def test_rendering_gives_png_and_pdf_and_leaves_settings_alone():
@@ -24,16 +34,23 @@ def test_rendering_gives_png_and_pdf_and_leaves_settings_alone():
 
 
 def test_a_png_has_few_colours_and_cards_have_one_panel_each():
-    """Pillow reads the pictures back: a palette, the size of a card, and the colour of the one curve of each."""
+    """Pillow reads the pictures back: a palette, the size of a card, and the colour of the one
+    curve of each.
+    """
     figure = Figure(figsize=(6, 3))
     for axes, colour in zip(figure.subplots(1, 2), ("red", "blue"), strict=True):
         axes.plot([1, 2], [3, 4], color=colour, lw=6, label="curve")
         axes.legend()
     files = rendered(figure, {"C1": 1, "C2": -2, "C3": 7})
     assert list(files) == ["png", "pdf", "C1.png", "C2.png", "C3.png"]
-    pictures = {name: Image.open(io.BytesIO(content)) for name, content in files.items() if name != "pdf"}
+    pictures = {
+        name: Image.open(io.BytesIO(content)) for name, content in files.items() if name != "pdf"
+    }
     assert {picture.mode for picture in pictures.values()} == {"P"}
-    seen = {name: {colour for _, colour in picture.convert("RGB").getcolors(1 << 16)} for name, picture in pictures.items()}
+    seen = {
+        name: {colour for _, colour in picture.convert("RGB").getcolors(1 << 16)}
+        for name, picture in pictures.items()
+    }
     red, blue = (255, 0, 0), (0, 0, 255)
     assert {red, blue} <= seen["png"]
     assert [(red in seen[name], blue in seen[name]) for name in ("C1.png", "C2.png", "C3.png")] == [
@@ -64,7 +81,13 @@ def test_a_logarithmic_axis_with_one_power_of_ten_has_other_numbers(limits, numb
 
 
 def test_panels_are_drawn_each_by_its_function():
-    made = panels("pair", "Two.", lambda data, axes: axes.plot(data.y), lambda data, axes: axes.plot(-data.y), cards={"C1": 1})
+    made = panels(
+        "pair",
+        "Two.",
+        lambda data, axes: axes.plot(data.y),
+        lambda data, axes: axes.plot(-data.y),
+        cards={"C1": 1},
+    )
     left, right = made.draw(xr.Dataset({"y": ("x", [1.0, 2.0])})).axes
     assert list(left.lines[0].get_ydata()) == [1.0, 2.0]
     assert list(right.lines[0].get_ydata()) == [-1.0, -2.0]
@@ -85,7 +108,10 @@ def test_a_legend_below_covers_nothing():
 
 def test_axes_get_labels_scales_legend_and_ticks():
     axes = Figure().subplots()
-    for i, length, curve in curves(xr.Dataset({"y": (("length", "x"), [[1.0, 2.0], [3.0, 4.0]])}, {"length": [10, 20]}), "length"):
+    for i, length, curve in curves(
+        xr.Dataset({"y": (("length", "x"), [[1.0, 2.0], [3.0, 4.0]])}, {"length": [10, 20]}),
+        "length",
+    ):
         marks(axes, i, [1, 10], curve.y, 0.1, f"L = {length}")
     describe(axes, "x", "y", "title", log="xy", legend=7, loc="upper left", ylim=(0.5, 9))
     ticks(axes, "y", (1, 2, 5))

@@ -22,7 +22,9 @@ def value(text):
 
 
 @pytest.mark.parametrize("form", [".0e", ".1e", ".2e", ".3g"])
-@pytest.mark.parametrize("number", [3.14e-15, 1e-6, 2.5e-4, 0.0123, 0.19, 5.5, 1234.0, 98765.0, 1e6, 7.3e12, -4.2e-9])
+@pytest.mark.parametrize(
+    "number", [3.14e-15, 1e-6, 2.5e-4, 0.0123, 0.19, 5.5, 1234.0, 98765.0, 1e6, 7.3e12, -4.2e-9]
+)
 def test_a_number_keeps_its_value(number, form):
     written = f"{number:{form}}"
     found = typeset(written)

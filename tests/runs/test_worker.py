@@ -1,4 +1,6 @@
-"""What a worker does with a cell: one thread, within its time, with the right code, stored or sent back."""
+"""What a worker does with a cell: one thread, within its time, with the right code, stored or sent
+back.
+"""
 
 import contextlib
 import dataclasses
@@ -45,7 +47,9 @@ def test_a_cell_of_a_source_is_what_the_study_computes():
     config = dataclasses.asdict(SmallConfig())
     expected = STUDY.cells(SmallConfig())["size: 2"].compute(SmallConfig())
     assert prepared(SOURCE, config, "size: 2", fingerprint(STUDY.computing))().identical(expected)
-    with pytest.raises(RunError, match=r"worker's code of small is not that of the run: install the same version"):
+    with pytest.raises(
+        RunError, match=r"worker's code of small is not that of the run: install the same version"
+    ):
         prepared(SOURCE, config, "size: 2", "of another version")
 
 

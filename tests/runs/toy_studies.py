@@ -1,4 +1,6 @@
-"""A study of a few numbers, whose cells can be counted and made to fail; at top level, so that worker processes can import it."""
+"""A study of a few numbers, whose cells can be counted and made to fail; at top level, so that
+worker processes can import it.
+"""
 
 import os
 import time
@@ -16,7 +18,9 @@ from largeprompt.runs.study import Part, Study, StudyFigure, along
 
 @settings
 class SmallConfig:
-    """``scratch`` is a folder: calls are counted in it, and a file 'fail 2' or 'sleep 2' in it acts on that size."""
+    """``scratch`` is a folder: calls are counted in it, and a file 'fail 2' or 'sleep 2' in it acts
+    on that size.
+    """
 
     scratch: str = ""
     sizes: tuple[int, ...] = (1, 2, 3)
@@ -35,7 +39,8 @@ def compute(config, size, progress):
         with (scratch / "calls").open("a") as file:
             file.write(f"size: {size}\n")
         if (scratch / f"fail {size}").exists():
-            raise InvalidArgumentError("size", str(size), "something else")  # an exception that cannot be unpickled
+            # an exception that cannot be unpickled
+            raise InvalidArgumentError("size", str(size), "something else")
         if (scratch / f"die {size}").exists():
             os._exit(9)
         if (scratch / f"sleep {size}").exists():

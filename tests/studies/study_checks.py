@@ -24,7 +24,9 @@ def outcomes(study, data):
 
 def verdicts(study, data, words):
     """The verdicts whose questions have these words; the other rules are not asked."""
-    rules = [each for each in study.rules if callable(each.question) or words in typeset(each.question)]
+    rules = [
+        each for each in study.rules if callable(each.question) or words in typeset(each.question)
+    ]
     return [found for found in judge(rules, data) if words in found.asked]
 
 
@@ -34,7 +36,9 @@ def outcome(study, data, words):
 
 
 def reacts(study, data, words, before, name, index, change, after):
-    """The verdict whose question has these words is ``before``, and ``after`` once an entry of a variable is changed."""
+    """The verdict whose question has these words is ``before``, and ``after`` once an entry of a
+    variable is changed.
+    """
     assert outcome(study, data, words) == before, words
     wrong = data.copy(deep=True)
     wrong[name][index] = change(wrong[name][index])
@@ -42,24 +46,37 @@ def reacts(study, data, words, before, name, index, change, after):
 
 
 def speaks_in_numbers(study, data):
-    """Every verdict has numbers and none is NaN; there are controls, and they fail; what is found is said in at most 25 words."""
+    """Every verdict has numbers and none is NaN; there are controls, and they fail; what is found
+    is said in at most 25 words.
+    """
     found = study.judge(data)
     headlines = [verdict.headline for verdict in found if verdict.headline]
     assert headlines
     for headline in headlines:
         assert len(headline.split()) <= 25, headline
         assert "nan" not in headline
-        assert [found.start() for found in re.finditer(r"\.(?!\d)", headline)] == [len(headline) - 1], f"one sentence: {headline}"
-        assert all(len(number.replace(".", "").lstrip("0")) <= 3 for number in re.findall(r"\d+\.\d+", headline)), headline
-        assert not re.search(r"\b1 to 1(\.\d+)? times|\bto 0\.0\d*\.$", headline), f"no sentence: {headline}"
-    assert all(verdict.meaning for verdict in found if verdict.outcome == "fails" and not verdict.control)
+        assert [found.start() for found in re.finditer(r"\.(?!\d)", headline)] == [
+            len(headline) - 1
+        ], f"one sentence: {headline}"
+        assert all(
+            len(number.replace(".", "").lstrip("0")) <= 3
+            for number in re.findall(r"\d+\.\d+", headline)
+        ), headline
+        assert not re.search(r"\b1 to 1(\.\d+)? times|\bto 0\.0\d*\.$", headline), (
+            f"no sentence: {headline}"
+        )
+    assert all(
+        verdict.meaning for verdict in found if verdict.outcome == "fails" and not verdict.control
+    )
     assert all(any(letter.isdigit() for letter in verdict.measured) for verdict in found)
     assert not any("nan" in verdict.measured for verdict in found)
     assert {verdict.outcome for verdict in found if verdict.control} == {"fails"}
 
 
 class RuleChecks:
-    """What the rules of a study pass: a subclass ``TestRules`` names the study and how its verdicts react, as in :func:`reacts`."""
+    """What the rules of a study pass: a subclass ``TestRules`` names the study and how its verdicts
+    react, as in :func:`reacts`.
+    """
 
     study, reactions = None, ()
 
@@ -79,7 +96,9 @@ class RuleChecks:
 
 
 class SettingChecks:
-    """What the settings of a study pass: a subclass ``TestSettings`` names the study and words that it refuses."""
+    """What the settings of a study pass: a subclass ``TestSettings`` names the study and words that
+    it refuses.
+    """
 
     study, refused = None, ()
 
@@ -115,16 +134,24 @@ def stores(study, data, folder):
 
 
 def undecided_without_numbers(study, data, names=None):
-    """With NaN in these variables (all of numbers, if none are named), no verdict holds or fails."""
+    """With NaN in these variables (all of numbers, if none are named), no verdict
+    holds or fails.
+    """
     empty = data.copy(deep=True)
-    for name in names or [name for name, value in data.data_vars.items() if value.dtype.kind == "f"]:
+    for name in names or [
+        name for name, value in data.data_vars.items() if value.dtype.kind == "f"
+    ]:
         empty[name] = empty[name] * np.nan
     found = study.judge(empty)
-    assert {verdict.outcome for verdict in found} == {"undecided"}, [each for each in found if each.outcome != "undecided"]
+    assert {verdict.outcome for verdict in found} == {"undecided"}, [
+        each for each in found if each.outcome != "undecided"
+    ]
 
 
 def figures_are_complete(study, data):
-    """Every figure can be drawn and laid out without warnings, with labelled axes (below the lowest of a column) and a caption."""
+    """Every figure can be drawn and laid out without warnings, with labelled axes (below the lowest
+    of a column) and a caption.
+    """
     assert 1 <= len(study.drawable(data)) <= 4
     for entry in study.drawable(data):
         figure = entry.draw(data)
@@ -143,12 +170,26 @@ def drawn(axes, values):
     """Whether some line of the axes has these values."""
     values = np.asarray(values)
     return any(
-        len(line.get_ydata()) == len(values) and np.allclose(line.get_ydata(), values, equal_nan=True) for line in axes.lines
+        len(line.get_ydata()) == len(values)
+        and np.allclose(line.get_ydata(), values, equal_nan=True)
+        for line in axes.lines
     )
 
 
 # labels that the code of a study writes down, whatever its settings: a rule may count on them
-WRITTEN = {"quantity", "interval", "level", "bound", "found", "within", "parameter", "reader", "attention", "predictor", "source"}
+WRITTEN = {
+    "quantity",
+    "interval",
+    "level",
+    "bound",
+    "found",
+    "within",
+    "parameter",
+    "reader",
+    "attention",
+    "predictor",
+    "source",
+}
 WRITTEN |= {"replaced", "setting", "kind"}
 
 
@@ -157,17 +198,24 @@ def is_labelled(study, data):
     for name, value in data.variables.items():
         fits = [pattern for pattern in study.variables if fnmatch.fnmatchcase(name, pattern)]
         assert fits, f"{name} is missing in studies/variables.toml"
-        assert len(value.attrs["long_name"].split()) > 1 or value.attrs["long_name"] == study.variables[fits[0]], name
+        assert (
+            len(value.attrs["long_name"].split()) > 1
+            or value.attrs["long_name"] == study.variables[fits[0]]
+        ), name
         assert value.attrs["units"], name
         assert "*" not in value.attrs["long_name"], name
 
 
 def answers_to_few_settings(study, data):
-    """No rule raises where settings leave one entry, along one dimension or along all; 'undecided' comes with a reason."""
+    """No rule raises where settings leave one entry, along one dimension or along all; 'undecided'
+    comes with a reason.
+    """
     is_labelled(study, data)
     names = [name for name in data.sizes if name not in WRITTEN]
     assert names
-    for where in [{name: [place]} for name in names for place in (0, -1)] + [{name: [0] for name in names}]:
+    for where in [{name: [place]} for name in names for place in (0, -1)] + [
+        {name: [0] for name in names}
+    ]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of fits through one point, say
             found = study.judge(data.isel(where))

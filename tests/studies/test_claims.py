@@ -13,14 +13,24 @@ def test_every_claim_is_tested_by_a_study():
 
 
 def test_the_report_has_at_most_fourteen_cards():
-    """The paper's claims and the questions beyond it; experiments are told on the cards of those."""
+    """The paper's claims and the questions beyond it; experiments are told on the
+    cards of those.
+    """
     own = {claim.id for claim in CLAIMS if not claim.card}
     assert len(own) <= 14
     assert {claim.card for claim in CLAIMS if claim.card} <= own
-    assert all(len(claim.sentence.split()) <= 25 and len(re.findall(r"\.(?!\d)", claim.sentence)) == 1 for claim in CLAIMS)
+    assert all(
+        len(claim.sentence.split()) <= 25 and len(re.findall(r"\.(?!\d)", claim.sentence)) == 1
+        for claim in CLAIMS
+    )
     assert {claim.id for claim in CLAIMS if not claim.question} >= {f"C{i}" for i in range(1, 8)}
 
 
 def test_every_card_has_a_picture():
-    drawn = [card for name in registry.OURS for figure in registry.study(name).figures for card in figure.cards]
+    drawn = [
+        card
+        for name in registry.OURS
+        for figure in registry.study(name).figures
+        for card in figure.cards
+    ]
     assert sorted(drawn) == sorted(claim.id for claim in CLAIMS if not claim.card)

@@ -20,7 +20,9 @@ def test_covariances_are_what_their_names_say(dim):
 
 
 def test_another_kind_is_refused():
-    with pytest.raises(InvalidArgumentError, match=r"covariance: got 'toeplit'; allowed: 'identity'"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"covariance: got 'toeplit'; allowed: 'identity'"
+    ):
         covariance("toeplit", 3)
 
 

@@ -13,6 +13,8 @@ def test_grid_has_both_ends_each_length_once_and_even_steps_of_the_logarithm():
 
 
 def test_window_counts_its_ends_and_needs_two_lengths():
-    np.testing.assert_array_equal(window((10, 1000), [1, 10, 100, 1000, 1001]), [False, True, True, True, False])
+    np.testing.assert_array_equal(
+        window((10, 1000), [1, 10, 100, 1000, 1001]), [False, True, True, True, False]
+    )
     with pytest.raises(ValueError, match="at least two"):
         window((11, 999), [1, 10, 100, 1000])

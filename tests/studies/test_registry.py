@@ -1,4 +1,6 @@
-"""The registry is the only list of studies; those of others run without a fork, by file, by module, or installed."""
+"""The registry is the only list of studies; those of others run without a fork, by file, by module,
+or installed.
+"""
 
 import base64
 import dataclasses
@@ -38,14 +40,21 @@ def test_every_study_is_found_by_its_name():
 
 @pytest.mark.parametrize("name", registry.OURS)
 def test_settings_are_refused_before_a_cell_fails(name):
-    """Numbers that are none, seeds below zero or beyond what generators take, and nothing where a count is wanted."""
+    """Numbers that are none, seeds below zero or beyond what generators take, and nothing where a
+    count is wanted.
+    """
     study = registry.study(name)
     for field in dataclasses.fields(study.config):
         value = getattr(study.config(), field.name)
         first = value[0] if isinstance(value, tuple) and value else value
         if isinstance(first, bool) or not isinstance(first, int | float):
             continue
-        bad = ["nan", "-1e400", *(["-1", str(2**64)] if field.name == "seed" else []), *(["0.5"] if isinstance(first, int) else [])]
+        bad = [
+            "nan",
+            "-1e400",
+            *(["-1", str(2**64)] if field.name == "seed" else []),
+            *(["0.5"] if isinstance(first, int) else []),
+        ]
         for text in bad:
             with pytest.raises(InvalidArgumentError, match=f"--set {field.name}: got '{text}'"):
                 configured(study, [f"{field.name}={text}"])
@@ -77,7 +86,9 @@ def test_studies_that_are_not_there(name, words):
 
 def test_a_file_that_needs_something_missing_says_what(tmp_path):
     (tmp_path / "needy_study.py").write_text("import something_absent")
-    with pytest.raises(lp.InvalidArgumentError, match=r"needy_study.*No module named .something_absent"):
+    with pytest.raises(
+        lp.InvalidArgumentError, match=r"needy_study.*No module named .something_absent"
+    ):
         registry.study(f"{tmp_path / 'needy_study.py'}:STUDY")
 
 
@@ -102,31 +113,50 @@ def wheel_of(path, folder):
     target = folder / "coin_study-1.0-py3-none-any.whl"
     files = {
         "coin_study.py": path.read_text(),
-        "coin_study-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: coin-study\nVersion: 1.0\n",
-        "coin_study-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        "coin_study-1.0.dist-info/entry_points.txt": "[largeprompt.studies]\ncoin = coin_study:STUDY\n",
+        "coin_study-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: coin-study\nVersion: "
+        "1.0\n",
+        "coin_study-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: hand\nRoot-Is-Purelib: "
+        "true\nTag: py3-none-any\n",
+        "coin_study-1.0.dist-info/entry_points.txt": "[largeprompt.studies]\ncoin = "
+        "coin_study:STUDY\n",
     }
     record = ""
     for name, text in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        digest = (
+            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        )
         record += f"{name},sha256={digest},{len(text.encode())}\n"
     with zipfile.ZipFile(target, "w") as wheel:
         for name, text in files.items():
             wheel.writestr(name, text)
-        wheel.writestr("coin_study-1.0.dist-info/RECORD", record + "coin_study-1.0.dist-info/RECORD,,\n")
+        wheel.writestr(
+            "coin_study-1.0.dist-info/RECORD", record + "coin_study-1.0.dist-info/RECORD,,\n"
+        )
     return target
 
 
 def test_an_installed_study_is_in_the_list(tmp_path, monkeypatch):
     place = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(place)]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--target",
+        str(place),
+    ]
     subprocess.run([*pip, str(wheel_of(COIN, tmp_path))], check=True)
     monkeypatch.syspath_prepend(place)
     assert registry.names()[-1] == "coin"
     assert registry.study("coin").source == "coin_study:STUDY"
     result = command("run", "coin", "--quick", "--out", tmp_path, "--workers", 1)
     assert result.exit_code == 0, result.output
-    assert Run.open(tmp_path / "coin-quick").rerun == f"largeprompt run coin --quick --out {tmp_path}"
+    assert (
+        Run.open(tmp_path / "coin-quick").rerun == f"largeprompt run coin --quick --out {tmp_path}"
+    )
 
 
 @pytest.mark.parametrize("word", ["biases=0.6", "tilts=1", "biases="])
@@ -137,10 +167,14 @@ def test_bad_settings_of_the_example_are_refused_at_once(tmp_path, word):
 
 
 def test_the_example_without_a_fair_coin_is_undecided(tmp_path):
-    result = command("run", f"{COIN}:STUDY", "--set", "biases=0.1", "--out", tmp_path, "--workers", 1)
+    result = command(
+        "run", f"{COIN}:STUDY", "--set", "biases=0.1", "--out", tmp_path, "--workers", 1
+    )
     assert result.exit_code == 0, result.output
     (folder,) = tmp_path.glob("coin-*")
-    assert [(each.claim, each.outcome) for each in Run.open(folder).verdicts] == [("fair", "undecided")]
+    assert [(each.claim, each.outcome) for each in Run.open(folder).verdicts] == [
+        ("fair", "undecided")
+    ]
     assert "0 of 1 questions hold." in result.output
 
 

@@ -1,4 +1,6 @@
-"""The table of the studies' variables: every study has its part, and nothing in it is left over or unsaid."""
+"""The table of the studies' variables: every study has its part, and nothing in it is left over or
+unsaid.
+"""
 
 import pytest
 
@@ -21,7 +23,11 @@ def test_words_are_words_and_units_stand_in_brackets(study):
 
 
 def test_own_words_go_before_common_ones():
-    assert variables("convergence")["exact"] != variables("anisotropy")["exact"] == _tables()["common"]["exact"]
+    assert (
+        variables("convergence")["exact"]
+        != variables("anisotropy")["exact"]
+        == _tables()["common"]["exact"]
+    )
 
 
 def test_an_unknown_study_is_refused():

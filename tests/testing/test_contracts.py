@@ -1,4 +1,6 @@
-"""Every law of the library, its tilts, its images and a law that a user wrote, through the one contract."""
+"""Every law of the library, its tilts, its images and a law that a user wrote, through the one
+contract.
+"""
 
 import math
 
@@ -44,7 +46,9 @@ class TestMixture(MeasureContract):
 
 
 class TestMixtureWithEmptyComponent(MeasureContract):
-    measure = lp.GaussianMixture([0.0, 1.0], [[5.0, 5.0], [0.0, 1.0]], torch.stack([10 * spd(2, 4), spd(2, 5)]))
+    measure = lp.GaussianMixture(
+        [0.0, 1.0], [[5.0, 5.0], [0.0, 1.0]], torch.stack([10 * spd(2, 4), spd(2, 5)])
+    )
 
 
 class TestEmpirical(MeasureContract):
@@ -104,7 +108,9 @@ class TestSkewNormal(MeasureContract):
 
 
 class TestLogNormal(MeasureContract):
-    """Its cgf is finite for tilts without a positive entry: those are tried, and images by matrices that keep them so."""
+    """Its cgf is finite for tilts without a positive entry: those are tried, and images by matrices
+    that keep them so.
+    """
 
     measure = lp.scalar.LogNormal(2, scale=0.4)
 
@@ -119,12 +125,20 @@ class TestLogNormal(MeasureContract):
         image = self.measure.map(matrix, offset)
         self.close(image.cgf(v), self.measure.cgf(v @ matrix) + v @ offset)
         self.close(image.tilted_mean(v), self.measure.tilted_mean(v @ matrix) @ matrix.mT + offset)
-        self.close(image.tilted_covariance(v), matrix @ self.measure.tilted_covariance(v @ matrix) @ matrix.mT)
+        self.close(
+            image.tilted_covariance(v),
+            matrix @ self.measure.tilted_covariance(v @ matrix) @ matrix.mT,
+        )
         center = torch.tensor([0.1, 0.2, 0.0], dtype=F)
         self.close(image.norm_moment4(center), lp.Measure.norm_moment4(image, center))
 
     def test_positive_tilts_are_refused(self):
-        for function in (self.measure.cgf, self.measure.tilt, self.measure.tilted_mean, self.measure.tilted_covariance):
+        for function in (
+            self.measure.cgf,
+            self.measure.tilt,
+            self.measure.tilted_mean,
+            self.measure.tilted_covariance,
+        ):
             with pytest.raises(lp.TiltDomainError, match="no infinite-prompt limit"):
                 function(torch.tensor([-1.0, 1e-6], dtype=F))
 
@@ -153,7 +167,12 @@ class TestSphereHigh(MeasureContract):
 
 class TestProduct(MeasureContract):
     measure = lp.Product(
-        [lp.scalar.UniformLaw(), lp.scalar.RademacherLaw(), lp.scalar.UniformLaw(), lp.scalar.StudentTLaw(math.inf, 1.0)]
+        [
+            lp.scalar.UniformLaw(),
+            lp.scalar.RademacherLaw(),
+            lp.scalar.UniformLaw(),
+            lp.scalar.StudentTLaw(math.inf, 1.0),
+        ]
     )
 
 
@@ -163,7 +182,9 @@ class TestTilted(MeasureContract):
 
 
 class TestAffineImage(MeasureContract):
-    measure = lp.Uniform(3).map(torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -1.0]], dtype=F), [1.0, 2.0])
+    measure = lp.Uniform(3).map(
+        torch.tensor([[1.0, 0.5, 0.0], [0.0, 1.0, -1.0]], dtype=F), [1.0, 2.0]
+    )
 
 
 class Exponential(lp.scalar.ScalarLaw):
@@ -186,7 +207,9 @@ class TestUsersScalarLaw(MeasureContract):
 
 
 class Checkerboard(lp.Measure):
-    """A user's measure with nothing but the three members that the base asks for: (s, st) for signs s, t."""
+    """A user's measure with nothing but the three members that the base asks for: (s, st) for signs
+    s, t.
+    """
 
     dim = 2
 
@@ -206,7 +229,9 @@ class TestUsersMeasure(MeasureContract):
 
 
 class Waiting(lp.Measure):
-    """A user's measure with a bounded domain, and a cgf that compares its argument, as complex numbers cannot be."""
+    """A user's measure with a bounded domain, and a cgf that compares its argument, as complex
+    numbers cannot be.
+    """
 
     dim = 1
 
@@ -243,7 +268,9 @@ class TestUsersMeasureInTwoLines(MeasureContract):
 
 
 class Wrong(lp.Rademacher):
-    """A law with mistakes: a cgf that is not 0 at 0, a mean that is not its gradient, draws of another law, and others."""
+    """A law with mistakes: a cgf that is not 0 at 0, a mean that is not its gradient, draws of
+    another law, and others.
+    """
 
     def cgf(self, u):
         return super().cgf(u) + 0.1

@@ -10,7 +10,9 @@ F = torch.float64
 
 
 def rows(score):
-    """1000 rows of one entry with standard deviation 1 whose mean is ``score`` standard errors above 0."""
+    """1000 rows of one entry with standard deviation 1 whose mean is ``score`` standard errors
+    above 0.
+    """
     signs = torch.ones(1000, 1, dtype=F)
     signs[::2] = -1
     return signs / signs.std() + score / 1000**0.5
@@ -29,7 +31,8 @@ def test_several_entries_share_the_rate_and_the_worst_is_named():
     both = torch.cat([rows(0.0), rows(1.01 * allowed)], 1)
     with pytest.raises(AssertionError, match="entry 1: sample mean"):
         assert_sample_mean(both, torch.zeros(2, dtype=F))
-    between = rows((float(norm.isf(1e-9 / 2)) + allowed) / 2)  # too much for one entry alone, not for one of two
+    # too much for one entry alone, not for one of two
+    between = rows((float(norm.isf(1e-9 / 2)) + allowed) / 2)
     assert_sample_mean(torch.cat([rows(0.0), between], 1), torch.zeros(2, dtype=F))
     with pytest.raises(AssertionError):
         assert_sample_mean(between, torch.zeros(1, dtype=F))

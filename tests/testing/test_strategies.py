@@ -17,5 +17,8 @@ def test_draws_have_the_shapes_and_bounds_that_they_name(data, dim, count):
     assert drawn.shape == (count, 2, dim)
     assert drawn.dtype == torch.float64
     assert float(drawn.abs().max()) <= 0.7
-    means, parts = data.draw(vectors(dim, shape=(count,))), torch.stack([data.draw(covariances(dim)) for _ in range(count)])
+    means, parts = (
+        data.draw(vectors(dim, shape=(count,))),
+        torch.stack([data.draw(covariances(dim)) for _ in range(count)]),
+    )
     assert lp.GaussianMixture(data.draw(probabilities(count)), means, parts).dim == dim

@@ -10,7 +10,9 @@ COVARIANCE = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
 
 
 class TestLinearRegression(TaskContract):
-    task = lp.LinearRegression(COVARIANCE, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F))
+    task = lp.LinearRegression(
+        COVARIANCE, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)
+    )
 
 
 class TestSingleLocation(TaskContract):
@@ -22,5 +24,7 @@ class TestSingleLocationWithoutSpike(TaskContract):
 
 
 class TestMarkedOutliers(TaskContract):
-    task = lp.training.MarkedOutliers(lp.LinearRegression([[0.8]], [[1.0]], 0.2, [[1.2]]), probability=0.3, variance=3.0)
+    task = lp.training.MarkedOutliers(
+        lp.LinearRegression([[0.8]], [[1.0]], 0.2, [[1.2]]), probability=0.3, variance=3.0
+    )
     average = lp.training.SobolAverage(64)

@@ -109,13 +109,10 @@ def contract(case, row, V):
     E[Y] = 1/effective_tokens, T is the limit of a token x (its mean where there is no limit),
     mse(V) = E|V(T_L - T)|^2 and floor(V) = 1e-13 E[Y] |V|^2 E|x - T|^2, with the spectral norm |V|.
 
-        effective_tokens  1e-8 of itself
-        mse               1e-8 mse(V) + floor(V)
-        bias              1e-8 |bias| + sqrt(floor(V))
-        mean              1e-8 |bias| + sqrt(floor(V)) + 1e-14 |VT|
-        covariance        1e-8 |covariance| + 1e-13 mse(V) + floor(V): as a part of the mse it is known no better
-        jacobian_v_mse    100 rows(V) (1e-8 mse(1) + floor(1))
-        jacobian_u_mse    100 (1e-8 of itself + |z|^2 E|x - T|^2 floor(V))
+        effective_tokens 1e-8 of itself mse 1e-8 mse(V) + floor(V) bias 1e-8 |bias| + sqrt(floor(V))
+        mean 1e-8 |bias| + sqrt(floor(V)) + 1e-14 |VT| covariance 1e-8 |covariance| + 1e-13 mse(V) +
+        floor(V): as a part of the mse it is known no better jacobian_v_mse 100 rows(V) (1e-8
+        mse(1) + floor(1)) jacobian_u_mse 100 (1e-8 of itself + |z|^2 E|x - T|^2 floor(V))
     """
     dim, (_, (collision,), *texts, jacobian) = len(case["u"]), row
     first, (bias, spread) = case["rows"][0], (vector(texts[0]), symmetric(texts[1], dim))

@@ -1,4 +1,6 @@
-"""First order in 1/L: bias -(ρ/L)(∇Λ(2u) - ∇Λ(u)), covariance (ρ/L)[∇²Λ(2u) + δδ^T]: formulas first.3-4."""
+"""First order in 1/L: bias -(ρ/L)(∇Λ(2u) - ∇Λ(u)), covariance (ρ/L)[∇²Λ(2u) + δδ^T]: formulas
+first.3-4.
+"""
 
 import math
 
@@ -13,7 +15,9 @@ SIGMAS = 6.5  # two-sided normal tail 8e-11; six entries in each of five cases s
 
 LAWS = {
     "gaussian": lp.Gaussian([0.3, 0.0], [[1.0, 0.3], [0.3, 0.8]]),
-    "mixture": lp.GaussianMixture([0.4, 0.6], [[1.0, 0.0], [-0.5, 0.5]], [[[0.5, 0.1], [0.1, 0.4]], [[0.3, 0.0], [0.0, 0.9]]]),
+    "mixture": lp.GaussianMixture(
+        [0.4, 0.6], [[1.0, 0.0], [-0.5, 0.5]], [[[0.5, 0.1], [0.1, 0.4]], [[0.3, 0.0], [0.0, 0.9]]]
+    ),
     "rademacher": lp.Rademacher(2),
     "uniform": lp.Uniform(2),
     "sphere": lp.Sphere(2),
@@ -30,14 +34,22 @@ def test_bias_and_covariance(name):
     shift = mu.tilted_mean(2 * U) - limit
     deviation = torch.cat(
         [
-            attention(lp.Empirical(mu.sample(replicas * length, generator).reshape(replicas, length, 2)), U) - limit
+            attention(
+                lp.Empirical(mu.sample(replicas * length, generator).reshape(replicas, length, 2)),
+                U,
+            )
+            - limit
             for _ in range(blocks)
         ]
     )  # (n, d)
     bias, count = -rho / length * shift, len(deviation)
     second = rho / length * (mu.tilted_covariance(2 * U) + torch.outer(shift, shift))
-    next_order = 6 * rho / length  # what the next order in 1/L may change, relative to the largest entry
-    for samples, predicted in ((deviation, bias), (deviation[:, :, None] * deviation[:, None, :], second)):
+    # what the next order in 1/L may change, relative to the largest entry
+    next_order = 6 * rho / length
+    for samples, predicted in (
+        (deviation, bias),
+        (deviation[:, :, None] * deviation[:, None, :], second),
+    ):
         error = samples.std(0) / math.sqrt(count)
         allowed = SIGMAS * error + next_order * predicted.abs().max()
         assert bool(((samples.mean(0) - predicted).abs() <= allowed).all())

@@ -62,7 +62,11 @@ def isotropic_outliers(d=6, noise=0.2, p=0.25, variance=4.0, sigma=1.0):
 def general_outliers():
     covariance = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
     return lp.training.MarkedOutliers(
-        lp.LinearRegression(covariance, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)), 0.3, 5.0
+        lp.LinearRegression(
+            covariance, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)
+        ),
+        0.3,
+        5.0,
     )
 
 

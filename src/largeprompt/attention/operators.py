@@ -2,7 +2,8 @@
 
     T[μ](z) = V ∫ x e^{u·x} dμ(x) / ∫ e^{u·x} dμ(x) = V ∇Λ(u),   u = Uz,
 
-formula (tilt.1) of docs/mathematics/tilting.md, for a finite prompt (μ = Empirical) and an infinite one (μ a law) alike.
+formula (tilt.1) of docs/mathematics/tilting.md, for a finite prompt (μ = Empirical) and an infinite
+one (μ a law) alike.
 """
 
 import abc
@@ -30,7 +31,9 @@ def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Attention(abc.ABC):
-    """What softmax and linear attention share: tilts Uz, a read-out of the measure in R^d, and the value matrix V."""
+    """What softmax and linear attention share: tilts Uz, a read-out of the measure in R^d, and the
+    value matrix V.
+    """
 
     U: Tensor
     V: Tensor
@@ -38,13 +41,16 @@ class Attention(abc.ABC):
     def __post_init__(self) -> None:
         U = validation.square("U", validation.shaped("U", self.U, ("d", "d")))
         dim = U.shape[-1]
-        V = validation.shaped("V", self.V, ("o", dim), f", for U of shape (..., {dim}, {dim})", like=U)
+        V = validation.shaped(
+            "V", self.V, ("o", dim), f", for U of shape (..., {dim}, {dim})", like=U
+        )
         validation.broadcast("U and V", U.shape[:-2], V.shape[:-2])
         validation.store(self, U=U, V=V)
 
     @classmethod
     def from_projections(cls, K: Tensor, Q: Tensor, V: Tensor, scale: float = 1.0) -> Self:
-        """Attention with scores scale·<Kx, Qz>: U = scale·K^T Q. Transformers use scale = 1/√(rows of K).
+        """Attention with scores scale·<Kx, Qz>: U = scale·K^T Q. Transformers use scale = 1/√(rows
+        of K).
 
         Parameters
         ----------
@@ -72,7 +78,9 @@ class Attention(abc.ABC):
         """Leading shape of U and V: () for one head."""
         return torch.Size(np.broadcast_shapes(self.U.shape[:-2], self.V.shape[:-2]))
 
-    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
+    def to(
+        self, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> Self:
         """Return the same layer in another dtype or on another device."""
         return type(self)(*(matrix.to(dtype=dtype, device=device) for matrix in (self.U, self.V)))
 
@@ -86,7 +94,9 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
-        """Affine map z -> matrix z + offset that the layer is on the Gaussian with the moments of mu."""
+        """Affine map z -> matrix z + offset that the layer is on the Gaussian with the moments of
+        mu.
+        """
 
     def tilts(self, z: Tensor) -> Tensor:
         """u = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
@@ -94,7 +104,9 @@ class Attention(abc.ABC):
 
     def _queries(self, z: Tensor, *, finite: bool = True) -> Tensor:
         """Check queries once, at the door."""
-        return validation.shaped("z", z, (self.dim,), ": one query for each row", like=self.U, finite=finite)
+        return validation.shaped(
+            "z", z, (self.dim,), ": one query for each row", like=self.U, finite=finite
+        )
 
     def _tilts(self, z: Tensor) -> Tensor:
         flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
@@ -103,42 +115,64 @@ class Attention(abc.ABC):
     def __call__(self, mu: Measure, z: Tensor) -> Tensor:
         """T[μ](z), shape ``(*heads, *queries, o)`` for z of shape ``(*queries, d)``.
 
-        ``mu`` is an :class:`Empirical` (finite prompt) or a law (infinite prompt); its batch broadcasts against
-        ``(*heads, *queries)``.
+        ``mu`` is an :class:`Empirical` (finite prompt) or a law (infinite prompt); its batch
+        broadcasts against ``(*heads, *queries)``.
         """
-        prompt = isinstance(mu, Empirical)  # of which every output is NaN where the query is: one check after the work serves both
+        # of which every output is NaN where the query is: one check after the work serves both
+        prompt = isinstance(mu, Empirical)
         _, z = self._values(mu, z, finite=not prompt)
         output = self._limit(mu, z)
         checked = output.detach().sum() + 0 * z.detach().sum() if prompt else output.detach().sum()
-        if not math.isfinite(checked) and not bool(torch.isfinite(output).all() & torch.isfinite(z).all()):
+        if not math.isfinite(checked) and not bool(
+            torch.isfinite(output).all() & torch.isfinite(z).all()
+        ):
             self._queries(z)
             given = "scores or outputs beyond the range of " + str(output.dtype)
-            raise InvalidArgumentError("z", given, "queries and tokens whose scores are finite", "Scale the query or the tokens.")
+            raise InvalidArgumentError(
+                "z",
+                given,
+                "queries and tokens whose scores are finite",
+                "Scale the query or the tokens.",
+            )
         return output
 
     def jacobian_u(self, mu: Measure, z: Tensor) -> Tensor:
-        """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``: (tilt.4) of docs/mathematics/tilting.md."""
+        """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``: (tilt.4) of
+        docs/mathematics/tilting.md.
+        """
         values, z = self._values(mu, z)
-        return (values @ self._read_jacobian(mu, self._tilts(z))).unsqueeze(-1) * z[..., None, None, :]
+        return (values @ self._read_jacobian(mu, self._tilts(z))).unsqueeze(-1) * z[
+            ..., None, None, :
+        ]
 
     def jacobian_v(self, mu: Measure, z: Tensor) -> Tensor:
-        """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``: (tilt.4) of docs/mathematics/tilting.md."""
+        """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``: (tilt.4) of
+        docs/mathematics/tilting.md.
+        """
         values, z = self._values(mu, z)
         read = self._read(mu, self._tilts(z))
         eye = torch.eye(values.shape[-2], dtype=values.dtype, device=values.device)
-        return (eye.unsqueeze(-1) * read[..., None, None, :]).expand(*self._batch(mu, z), *values.shape[-2:-1], *eye.shape[1:], -1)
+        return (eye.unsqueeze(-1) * read[..., None, None, :]).expand(
+            *self._batch(mu, z), *values.shape[-2:-1], *eye.shape[1:], -1
+        )
 
     def _values(self, mu: Measure, z: Tensor, *, finite: bool = True) -> tuple[Tensor, Tensor]:
         """Check the pair, and align V's heads with the queries: V as ``(*heads, 1.., o, d)``."""
         if not isinstance(mu, Measure):
             raise InvalidArgumentError("mu", type(mu).__name__, "a Measure", WRAP)
         if mu.dim != self.dim:
-            raise InvalidArgumentError("mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there")
+            raise InvalidArgumentError(
+                "mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there"
+            )
         if mu.dtype != self.U.dtype or mu.device != self.U.device:
             given, wanted = f"{mu.dtype} on {mu.device}", f"{self.U.dtype} on {self.U.device}, as U"
             remedy = f"Use mu.to({self.U.dtype}, '{self.U.device}')."
             if mu.device == self.U.device:  # to the dtype with more digits
-                remedy = "Use attention.to(torch.float64)." if mu.dtype == torch.float64 else f"Use mu.to({self.U.dtype})."
+                remedy = (
+                    "Use attention.to(torch.float64)."
+                    if mu.dtype == torch.float64
+                    else f"Use mu.to({self.U.dtype})."
+                )
             raise InvalidArgumentError("mu", given, wanted, remedy)
         z = self._queries(z, finite=finite)
         mu._require_law()
@@ -153,7 +187,9 @@ class Attention(abc.ABC):
         return (self._aligned(z) @ self._read(mu, self._tilts(z)).unsqueeze(-1)).squeeze(-1)
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
-        return torch.Size(np.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape))
+        return torch.Size(
+            np.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape)
+        )
 
     def __repr__(self) -> str:
         heads = f", heads={tuple(self.heads)}" if self.heads else ""
@@ -166,7 +202,8 @@ class SoftmaxAttention(Attention):
     Parameters
     ----------
     U
-        Score matrix, shape (..., d, d): the score of token x for query z is x^T U z. Leading dimensions are heads.
+        Score matrix, shape (..., d, d): the score of token x for query z is x^T U z. Leading
+        dimensions are heads.
     V
         Value matrix, shape (..., o, d).
 
@@ -193,13 +230,16 @@ class SoftmaxAttention(Attention):
         return self.V @ mu.covariance @ self.U, offset
 
     def error_bar(self, prompt: Empirical, z: Tensor) -> ErrorBar:
-        """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens is assumed.
+        """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens
+        is assumed.
 
-        For independent tokens Cov T_L ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T, w the softmax: formula (first.7) of
-        docs/mathematics/first_order.md. It cannot see a missing second moment, nor rare tokens that did not occur: the tail index
-        of the largest weights and the number of tokens that carry the covariance stand beside it; what they do and do not say:
-        :class:`ErrorBar`. They speak of the weights alone: where these are nearly equal (u near 0) and the tokens themselves have
-        no variance, nothing warns. The tokens are streamed three times, in chunks.
+        For independent tokens Cov T_L ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T, w the softmax:
+        formula (first.7) of docs/mathematics/first_order.md. It cannot see a missing second moment,
+        nor rare tokens that did not occur: the tail index of the largest weights and the number of
+        tokens that carry the covariance stand beside it; what they do and do not say:
+        :class:`ErrorBar`. They speak of the weights alone: where these are nearly equal (u near 0)
+        and the tokens themselves have no variance, nothing warns. The tokens are streamed three
+        times, in chunks.
 
         Parameters
         ----------
@@ -211,8 +251,8 @@ class SoftmaxAttention(Attention):
         Returns
         -------
         ErrorBar
-            With ``output``, ``covariance``, ``standard_error``, ``effective_tokens``, ``carrying_tokens``, ``tail_index``
-            and ``warning``.
+            With ``output``, ``covariance``, ``standard_error``, ``effective_tokens``,
+            ``carrying_tokens``, ``tail_index`` and ``warning``.
 
         Examples
         --------
@@ -231,7 +271,8 @@ class SoftmaxAttention(Attention):
         u = self._tilts(z)
         queries = torch.Size((*self.heads, *z.shape[:-1]))
         batch = validation.broadcast("prompt and (*heads, *queries)", prompt.batch_shape, queries)
-        # the prompt's batch is aligned from the right, so that the axis of the two tilts must come before all of it
+        # the prompt's batch is aligned from the right, so that the axis of the two tilts must come
+        # before all of it
         u = u.expand(*np.broadcast_shapes(u.shape[:-1], prompt.batch_shape), self.dim)
         powers = prompt._running(torch.stack([u, 4 * u]))
         second = prompt._running(2 * u, covariance=True)
@@ -241,7 +282,8 @@ class SoftmaxAttention(Attention):
         # the clamps matter for scores so large that their differences are lost in rounding
         log_length = math.log(prompt.count)
         log_effective = (2 * powers.log_mass[0] - second.log_mass).clamp(0, log_length)  # -log Y
-        log_carrying = (2 * second.log_mass - powers.log_mass[1]).clamp(0, log_length)  # log(Y²/Σ w⁴)
+        # log(Y²/Σ w⁴)
+        log_carrying = (2 * second.log_mass - powers.log_mass[1]).clamp(0, log_length)
         largest = prompt.largest_scores(u.detach(), min(tail_count(prompt.count) + 1, prompt.count))
         return ErrorBar(
             output=(values @ powers.mean[0].unsqueeze(-1)).squeeze(-1),
@@ -255,12 +297,17 @@ class SoftmaxAttention(Attention):
     def _check_prompt(self, prompt: Empirical) -> None:
         """Error bars are for independent tokens of equal weight, in the space that U acts on."""
         if not isinstance(prompt, Empirical):
-            draw = "A law has no sampling error; draw a prompt from it: Empirical(mu.sample(n, generator))."
+            draw = (
+                "A law has no sampling error; draw a prompt from it: Empirical(mu.sample(n, "
+                "generator))."
+            )
             remedy = draw if isinstance(prompt, Measure) else WRAP
             raise InvalidArgumentError("prompt", type(prompt).__name__, "an Empirical", remedy)
         if prompt.weights is not None:
             remedy = "Leave the weights out if the tokens are independent draws."
-            raise InvalidArgumentError("prompt", "tokens with weights", "tokens of equal weight", remedy)
+            raise InvalidArgumentError(
+                "prompt", "tokens with weights", "tokens of equal weight", remedy
+            )
         if prompt.dim != self.dim:
             given, allowed = f"tokens in R^{prompt.dim}", f"tokens in R^{self.dim}, as U acts there"
             raise InvalidArgumentError("prompt", given, allowed, "Look at the last axis of tokens.")
@@ -294,21 +341,28 @@ def one_head(attention: Attention) -> None:
     """Check that there is one head of softmax attention."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
         raise InvalidArgumentError(
-            "attention", validation.text(attention), "SoftmaxAttention with one head", "Loop over the heads."
+            "attention",
+            validation.text(attention),
+            "SoftmaxAttention with one head",
+            "Loop over the heads.",
         )
 
 
 def one_law(mu: Measure) -> None:
     """Check that a measure has no batch dimensions."""
     if not isinstance(mu, Measure) or mu.batch_shape:
-        raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError(
+            "mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws."
+        )
 
 
 def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
-    """Affine map (matrix, offset) that attention is on an infinite prompt of Gaussian tokens with the moments of ``mu``.
+    """Affine map (matrix, offset) that attention is on an infinite prompt of Gaussian tokens with
+    the moments of ``mu``.
 
-    For softmax attention z -> VΓU z + Vm (claim C2), formula (tilt.6) of docs/mathematics/tilting.md. On tokens that are not
-    Gaussian it is not the limit, but what the limit would be if only the mean and the covariance mattered.
+    For softmax attention z -> VΓU z + Vm (claim C2), formula (tilt.6) of
+    docs/mathematics/tilting.md. On tokens that are not Gaussian it is not the limit, but what the
+    limit would be if only the mean and the covariance mattered.
 
     Parameters
     ----------
@@ -318,7 +372,8 @@ def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
     Returns
     -------
     tuple of Tensor
-        matrix of shape (..., o, d) and offset of shape (..., o), heads and the batch of ``mu`` leading.
+        matrix of shape (..., o, d) and offset of shape (..., o), heads and the batch of ``mu``
+        leading.
 
     Examples
     --------
@@ -330,6 +385,8 @@ def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
     tensor([0.9640], dtype=torch.float64)
     """
     if not isinstance(attention, Attention):
-        raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention or LinearAttention")
+        raise InvalidArgumentError(
+            "attention", type(attention).__name__, "SoftmaxAttention or LinearAttention"
+        )
     attention._values(mu, attention.U.new_zeros(attention.dim))
     return attention._affine(mu)

@@ -13,7 +13,15 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, study_figure
 
 TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3], COLOURS[2], "#999999")
-SHORT = ("moments", "longer\nprompt", "few\nclusters", "selects", "other\nshape", "uniform", "mixtures\nnot tried")
+SHORT = (
+    "moments",
+    "longer\nprompt",
+    "few\nclusters",
+    "selects",
+    "other\nshape",
+    "uniform",
+    "mixtures\nnot tried",
+)
 CURVES = {
     "audit": "audit's order, affine",
     "random": "random order, affine",
@@ -32,7 +40,8 @@ def _by_finding(code: NDArray[np.int8]) -> Iterator[tuple[int, NDArray[np.bool_]
 
 @study_figure(
     "heads",
-    "Every head by layer: what it does, the variance of its scores, how many tokens it reads, and the error of the affine "
+    "Every head by layer: what it does, the variance of its scores, how many tokens it reads, and "
+    "the error of the affine "
     "read-out relative to its output; medians over texts and query positions.",
     size=lambda data: (7.2, 2 * float(np.clip(0.9 + 0.16 * data.sizes["layer"], 2.0, 6.0))),
     panels=(2, 2),
@@ -56,10 +65,15 @@ def _map(panel: Axes, values: xr.DataArray, title: str, extend: str, **colours: 
     """Numbers of the heads as colours, layer by head; the bar that explains them."""
     values = values.transpose("layer", "head").astype(float)
     known = values.where(values >= 0)  # -1: not known
-    image = panel.imshow(known.values, aspect="auto", origin="lower", interpolation="nearest", **colours)
+    image = panel.imshow(
+        known.values, aspect="auto", origin="lower", interpolation="nearest", **colours
+    )
     panel.set(title=title, xlabel="head", ylabel="layer")
     panel.grid(False)
-    for axis, labels in ((panel.xaxis, values["head"].values), (panel.yaxis, values["layer"].values)):
+    for axis, labels in (
+        (panel.xaxis, values["head"].values),
+        (panel.yaxis, values["layer"].values),
+    ):
         step = -(-len(labels) // 12)
         axis.set_ticks(np.arange(0, len(labels), step), [str(label) for label in labels[::step]])
     return panel.figure.colorbar(image, ax=panel, extend=extend)
@@ -77,12 +91,14 @@ def _verdicts(panel: Axes, finding: xr.DataArray) -> None:
 
 
 def plot(audit: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw an audit: every head by layer, in the colour of its verdict; at the longest length, where there are several.
+    """Draw an audit: every head by layer, in the colour of its verdict; at the longest length,
+    where there are several.
 
     Parameters
     ----------
     audit
-        What :func:`summary`, :func:`audit_model` or :func:`audit_heads` gave, or the dataset of an audit's run.
+        What :func:`summary`, :func:`audit_model` or :func:`audit_heads` gave, or the dataset of an
+        audit's run.
     axes
         Where to draw: axes of matplotlib, new ones when left out.
 
@@ -94,9 +110,12 @@ def plot(audit: xr.Dataset, axes: Axes | None = None) -> Axes:
     names = set(audit.variables) if isinstance(audit, xr.Dataset) else set()
     if not names & {"finding", "head_finding", "affine_error"}:
         remedy = "Use plot(summary(audit_model(model, inputs)))."
-        raise InvalidArgumentError("audit", type(audit).__name__ + " without verdicts", "the dataset of an audit", remedy)
+        raise InvalidArgumentError(
+            "audit", type(audit).__name__ + " without verdicts", "the dataset of an audit", remedy
+        )
     if not names & {"finding", "head_finding"}:
-        from largeprompt.audit.findings import summary  # needs PyTorch, as the figures of a saved run do not
+        # needs PyTorch, as the figures of a saved run do not
+        from largeprompt.audit.findings import summary
 
         audit = summary(audit)
     axes = given_axes(axes)
@@ -106,16 +125,24 @@ def plot(audit: xr.Dataset, axes: Axes | None = None) -> Axes:
 
 @study_figure(
     "regimes",
-    "Score variance of every head against the logarithm of the number of tokens, with the lines between linear, heavy and "
+    "Score variance of every head against the logarithm of the number of tokens, with the lines "
+    "between linear, heavy and "
     "frozen; and the error of the affine read-out against score variance (dotted: tolerance).",
     size=(7.2, 3.6),
 )
 def regimes(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Score variance against ln L with the lines between the regimes; and affine error against score variance."""
+    """Score variance against ln L with the lines between the regimes; and affine error against
+    score variance.
+    """
     logarithm = np.log(data.head_weighed_tokens)
     # heads of one length side by side, so that they do not hide each other
     spread = xr.DataArray(np.linspace(-0.12, 0.12, data.sizes["head"]), dims="head")
-    columns = (logarithm + spread, data.head_score_variance, data.head_affine_error, data.head_finding)
+    columns = (
+        logarithm + spread,
+        data.head_score_variance,
+        data.head_affine_error,
+        data.head_finding,
+    )
     x, variance, error, code = (each.values for each in xr.broadcast(*columns))
     for index, chosen, look in _by_finding(code):
         left.plot(x[chosen], variance[chosen], ms=3.5, alpha=0.8, label=FINDINGS[index], **look)
@@ -123,60 +150,120 @@ def regimes(data: xr.Dataset, left: Axes, right: Axes) -> None:
     grid = np.linspace(float(logarithm.min()) - 0.5, float(logarithm.max()) + 0.5, 50)
     left.plot(grid, grid / 2, "-", color="0.3", lw=1, label=r"$L=e^{2\sigma^2}$: linear below")
     left.plot(grid, 2 * grid, "--", color="0.3", lw=1, label=r"$L=e^{\sigma^2/2}$: frozen above")
-    left.set(yscale="log", xlabel=r"$\ln L$ (heads side by side)", ylabel=r"score variance $\sigma^2$", title="regimes")
-    left.figure.legend(*left.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3)
+    left.set(
+        yscale="log",
+        xlabel=r"$\ln L$ (heads side by side)",
+        ylabel=r"score variance $\sigma^2$",
+        title="regimes",
+    )
+    left.figure.legend(
+        *left.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3
+    )
     right.axhline(float(data.attrs.get("tolerance", 0.2)), color="0.3", lw=1, ls=":")
-    right.set(xscale="log", yscale="log", xlabel=r"score variance $\sigma^2$", ylabel="affine error over output")
+    right.set(
+        xscale="log",
+        yscale="log",
+        xlabel=r"score variance $\sigma^2$",
+        ylabel="affine error over output",
+    )
     right.set_title("error of the affine read-out")
 
 
 @study_figure(
     "readouts",
-    "Error of the read-outs: mean value, affine, with third and fourth cumulants along the tilt, Gaussian mixtures. Right: "
-    "the affine error against its median by the exact law for as many Gaussian tokens with the same moments (line: equal).",
+    "Error of the read-outs: mean value, affine, with third and fourth cumulants along the tilt, "
+    "Gaussian mixtures. Right: the affine error against its median by the exact law for as many "
+    "Gaussian tokens with the same moments (line: equal).",
     size=(7.2, 3.2),
     width_ratios=(1.4, 1),
 )
 def readouts(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Error of the read-outs, from the mean alone over the cumulant ladder to many clusters, by verdict; and the law's share."""
+    """Error of the read-outs, from the mean alone over the cumulant ladder to many clusters, by
+    verdict; and the law's share.
+    """
     last, sizes = longest(data), mixtures(data)
     names = [*READ_OUTS, *(f"mixture_{size}" for size in sizes)]
     places = np.arange(len(names), dtype=float)
     law, error = last.head_law_error.values, last.head_affine_error.values
     for index, chosen, look in _by_finding(last.head_finding.values):
-        low, middle, high = np.nanquantile([last[f"head_{name}_error"].values[chosen] for name in names], (0.25, 0.5, 0.75), axis=1)
+        low, middle, high = np.nanquantile(
+            [last[f"head_{name}_error"].values[chosen] for name in names], (0.25, 0.5, 0.75), axis=1
+        )
         label = f"{FINDINGS[index]} ({int(chosen.sum())})"
-        left.errorbar(places + 0.12 * (index - 2), middle, [middle - low, high - middle], ms=4, lw=1, label=label, **look)
+        left.errorbar(
+            places + 0.12 * (index - 2),
+            middle,
+            [middle - low, high - middle],
+            ms=4,
+            lw=1,
+            label=label,
+            **look,
+        )
         right.plot(law[chosen], error[chosen], ms=3.5, alpha=0.8, **look)
-    left.set_xticks(places, ["mean", "affine", "+ 3rd", "+ 4th", *(f"{size} comp." for size in sizes)], rotation=35, ha="right")
-    left.set(yscale="log", ylabel="error over output", title="read-outs (median and quartiles over heads)")
-    left.figure.legend(*left.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3)
+    left.set_xticks(
+        places,
+        ["mean", "affine", "+ 3rd", "+ 4th", *(f"{size} comp." for size in sizes)],
+        rotation=35,
+        ha="right",
+    )
+    left.set(
+        yscale="log",
+        ylabel="error over output",
+        title="read-outs (median and quartiles over heads)",
+    )
+    left.figure.legend(
+        *left.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3
+    )
     both = np.concatenate([law.ravel(), error.ravel()])
     ends = [float(np.nanmin(both[both > 0])), float(np.nanmax(both))]
     right.plot(ends, ends, "-", color="0.3", lw=1)
-    right.set(xscale="log", yscale="log", xlabel="by the exact law", ylabel="measured", title="affine error")
+    right.set(
+        xscale="log",
+        yscale="log",
+        xlabel="by the exact law",
+        ylabel="measured",
+        title="affine error",
+    )
 
 
 @study_figure(
     "replacement",
-    "The model with more and more heads replaced by their read-outs: in the order of the audit, at random, in reverse, and "
+    "The model with more and more heads replaced by their read-outs: in the order of the audit, at "
+    "random, in reverse, and "
     "with other read-outs in the order of the audit. Bars: standard error over texts.",
     size=(7.2, 3.1),
     needs=("curve",),
 )
 def replacement(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Effect on the model's output against the number of heads replaced, for each order and read-out."""
+    """Effect on the model's output against the number of heads replaced, for each order and
+    read-out.
+    """
     language = bool(data.kl.notnull().any())
     for name, label, marker, colour in zip(CURVES, CURVES.values(), MARKERS, COLOURS, strict=False):
         if name in data.curve:
             one = data.sel(curve=name)
             label += f" of {int(data.mixture_components)}" if name == "mixture" else ""
-            _curve(left, one, 1 - one.cosine, "cosine_error", fmt="-" + marker, color=colour, label=label)
+            _curve(
+                left,
+                one,
+                1 - one.cosine,
+                "cosine_error",
+                fmt="-" + marker,
+                color=colour,
+                label=label,
+            )
             if language:
                 _curve(right, one, one.kl, "kl_error", fmt="-" + marker, color=colour)
-    left.set(xscale="log", yscale="log", xlabel="heads replaced", ylabel="1 - cosine of the embeddings")
+    left.set(
+        xscale="log", yscale="log", xlabel="heads replaced", ylabel="1 - cosine of the embeddings"
+    )
     if language:
-        right.set(xscale="log", yscale="log", xlabel="heads replaced", ylabel="KL divergence of the next token")
+        right.set(
+            xscale="log",
+            yscale="log",
+            xlabel="heads replaced",
+            ylabel="KL divergence of the next token",
+        )
         left.legend(fontsize=7)
     else:
         right.set_axis_off()
@@ -186,8 +273,12 @@ def replacement(data: xr.Dataset, left: Axes, right: Axes) -> None:
 def _curve(axes: Axes, data: xr.Dataset, values: xr.DataArray, error: str, **look: Any) -> None:
     """The points that a curve has, with standard errors over texts where there are several."""
     known = values.notnull().values
-    bars = data[error].values[known] if error in data and bool(data[error].notnull().any()) else None
-    axes.errorbar(data.replaced.values[known], values.values[known], bars, lw=1.2, ms=4, capsize=2, **look)
+    bars = (
+        data[error].values[known] if error in data and bool(data[error].notnull().any()) else None
+    )
+    axes.errorbar(
+        data.replaced.values[known], values.values[known], bars, lw=1.2, ms=4, capsize=2, **look
+    )
 
 
 FIGURES = (heads, regimes, readouts, replacement)

@@ -7,7 +7,15 @@ import xarray as xr
 
 from largeprompt.display.labels import label
 
-FINDINGS = ("moments", "needs a longer prompt", "few clusters", "selects", "other shape", "uniform", "mixtures not tried")
+FINDINGS = (
+    "moments",
+    "needs a longer prompt",
+    "few clusters",
+    "selects",
+    "other shape",
+    "uniform",
+    "mixtures not tried",
+)
 REGIMES = ("linear", "heavy", "frozen")
 FLAGS = {  # what whole numbers stand for, and which is the first
     "regime": (-1, ("unknown", *REGIMES)),
@@ -18,10 +26,12 @@ FLAGS = {  # what whole numbers stand for, and which is the first
 READ_MOMENTS = (0, 5)  # places of those for which the mean and covariance are enough
 READ_OUTS = ("mean", "affine", "third", "fourth")
 FEWEST_KEYS = 128  # that a query must see for length and shape to be told apart
-TRUSTED, TRIALS = 0.8, 5  # share of the predictions that must come true for such a verdict, and fewest
+# share of the predictions that must come true for such a verdict, and fewest
+TRUSTED, TRIALS = 0.8, 5
 NAMES = {
     "tokens": "keys that the query may read [tokens]",
-    "weighed_tokens": "effective number of these keys by their position biases alone, all of them without biases [tokens]",
+    "weighed_tokens": "effective number of these keys by their position biases alone, all of them "
+    "without biases [tokens]",
     "score_mean": "mean of the scores",
     "score_variance": "variance of the scores",
     "score_skewness": "skewness of the scores",
@@ -43,12 +53,17 @@ NAMES = {
         for rung in ("third", "fourth")
         for name, words in (
             ("*_error", "relative error of the affine read-out with cumulants up to the *"),
-            ("*_error_deviation", "error of the same with cumulants up to the *, over the output's deviation from the mean value"),
+            (
+                "*_error_deviation",
+                "error of the same with cumulants up to the *, over the output's deviation from "
+                "the mean value",
+            ),
             ("mass_*", "error of the log-normaliser with cumulants up to the * [nats]"),
         )
     },
     "mixture_*_error": "relative error of the mixture read-out, components: *",
-    "mixture_*_error_deviation": "error of the mixture read-out over the output's deviation from the mean value, components: *",
+    "mixture_*_error_deviation": "error of the mixture read-out over the output's deviation from "
+    "the mean value, components: *",
     "mass_mixture_*": "error of the log-normaliser of the mixture read-out, components: * [nats]",
     "mass_*": "error of the log-normaliser of the * read-out [nats]",
     "*_error_deviation": "error of the * read-out over the output's deviation from the mean value",
@@ -56,18 +71,23 @@ NAMES = {
     "mean_tilt": "v̄·Cov(v, s) over the squared output",
     "tilt": "‖Cov(v, s)‖² over the squared output",
     "value_spread": "tr Cov(v) over the squared output",
-    "subset_all_error": "relative error of the affine read-out at the queries for which subsets of keys were drawn",
+    "subset_all_error": "relative error of the affine read-out at the queries for which subsets of "
+    "keys were drawn",
     "subset_tokens": "keys at the queries for which subsets of keys were drawn [tokens]",
     "subset_*_error": "relative error of the affine read-out over random keys, keys: *",
     "law_error": "affine error that as many Gaussian tokens of these moments have",
     "law_share": "squared affine error of the finite-length law over that which is seen, at most 1",
-    "law_slope": "power of the number of keys with which the squared error of the finite-length law falls",
+    "law_slope": "power of the number of keys with which the squared error of the finite-length "
+    "law falls",
     "shape_error": "affine error that stays however many keys of the same law there are",
-    "shape_share": "share of the squared affine error that stays however many keys of the same law there are",
-    "predictions_close": "share of the errors predicted for a longer length that are within a quarter of what is seen there",
+    "shape_share": "share of the squared affine error that stays however many keys of the same law "
+    "there are",
+    "predictions_close": "share of the errors predicted for a longer length that are within a "
+    "quarter of what is seen there",
     "predicted_error": "affine error that the next shorter length predicted",
     "predictions_made": "predictions that a head comes within the tolerance at a longer length",
-    "predictions_kept": "predictions that a head comes within the tolerance at a longer length, and it did",
+    "predictions_kept": "predictions that a head comes within the tolerance at a longer length, "
+    "and it did",
     "out_of_reach": "whether the needed length is beyond the model's positions or its window",
     "query": "position of the query",
     "effective_tokens_low": "lower decile over queries of the effective tokens [tokens]",
@@ -77,26 +97,31 @@ NAMES = {
     "share_*": "share of queries in the * regime",
     "queries": "number of queries",
     "clusters": "fewest components of a mixture within the tolerance",
-    "needed_length": "length at which the affine read-out is predicted to be within the tolerance [tokens]",
+    "needed_length": "length at which the affine read-out is predicted to be within the tolerance "
+    "[tokens]",
     "finding": "verdict",
     "order": "place in the order of replacement, from the smallest affine error on",
     "key_width": "coordinates of a key",
     "value_width": "coordinates of a value",
     "group_size": "heads that share these keys and values",
     "saved_operations": "share of the head's multiplications that its affine read-out saves",
-    "saved_operations_longer": "share of the head's multiplications that its affine read-out saves at the longer length",
+    "saved_operations_longer": "share of the head's multiplications that its affine read-out saves "
+    "at the longer length",
     "saved_cache": "share of the head's cache that its affine read-out does without",
-    "saved_cache_longer": "share of the head's cache that its affine read-out does without at the longer length",
+    "saved_cache_longer": "share of the head's cache that its affine read-out does without at the "
+    "longer length",
     "longer_length": "the longer length: eight times this one, or what the model reads [tokens]",
     "chosen": "whether the head is to be replaced",
     "kept": "cosine or loss ratio with the chosen heads replaced",
     "chosen_order": "place in the order of replacement by the texts that choose",
     "kept_error": "standard error over texts of what is kept",
-    "confirmed_error": "standard error over texts of what is kept on texts that did not choose the heads",
+    "confirmed_error": "standard error over texts of what is kept on texts that did not choose the "
+    "heads",
     "cosine_error": "standard error over texts of the cosine of the embeddings",
     "kl_error": "standard error over texts of the Kullback-Leibler divergence [nats]",
     "loss_change_error": "standard error over texts of the change of the loss [nats]",
-    "confirmed": "cosine or loss ratio with the chosen heads replaced, on texts that did not choose them",
+    "confirmed": "cosine or loss ratio with the chosen heads replaced, on texts that did not "
+    "choose them",
     "layer": "layer",
     "head": "head",
     "position": "place of the query among those looked at",
@@ -109,8 +134,10 @@ NAMES = {
     "mixture_components": "components of the mixture read-out",
     "*_error": "relative error of the * read-out",
 }  # of the variables, as largeprompt.display.labels reads them
-RUN_NAMES = {  # the first that fits counts; how many predictions came true is one number for all heads
-    f"head_{name}": words if name.startswith("predictions_") else f"by head: {words}" for name, words in NAMES.items()
+# the first that fits counts; how many predictions came true is one number for all heads
+RUN_NAMES = {
+    f"head_{name}": words if name.startswith("predictions_") else f"by head: {words}"
+    for name, words in NAMES.items()
 } | NAMES
 
 
@@ -121,7 +148,9 @@ def described(data: xr.Dataset) -> xr.Dataset:
         for key in (name, f"head_{name}"):
             if key in data:
                 flags = {"flag_values": np.arange(first, first + len(meanings), dtype=np.int8)}
-                data[key].attrs |= flags | {"flag_meanings": " ".join(each.replace(" ", "_") for each in meanings)}
+                data[key].attrs |= flags | {
+                    "flag_meanings": " ".join(each.replace(" ", "_") for each in meanings)
+                }
     return data
 
 
@@ -131,7 +160,9 @@ def mixtures(data: xr.Dataset) -> list[int]:
 
 
 def _numbers(data: xr.Dataset, kind: str) -> list[int]:
-    return sorted(int(found[1]) for name in data if (found := re.fullmatch(rf"{kind}_(\d+)_error", str(name))))
+    return sorted(
+        int(found[1]) for name in data if (found := re.fullmatch(rf"{kind}_(\d+)_error", str(name)))
+    )
 
 
 def subsets(data: xr.Dataset) -> list[int]:
@@ -140,13 +171,19 @@ def subsets(data: xr.Dataset) -> list[int]:
 
 
 def trusted(made: int, kept: int) -> bool:
-    """Whether predictions were tested often enough, and often enough came true, for a verdict to rest on them."""
+    """Whether predictions were tested often enough, and often enough came true, for a verdict to
+    rest on them.
+    """
     return made >= TRIALS and kept >= TRUSTED * made
 
 
 def looks_back(data: xr.Dataset) -> xr.DataArray:
-    """Whether no query of a head reads keys behind it; its own key is one more than its position, a learned sink the other."""
-    found: xr.DataArray = (data.tokens - data["query"]).max([name for name in ("text", "position") if name in data.dims]) <= 2
+    """Whether no query of a head reads keys behind it; its own key is one more than its position, a
+    learned sink the other.
+    """
+    found: xr.DataArray = (data.tokens - data["query"]).max(
+        [name for name in ("text", "position") if name in data.dims]
+    ) <= 2
     return found
 
 

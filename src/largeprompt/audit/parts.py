@@ -1,4 +1,6 @@
-"""The audit of one model over some texts: its settings, the statistics of its heads, and what replacing heads does."""
+"""The audit of one model over some texts: its settings, the statistics of its heads, and what
+replacing heads does.
+"""
 
 import dataclasses
 import functools
@@ -40,14 +42,16 @@ class AuditConfig:
     model: str = ""
     texts: tuple[str, ...] = ()
     contents: str = ""  # fingerprint of texts and model, so that changed files are read again
-    lengths: tuple[Annotated[int, pydantic.Field(ge=2)], ...] = ()  # ascending, the text cut to the longest; empty: as it is
+    # ascending, the text cut to the longest; empty: as it is
+    lengths: tuple[Annotated[int, pydantic.Field(ge=2)], ...] = ()
     layers: tuple[Number, ...] = ()  # empty: all
     positions: Count = 32  # queries in each text, evenly spaced
     components: tuple[Count, ...] = COMPONENTS  # sizes of the Gaussian mixtures
     sinks: Number = SINKS  # first tokens that mixtures read exactly
     tolerance: NonNegative = 0.2
     counts: Number = 6  # steps of the replacement curves, each half of the next; 0 leaves them out
-    budget: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.99  # cosine, or loss before over after, that the chosen heads keep
+    # cosine, or loss before over after, that the chosen heads keep
+    budget: Annotated[float, pydantic.Field(gt=0, le=1)] = 0.99
     device: str = "cpu"
     dtype: Literal["float32", "float64", "bfloat16", "float16", "auto"] = "float32"
     revision: str = ""  # on the hub
@@ -65,7 +69,9 @@ class AuditConfig:
 
 @dataclasses.dataclass
 class Loaded:
-    """A model, its texts, and what was seen of its heads where both parts are computed by one process."""
+    """A model, its texts, and what was seen of its heads where both parts are computed by one
+    process.
+    """
 
     model: Model
     inputs: dict[str, Tensor]
@@ -76,14 +82,23 @@ class Loaded:
 def _loaded(config: AuditConfig) -> Loaded:
     """The model and its texts, read once for both parts where one process computes them."""
     longest = config.lengths[-1] if config.lengths else None
-    loading = {name: getattr(config, name) or None for name in ("device", "dtype", "device_map", "attn_implementation")}
-    return Loaded(*load_with_texts(Source(config.model, config.revision or None), config.texts, longest, **loading))
+    loading = {
+        name: getattr(config, name) or None
+        for name in ("device", "dtype", "device_map", "attn_implementation")
+    }
+    return Loaded(
+        *load_with_texts(
+            Source(config.model, config.revision or None), config.texts, longest, **loading
+        )
+    )
 
 
 def lengths(config: AuditConfig, inputs: Mapping[str, Tensor]) -> list[int] | None:
-    """Lengths to read: those asked for; where it is one, or all texts have one length, a quarter and a half of it too.
+    """Lengths to read: those asked for; where it is one, or all texts have one length, a quarter
+    and a half of it too.
 
-    What the shorter ones predict is tested at the longer ones. None, each text as it is, where texts differ in length.
+    What the shorter ones predict is tested at the longer ones. None, each text as it is, where
+    texts differ in length.
     """
     if len(config.lengths) > 1 or (not config.lengths and "attention_mask" in inputs):
         return list(config.lengths) or None
@@ -92,11 +107,21 @@ def lengths(config: AuditConfig, inputs: Mapping[str, Tensor]) -> list[int] | No
 
 
 def heads(config: AuditConfig, progress: Progress) -> xr.Dataset:
-    """One pass over the texts for each length: statistics of every query, and of every head (``head_...``)."""
+    """One pass over the texts for each length: statistics of every query, and of every head
+    (``head_...``).
+    """
     progress("loading")
     loaded = _loaded(config)
-    options: dict[str, Any] = {"layers": config.layers or None, "positions": config.positions, "components": config.components}
-    options |= {"sinks": config.sinks, "lengths": lengths(config, loaded.inputs), "progress": progress}
+    options: dict[str, Any] = {
+        "layers": config.layers or None,
+        "positions": config.positions,
+        "components": config.components,
+    }
+    options |= {
+        "sinks": config.sinks,
+        "lengths": lengths(config, loaded.inputs),
+        "progress": progress,
+    }
     data = audit_model(loaded.model, loaded.inputs, **options)
     loaded.seen = longest(data)
     found = summary(data, Rule(tolerance=config.tolerance))
@@ -104,7 +129,8 @@ def heads(config: AuditConfig, progress: Progress) -> xr.Dataset:
 
 
 def steps(heads: int, count: int) -> tuple[list[int], list[int]]:
-    """How many heads are replaced: all, a half, a quarter, ..., ascending; and at which of these curves are compared.
+    """How many heads are replaced: all, a half, a quarter, ..., ascending; and at which of these
+    curves are compared.
 
     That is every other one, all heads being left out: orders do not differ there.
     """
@@ -113,26 +139,42 @@ def steps(heads: int, count: int) -> tuple[list[int], list[int]]:
 
 
 def replacement(config: AuditConfig, progress: Progress) -> xr.Dataset:
-    """The model run again and again with more and more heads replaced; and those that can be, within the budget.
+    """The model run again and again with more and more heads replaced; and those that can be,
+    within the budget.
 
-    The curves go by the order of all texts, and the heads of the plan by that of the texts that choose them.
+    The curves go by the order of all texts, and the heads of the plan by that of the texts that
+    choose them.
     """
     progress("loading")
     loaded = _loaded(config)
     model, inputs, seen = loaded.model, loaded.inputs, loaded.seen
     if seen is None:  # another process looked at the heads
-        options: dict[str, Any] = {"layers": config.layers or None, "positions": config.positions, "components": ()}
+        options: dict[str, Any] = {
+            "layers": config.layers or None,
+            "positions": config.positions,
+            "components": (),
+        }
         seen = audit_model(model, inputs, progress=progress, **options)
-    order, choosing = (replacement_order(summary(each)) for each in (seen, seen.isel(text=slice(0, None, 2))))
+    order, choosing = (
+        replacement_order(summary(each)) for each in (seen, seen.isel(text=slice(0, None, 2)))
+    )
     counts, compared = steps(len(order), config.counts)
     size = min(config.components, key=lambda each: abs(each - 8), default=0)
-    options = {"components": size, "sinks": config.sinks, "seed": config.seed, "randoms": RANDOMS, "progress": progress}
+    options = {
+        "components": size,
+        "sinks": config.sinks,
+        "seed": config.seed,
+        "randoms": RANDOMS,
+        "progress": progress,
+    }
     found = replacement_curves(model, inputs, order, counts, compared=compared, **options)
     plan = plan_linear(model, inputs, config.budget, order=choosing, progress=progress)
     layers, numbers = ([*sorted({pair[place] for pair in order})] for place in (0, 1))
     place = {head: 1.0 + number for number, head in enumerate(plan.heads)}
     chosen = np.array([[place.get((layer, head), 0.0) for head in numbers] for layer in layers])
-    found = found.assign_coords(layer=layers, head=numbers).assign(chosen=(("layer", "head"), (chosen > 0).astype(np.int8)))
+    found = found.assign_coords(layer=layers, head=numbers).assign(
+        chosen=(("layer", "head"), (chosen > 0).astype(np.int8))
+    )
     found["chosen_order"] = ("layer", "head"), np.where(chosen > 0, chosen, np.nan)
     for name in ("kept", "confirmed", "kept_error", "confirmed_error"):
         value = getattr(plan, name)
@@ -150,5 +192,10 @@ def combine(config: AuditConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """Both parts in one dataset, with the settings that rules and figures need."""
     data = described(side_by_side(config, parts))
     data.attrs |= {name: value for name, value in parts["heads"].attrs.items() if name in ABOUT}
-    data.attrs |= {"tolerance": config.tolerance, "model": config.model, "sinks": config.sinks, "budget": config.budget}
+    data.attrs |= {
+        "tolerance": config.tolerance,
+        "model": config.model,
+        "sinks": config.sinks,
+        "budget": config.budget,
+    }
     return data

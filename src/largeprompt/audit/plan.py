@@ -18,7 +18,10 @@ def checked_heads(heads: Any) -> tuple[Head, ...]:
     """Pairs (layer, head) of numbers from 0 on."""
     allowed, found = "pairs (layer, head), counted from 0", []
     for pair in validation.listed("heads", heads, allowed):
-        numbers = [validation.integer("heads", each, minimum=0) for each in validation.listed("heads", pair, allowed)]
+        numbers = [
+            validation.integer("heads", each, minimum=0)
+            for each in validation.listed("heads", pair, allowed)
+        ]
         if len(numbers) != 2:
             raise InvalidArgumentError("heads", validation.text(pair), allowed)
         found.append((numbers[0], numbers[1]))
@@ -36,9 +39,11 @@ class Plan:
     layers, heads_in_layer
         The layers of the model that attend, and how many heads each has.
     measure
-        What is kept: 'cosine' of the embeddings, or 'loss' of the next token before over after, for language models.
+        What is kept: 'cosine' of the embeddings, or 'loss' of the next token before over after, for
+        language models.
     budget, kept, confirmed
-        How much of it had to be kept; how much is on the texts that chose the heads, and on others (None where there were none).
+        How much of it had to be kept; how much is on the texts that chose the heads, and on others
+        (None where there were none).
     kept_error, confirmed_error
         Standard errors of these over texts; None of one text.
     kind, components, sinks
@@ -66,29 +71,55 @@ class Plan:
     confirmed_error: float | None = None
 
     def __post_init__(self) -> None:
-        layers = [validation.integer("layers", each, minimum=0) for each in validation.listed("layers", self.layers, "layers")]
-        counts = {name: validation.integer(name, getattr(self, name)) for name in ("heads_in_layer", "components")}
-        numbers = {name: validation.number(name, getattr(self, name)) for name in ("budget", "kept")}
+        layers = [
+            validation.integer("layers", each, minimum=0)
+            for each in validation.listed("layers", self.layers, "layers")
+        ]
+        counts = {
+            name: validation.integer(name, getattr(self, name))
+            for name in ("heads_in_layer", "components")
+        }
+        numbers = {
+            name: validation.number(name, getattr(self, name)) for name in ("budget", "kept")
+        }
         for name in ("confirmed", "kept_error", "confirmed_error"):
             if getattr(self, name) is not None:
                 numbers[name] = validation.number(name, getattr(self, name))
         validation.choice("measure", self.measure, ("cosine", "loss"))
         validation.choice("kind", self.kind, ("mean", "affine", "mixture"))
         sinks = validation.integer("sinks", self.sinks, minimum=0)
-        validation.store(self, heads=checked_heads(self.heads), layers=tuple(layers), sinks=sinks, **counts, **numbers)
+        validation.store(
+            self,
+            heads=checked_heads(self.heads),
+            layers=tuple(layers),
+            sinks=sinks,
+            **counts,
+            **numbers,
+        )
 
     @property
     def full_attention(self) -> list[list[int]]:
-        """One row for each layer that attends: 1 for heads that keep their cache, 0 for those that are replaced."""
-        return [[int((layer, head) not in self.heads) for head in range(self.heads_in_layer)] for layer in self.layers]
+        """One row for each layer that attends: 1 for heads that keep their cache, 0 for those that
+        are replaced.
+        """
+        return [
+            [int((layer, head) not in self.heads) for head in range(self.heads_in_layer)]
+            for layer in self.layers
+        ]
 
     @property
     def linear_layers(self) -> list[int]:
         """Layers all of whose heads are replaced."""
-        return [layer for layer, row in zip(self.layers, self.full_attention, strict=True) if not any(row)]
+        return [
+            layer
+            for layer, row in zip(self.layers, self.full_attention, strict=True)
+            if not any(row)
+        ]
 
     def save(self, path: Path | str) -> Path:
-        """Write the plan as JSON, with ``full_attention`` and ``linear_layers`` beside the fields."""
+        """Write the plan as JSON, with ``full_attention`` and ``linear_layers``
+        beside the fields.
+        """
         target = Path(path)
         target.write_text(self.json(), encoding="utf-8")
         return target
@@ -103,11 +134,19 @@ class Plan:
         """Read what :meth:`save` wrote, or the ``heads.json`` of an audit."""
         try:
             found: Any = from_json(read_plain(Path(os.path.realpath(path)), 2**26))
-            named = {field.name: found[field.name] for field in dataclasses.fields(cls) if field.name in found}
+            named = {
+                field.name: found[field.name]
+                for field in dataclasses.fields(cls)
+                if field.name in found
+            }
             named["heads"] = tuple((int(layer), int(head)) for layer, head in named["heads"])
             return cls(**named | {"layers": tuple(map(int, named["layers"]))})
         except OSError as error:
-            raise InvalidArgumentError("heads", repr(str(path)), f"a file that can be read ({error.strerror})") from None
+            raise InvalidArgumentError(
+                "heads", repr(str(path)), f"a file that can be read ({error.strerror})"
+            ) from None
         except (ValueError, TypeError, KeyError):
             allowed = "the JSON file of a plan, with heads, layers and heads_in_layer"
-            raise InvalidArgumentError("heads", repr(str(path)), allowed, "Plan.save or largeprompt audit writes one.") from None
+            raise InvalidArgumentError(
+                "heads", repr(str(path)), allowed, "Plan.save or largeprompt audit writes one."
+            ) from None

@@ -1,4 +1,6 @@
-"""Read-outs in place of heads, at every position: mean only, affine from running moments, Gaussian mixture."""
+"""Read-outs in place of heads, at every position: mean only, affine from running moments, Gaussian
+mixture.
+"""
 
 import dataclasses
 
@@ -45,14 +47,24 @@ def read_out(heads: Heads, kind: Kind, components: int = 8, sinks: int = 1) -> T
         member = responsibilities(heads, (components,), sinks)[components]
         parts = [mixture_read_outs(rows, [member])[0][0] for _, rows in heads.rows()]
         return torch.nan_to_num(torch.cat(parts, 2))  # padding that sees no key
-    moments = _by_scores if heads.mask is not None or heads.cap is not None else _causal if heads.causal else _global
+    moments = (
+        _by_scores
+        if heads.mask is not None or heads.cap is not None
+        else _causal
+        if heads.causal
+        else _global
+    )
     return moments(heads, kind == "affine")
 
 
 def _wide(heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries times the scale, keys and values with their own mean taken off: neither changes a covariance."""
+    """Queries times the scale, keys and values with their own mean taken off: neither changes a
+    covariance.
+    """
     share = heads.count // heads.groups
-    key, value = (each.to(heads.wide).repeat_interleave(share, 1) for each in (heads.key, heads.value))
+    key, value = (
+        each.to(heads.wide).repeat_interleave(share, 1) for each in (heads.key, heads.value)
+    )
     return heads.scale * heads.query.to(heads.wide), key - key.mean(2, keepdim=True), value
 
 
@@ -73,8 +85,15 @@ def _causal(heads: Heads, affine: bool) -> Tensor:
     sum_k, sum_v = key[:, :, :ahead].sum(2, keepdim=True), value[:, :, :ahead].sum(2, keepdim=True)
     product = key[:, :, :ahead].mT @ value[:, :, :ahead]
     result: list[Tensor] = []
-    for q, k, v in zip(*(each.split(CHUNK, 2) for each in (query, key[:, :, ahead:], value[:, :, ahead:])), strict=True):
-        number = ahead + CHUNK * len(result) + torch.arange(1, q.shape[2] + 1, dtype=q.dtype, device=q.device)[:, None]
+    for q, k, v in zip(
+        *(each.split(CHUNK, 2) for each in (query, key[:, :, ahead:], value[:, :, ahead:])),
+        strict=True,
+    ):
+        number = (
+            ahead
+            + CHUNK * len(result)
+            + torch.arange(1, q.shape[2] + 1, dtype=q.dtype, device=q.device)[:, None]
+        )
         mean = (sum_v + v.cumsum(2)) / number
         found = offset + mean
         if affine:
@@ -87,7 +106,9 @@ def _causal(heads: Heads, affine: bool) -> Tensor:
 
 
 def _by_scores(heads: Heads, affine: bool) -> Tensor:
-    """Any mask, position biases, and capped scores: from the scores themselves, a few queries at a time."""
+    """Any mask, position biases, and capped scores: from the scores themselves, a few queries at a
+    time.
+    """
     result = []
     for _, rows in heads.rows():
         number = rows.number()[..., None].clamp_min(1)  # padding that sees no key

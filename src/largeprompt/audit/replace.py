@@ -10,7 +10,15 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import CAUSAL, Model, attending_layers, check_model, evaluating, head_count, watching
+from largeprompt.audit.adapters.transformers import (
+    CAUSAL,
+    Model,
+    attending_layers,
+    check_model,
+    evaluating,
+    head_count,
+    watching,
+)
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.kinds import NAMES
 from largeprompt.audit.plan import Head, Kind, Plan, checked_heads
@@ -24,20 +32,26 @@ STRETCH = 64  # tokens whose log-probabilities are compared at a time: what a ca
 
 @contextlib.contextmanager
 def linearize(
-    model: Model, heads: Iterable[Head] | Plan | Path | str, kind: Kind = "affine", *, components: int = 8, sinks: int = 1
+    model: Model,
+    heads: Iterable[Head] | Plan | Path | str,
+    kind: Kind = "affine",
+    *,
+    components: int = 8,
+    sinks: int = 1,
 ) -> Iterator[Model]:
-    """Run ``model`` with the chosen heads replaced by a read-out of their prompt's moments, inside the block.
+    """Run ``model`` with the chosen heads replaced by a read-out of their prompt's moments, inside
+    the block.
 
     Parameters
     ----------
     model
         A model of transformers; it is as before after the block.
     heads
-        Pairs (layer, head), counted from 0; or a :class:`Plan`, or the file of one (``heads.json`` of an audit), which says how
-        they are read, too.
+        Pairs (layer, head), counted from 0; or a :class:`Plan`, or the file of one (``heads.json``
+        of an audit), which says how they are read, too.
     kind
-        'affine', v̄ + Cov(v, k) u, the infinite Gaussian prompt with these moments; 'mixture', the same for each cluster; or 'mean',
-        v̄ alone.
+        'affine', v̄ + Cov(v, k) u, the infinite Gaussian prompt with these moments; 'mixture', the
+        same for each cluster; or 'mean', v̄ alone.
     components, sinks
         For 'mixture': how many clusters, beside how many first tokens that are read exactly.
 
@@ -54,7 +68,11 @@ def linearize(
     wanted: dict[int, set[int]] = {}
     for layer, head in checked_heads(heads):
         if layer not in layers or not 0 <= head < count:
-            raise InvalidArgumentError("heads", f"({layer}, {head})", f"heads 0 to {count - 1} of the layers that attend: {layers}")
+            raise InvalidArgumentError(
+                "heads",
+                f"({layer}, {head})",
+                f"heads 0 to {count - 1} of the layers that attend: {layers}",
+            )
         wanted.setdefault(int(layer), set()).add(int(head))
 
     def visitor(layer: int, heads: Heads, output: Tensor) -> Tensor | None:
@@ -62,7 +80,9 @@ def linearize(
             return None
         indices = sorted(wanted[layer])
         changed = output.clone()
-        changed[:, indices] = read_out(chosen_heads(heads, indices), kind, components, sinks).to(output.dtype)
+        changed[:, indices] = read_out(chosen_heads(heads, indices), kind, components, sinks).to(
+            output.dtype
+        )
         return changed
 
     with watching(model, visitor):
@@ -70,10 +90,13 @@ def linearize(
 
 
 class Outputs(NamedTuple):
-    """What a model gave: embeddings of the texts, and log-probabilities with the losses where it is a language model."""
+    """What a model gave: embeddings of the texts, and log-probabilities with the losses where it is
+    a language model.
+    """
 
     embedding: Tensor
-    log_probabilities: Tensor | None  # of the next token, after every token of every text: (tokens, vocabulary)
+    # of the next token, after every token of every text: (tokens, vocabulary)
+    log_probabilities: Tensor | None
     losses: Tensor  # of every text, NaN for other models
     tokens: Tensor  # of every text
 
@@ -85,7 +108,9 @@ class Outputs(NamedTuple):
 
 
 def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
-    """Mean of the last hidden states over real tokens, and the next-token log-probabilities of a causal language model."""
+    """Mean of the last hidden states over real tokens, and the next-token log-probabilities of a
+    causal language model.
+    """
     check_model(model, inputs)
     with evaluating(model):
         result = model(**inputs, output_hidden_states=True)
@@ -97,28 +122,49 @@ def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
     if logits is None or not type(model).__name__.endswith(CAUSAL):
         return Outputs(embedding, None, torch.full_like(number, torch.nan), number)
     kept = present[..., 0].bool().to(logits.device)
-    log_probabilities = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.to(torch.float32), -1)
+    log_probabilities = torch.log_softmax(
+        logits if logits.dtype == torch.float64 else logits.to(torch.float32), -1
+    )
     following = kept[:, :-1] & kept[:, 1:]
-    losses = -log_probabilities[:, :-1].gather(2, inputs["input_ids"][:, 1:, None]).squeeze(2).to(torch.float64)
+    losses = (
+        -log_probabilities[:, :-1]
+        .gather(2, inputs["input_ids"][:, 1:, None])
+        .squeeze(2)
+        .to(torch.float64)
+    )
     losses = torch.where(following, losses, 0.0).sum(1) / following.sum(1)
     return Outputs(embedding, log_probabilities[kept], losses.cpu(), number)
 
 
 def effects(before: Outputs, after: Outputs) -> Tensor:
-    """Of every text the cosine of its embeddings, the mean KL divergence of the next token, the change of the loss: (3, texts)."""
+    """Of every text the cosine of its embeddings, the mean KL divergence of the next token, the
+    change of the loss: (3, texts).
+    """
     cosine = torch.nn.functional.cosine_similarity(before.embedding, after.embedding, dim=-1)
     kl = torch.full_like(cosine, torch.nan)
     if before.log_probabilities is not None and after.log_probabilities is not None:
         numbers = [int(number) for number in before.tokens]
         for text, pair in enumerate(
-            zip(before.log_probabilities.split(numbers), after.log_probabilities.split(numbers), strict=True)
+            zip(
+                before.log_probabilities.split(numbers),
+                after.log_probabilities.split(numbers),
+                strict=True,
+            )
         ):
-            kl[text] = sum(_divergence(p, q) for p, q in zip(*(each.split(STRETCH) for each in pair), strict=True)) / numbers[text]
+            kl[text] = (
+                sum(
+                    _divergence(p, q)
+                    for p, q in zip(*(each.split(STRETCH) for each in pair), strict=True)
+                )
+                / numbers[text]
+            )
     return torch.stack([cosine, kl, (after.losses - before.losses).to(cosine)])
 
 
 def _divergence(p: Tensor, q: Tensor) -> float:
-    """Sum over tokens of the KL divergence of log-probabilities p from q; none of a token's is negative."""
+    """Sum over tokens of the KL divergence of log-probabilities p from q; none of a token's is
+    negative.
+    """
     found = (p.exp() * (p - q)).sum(-1)
     return float(found.clamp_min_(0).sum())
 
@@ -141,11 +187,12 @@ def replacement_curves(
     compared: Sequence[int] | None = None,
     progress: Progress = quiet,
 ) -> xr.Dataset:
-    """Effect on the model's output against how many heads are replaced, in the audit's order, at random, and in reverse.
+    """Effect on the model's output against how many heads are replaced, in the audit's order, at
+    random, and in reverse.
 
-    Embeddings are means of the last hidden states. Curves: 'audit', 'reverse' and 'random' (mean over ``randoms`` orders) with the
-    affine read-out, 'mean' and (unless ``components`` is 0) 'mixture' in the audit's order. If the audit says something true,
-    'audit' stays close longest.
+    Embeddings are means of the last hidden states. Curves: 'audit', 'reverse' and 'random' (mean
+    over ``randoms`` orders) with the affine read-out, 'mean' and (unless ``components`` is 0)
+    'mixture' in the audit's order. If the audit says something true, 'audit' stays close longest.
 
     Parameters
     ----------
@@ -160,22 +207,27 @@ def replacement_curves(
     seed, randoms
         Of the random orders, and how many there are.
     compared
-        At which of the counts the other curves have points, which are most of the work; None for all.
+        At which of the counts the other curves have points, which are most of the work; None for
+        all.
     progress
         Called with a line about each point.
 
     Returns
     -------
     xarray.Dataset
-        ``cosine`` of the embeddings, ``kl`` of the next token and ``loss_change``, each (curve, replaced), mean over texts; and
-        their standard errors over texts, ``cosine_error``, ... (NaN of one text). NaN where a curve has no point.
+        ``cosine`` of the embeddings, ``kl`` of the next token and ``loss_change``, each (curve,
+        replaced), mean over texts; and their standard errors over texts, ``cosine_error``, ... (NaN
+        of one text). NaN where a curve has no point.
     """
     before = outputs(model, inputs)
     generator = np.random.default_rng(seed)
     orders: dict[str, list[tuple[Sequence[Head], Kind]]] = {
         "audit": [(order, "affine")],
         "reverse": [(order[::-1], "affine")],
-        "random": [([order[i] for i in generator.permutation(len(order))], "affine") for _ in range(randoms)],
+        "random": [
+            ([order[i] for i in generator.permutation(len(order))], "affine")
+            for _ in range(randoms)
+        ],
         "mean": [(order, "mean")],
         **({"mixture": [(order, "mixture")]} if components else {}),
     }
@@ -190,10 +242,15 @@ def replacement_curves(
             progress(f"replacing {count} heads, {name}")
             found = []
             for heads, kind in tries:
-                with linearize(model, heads[:count], kind, components=max(components, 1), sinks=sinks):
+                with linearize(
+                    model, heads[:count], kind, components=max(components, 1), sinks=sinks
+                ):
                     found.append(effects(before, outputs(model, inputs)))
             each = torch.stack(found).mean(0)
-            values[:, 0, i, j], values[:, 1, i, j] = each.mean(-1), [standard_error(one) for one in each]
+            values[:, 0, i, j], values[:, 1, i, j] = (
+                each.mean(-1),
+                [standard_error(one) for one in each],
+            )
     names = ("cosine", "kl", "loss_change")
     known = {name: each[0] for name, each in zip(names, values, strict=True)}
     known |= {f"{name}_error": each[1] for name, each in zip(names, values, strict=True)}

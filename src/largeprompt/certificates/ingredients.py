@@ -1,6 +1,8 @@
-"""The finite quantities that a certificate is made of, for every query at once, rounded outward by (cert.20).
+"""The finite quantities that a certificate is made of, for every query at once, rounded outward by
+(cert.20).
 
-With ω = e^{u·x - Λ(u)}, T = ∇Λ(u) and ζ = V(x - T), as in docs/mathematics/certificates.md: E ω^j f = e^{Λ(ju) - jΛ(u)} E_{ju} f.
+With ω = e^{u·x - Λ(u)}, T = ∇Λ(u) and ζ = V(x - T), as in docs/mathematics/certificates.md: E ω^j
+f = e^{Λ(ju) - jΛ(u)} E_{ju} f.
 """
 
 from collections.abc import Callable
@@ -14,7 +16,8 @@ from largeprompt.measures import Measure
 
 EPS = torch.finfo(torch.float64).eps
 UNITS = 64  # of rounding in a tilted moment; the most in 15,000 moments of 20 laws was 14
-ORDINARY = 100  # tokens between 2^-100 and 2^100 have fourth moments within the range of double precision
+# tokens between 2^-100 and 2^100 have fourth moments within the range of double precision
+ORDINARY = 100
 
 
 def unit(dim: int) -> float:
@@ -39,12 +42,16 @@ def rescaled(values: Tensor, exponent: Tensor) -> Tensor:
 
 
 def nan_to_inf(values: Tensor) -> Tensor:
-    """Infinity, which bounds everything, in place of the NaN that inf - inf or inf times 0 makes."""
+    """Infinity, which bounds everything, in place of the NaN that inf - inf or inf
+    times 0 makes.
+    """
     return torch.where(torch.isnan(values), torch.inf, values)
 
 
 def usable(moments: Tensor) -> Tensor:
-    """Nonnegative moments as they are; infinity in place of NaN, and of a negative value, of which rounding has left nothing."""
+    """Nonnegative moments as they are; infinity in place of NaN, and of a negative value, of which
+    rounding has left nothing.
+    """
     return torch.where(moments >= 0, moments, torch.inf)
 
 
@@ -68,32 +75,50 @@ class Reading(NamedTuple):
 
     def fourth(self, moment: Tensor) -> Tensor:
         """E_{ju}‖ζ‖⁴, from what was computed of it."""
-        return usable(((moment * (1 + self.level) + self.level * self.width**2).clamp_min(0.0) ** 0.25 + self.slip) ** 4)
+        return usable(
+            (
+                (moment * (1 + self.level) + self.level * self.width**2).clamp_min(0.0) ** 0.25
+                + self.slip
+            )
+            ** 4
+        )
 
 
 class TiltedMoments:
-    """Moments of a law under the tilts ju, around T = ∇Λ(u), for u of shape (query, d): each of shape (query,).
+    """Moments of a law under the tilts ju, around T = ∇Λ(u), for u of shape (query, d): each of
+    shape (query,).
 
-    Tokens are centred, so that no digits are lost to a large mean, and divided by 2^exponent where they are huge or tiny.
+    Tokens are centred, so that no digits are lost to a large mean, and divided by 2^exponent where
+    they are huge or tiny.
     """
 
     def __init__(self, mu: Measure, u: Tensor) -> None:
         self.mu, self.u, self.limit, self.unit = mu, u, mu.tilted_mean(u), unit(mu.dim)
         self.slip = torch.zeros_like(u)
-        spread = self.each(lambda u, *_: mu.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).expand(len(u)))
+        spread = self.each(
+            lambda u, *_: mu.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).expand(len(u))
+        )
         spread, centre = torch.cat([u.new_zeros(1), spread]).nan_to_num(posinf=0.0), mu.mean
         self.exponent = binary_exponent(spread.sqrt(), (0,))
         if abs(float(self.exponent)) < ORDINARY:
             self.exponent = torch.zeros_like(self.exponent)
         if bool((centre != 0).any()) or float(self.exponent) != 0:
             size = torch.exp2(-self.exponent)
-            self.mu = mu = mu.map(size * torch.eye(mu.dim, dtype=u.dtype, device=u.device), -size * centre)
+            self.mu = mu = mu.map(
+                size * torch.eye(mu.dim, dtype=u.dtype, device=u.device), -size * centre
+            )
             self.u, self.limit = u / size, mu.tilted_mean(u / size)
         self.cgf = mu.cgf(self.u)
-        self.level, self.slip = self.each(lambda u, *_: torch.cat(self._rounding(u)[:2], -1), mu.dim + 1).split([1, mu.dim], -1)
+        self.level, self.slip = self.each(
+            lambda u, *_: torch.cat(self._rounding(u)[:2], -1), mu.dim + 1
+        ).split([1, mu.dim], -1)
 
-    def each(self, function: Callable[..., Tensor], *shape: int, chosen: slice = slice(None)) -> Tensor:
-        """Evaluate at all (u, T, e of T), one by one where some are outside the domain; infinite there and without moments."""
+    def each(
+        self, function: Callable[..., Tensor], *shape: int, chosen: slice = slice(None)
+    ) -> Tensor:
+        """Evaluate at all (u, T, e of T), one by one where some are outside the domain; infinite
+        there and without moments.
+        """
         u = self.u[chosen]
         if not len(u):
             return u.new_zeros(0, *shape)
@@ -104,13 +129,22 @@ class TiltedMoments:
         except InvalidArgumentError:
             if len(u) == 1:
                 return u.new_full((1, *shape), torch.inf)
-            return torch.cat([self.each(function, *shape, chosen=slice(i, i + 1)) for i in range(len(u))])
+            return torch.cat(
+                [self.each(function, *shape, chosen=slice(i, i + 1)) for i in range(len(u))]
+            )
 
     def _rounding(self, u: Tensor) -> tuple[Tensor, ...]:
-        """(cert.20): ε(1 + t) of shape (query, 1); the rounding e of ∇Λ(u), and scales of second and fourth moments, (query, d)."""
+        """(cert.20): ε(1 + t) of shape (query, 1); the rounding e of ∇Λ(u), and scales of second
+        and fourth moments, (query, d).
+        """
         size, scale = self.mu._scales(u)
         t = (u.abs() * size).sum(-1, keepdim=True)
-        return self.unit * (1 + t), self.unit * (size + t * scale), scale, scale if self.mu.relative_precision else size
+        return (
+            self.unit * (1 + t),
+            self.unit * (size + t * scale),
+            scale,
+            scale if self.mu.relative_precision else size,
+        )
 
     def read(self, j: float, V: Tensor) -> Reading:
         """What V reads of the tilt by ju."""
@@ -119,16 +153,44 @@ class TiltedMoments:
             tilt = j * u
             shift, covariance = self.mu.tilted_mean(tilt) - limit, self.mu.tilted_covariance(tilt)
             level, own, scale, wide = self._rounding(tilt)
-            slip = 0 * slip if j == 1 else own + slip  # T is the mean of the tilt by u, whatever was computed
-            variance, shift, level = ((V @ covariance) * V).sum(dim=(-2, -1)), (shift @ V.mT).abs(), level.squeeze(-1)
+            # T is the mean of the tilt by u, whatever was computed
+            slip = 0 * slip if j == 1 else own + slip
+            variance, shift, level = (
+                ((V @ covariance) * V).sum(dim=(-2, -1)),
+                (shift @ V.mT).abs(),
+                level.squeeze(-1),
+            )
             slip, scale, wide = (part @ V.abs().mT for part in (slip, scale, wide))
             size, most, least = scale.square().sum(-1), shift + slip, (shift - slip).clamp_min(0.0)
             most, least = most.square().sum(-1), least.square().sum(-1)
-            spread, least = variance + level * size + most, (variance - level * size).clamp_min(0.0) + least
-            return torch.stack([self.mu.cgf(tilt), spread, least, most, level, size, wide.square().sum(-1), slip.norm(dim=-1)], -1)
+            spread, least = (
+                variance + level * size + most,
+                (variance - level * size).clamp_min(0.0) + least,
+            )
+            return torch.stack(
+                [
+                    self.mu.cgf(tilt),
+                    spread,
+                    least,
+                    most,
+                    level,
+                    size,
+                    wide.square().sum(-1),
+                    slip.norm(dim=-1),
+                ],
+                -1,
+            )
 
         cgf, spread, least, most, level, *sizes = self.each(columns, 8).unbind(-1)
-        return Reading(cgf - j * self.cgf, level + abs(j) * self.level.squeeze(-1), spread, least, most, level, *sizes)
+        return Reading(
+            cgf - j * self.cgf,
+            level + abs(j) * self.level.squeeze(-1),
+            spread,
+            least,
+            most,
+            level,
+            *sizes,
+        )
 
     def reach(self) -> Tensor:
         """A bound of ‖x - T‖ on the support."""
@@ -137,27 +199,44 @@ class TiltedMoments:
 
 
 class Ingredients:
-    """Moments of numerator and denominator for one head with values V (o, d), shape (query,); infinite where they do not exist."""
+    """Moments of numerator and denominator for one head with values V (o, d), shape (query,);
+    infinite where they do not exist.
+    """
 
     def __init__(self, moments: TiltedMoments, V: Tensor) -> None:
         mu, each = moments.mu, moments.each
         image, norm = mu.map(V), torch.linalg.matrix_norm(V, 2)
-        self.readings = plain, one, two, three, four = tuple(moments.read(float(j), V) for j in range(5))
+        self.readings = plain, one, two, three, four = tuple(
+            moments.read(float(j), V) for j in range(5)
+        )
         both_ways = moments.read(-1.0, V).weight  # e^{Λ(u) + Λ(-u)}
         self.log_rho, self.lost, self.rho = two.log_weight, two.lost, two.weight  # ρ = E ω²
         least = torch.exp(three.log_weight - three.lost) * three.least
-        self.numerator = usable(two.weight * two.spread), usable(least), usable(four.weight * four.spread)  # a_j, a3 from below
+        # a_j, a3 from below
+        self.numerator = (
+            usable(two.weight * two.spread),
+            usable(least),
+            usable(four.weight * four.spread),
+        )
         self.pull = usable(self.rho**2 * two.shift)  # ‖E ω²ζ‖²
         self.second = usable(plain.spread)  # E‖ζ‖² under μ
-        self.fourth = plain.fourth(each(lambda _, limit, *__: image.norm_moment4(limit @ V.mT)))  # E‖ζ‖⁴ under μ
+        # E‖ζ‖⁴ under μ
+        self.fourth = plain.fourth(each(lambda _, limit, *__: image.norm_moment4(limit @ V.mT)))
         self.tilted_second = usable(both_ways * one.spread)  # e^{Λ(u) + Λ(-u)} E_u‖ζ‖²
         tilted_fourth = each(lambda u, limit, _: mu.tilt(u).map(V).norm_moment4(limit @ V.mT))
         self.tilted_fourth = usable(both_ways * one.fourth(tilted_fourth))
-        self.reach = norm * moments.reach() if float(norm) > 0 else torch.zeros_like(moments.cgf)  # a bound of ‖ζ‖
-        self._moments, self._values, self._fractional = moments, V, dict[float, tuple[Tensor, Tensor]]()
+        # a bound of ‖ζ‖
+        self.reach = norm * moments.reach() if float(norm) > 0 else torch.zeros_like(moments.cgf)
+        self._moments, self._values, self._fractional = (
+            moments,
+            V,
+            dict[float, tuple[Tensor, Tensor]](),
+        )
 
     def fractional(self, order: float) -> tuple[Tensor, Tensor]:
-        """E ω^p and a bound of E ω^p‖ζ‖^p for 1 < p < 2, formula (cert.10); all lengths share them."""
+        """E ω^p and a bound of E ω^p‖ζ‖^p for 1 < p < 2, formula (cert.10); all
+        lengths share them.
+        """
         if order not in self._fractional:
             read = self._moments.read(order, self._values)
             self._fractional[order] = read.weight, usable(read.weight * read.spread ** (order / 2))

@@ -30,7 +30,9 @@ def _interruptible() -> Iterator[None]:
 
 
 class _Commands(TyperGroup):
-    """Commands that Ctrl-C ends with a word; those that have more to say about it say it themselves."""
+    """Commands that Ctrl-C ends with a word; those that have more to say about it say it
+    themselves.
+    """
 
     def make_context(self, *given: Any, **options: Any) -> Any:
         with _interruptible():
@@ -59,7 +61,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Options of the command itself."""
 
@@ -73,6 +77,8 @@ app.command(epilog="Example: largeprompt studies --json")(studies)
 app.command(epilog="Example: largeprompt runs --json")(runs)
 app.command(epilog="Example: largeprompt report runs/endpoint runs/paper --out report.html")(report)
 app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)
-app.command(epilog="Example: largeprompt audit path/to/model --text prompt.txt --lengths 128,512")(audit)
+app.command(epilog="Example: largeprompt audit path/to/model --text prompt.txt --lengths 128,512")(
+    audit
+)
 app.command(epilog="Example: largeprompt explore runs --port 2718")(explore)
 app.command(epilog="Example: largeprompt doctor --json")(doctor)

@@ -19,7 +19,17 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from largeprompt.cli.perform import MANY, CellLimit, Fresh, Out, Places, Where, perform, reporting_errors, say
+from largeprompt.cli.perform import (
+    MANY,
+    CellLimit,
+    Fresh,
+    Out,
+    Places,
+    Where,
+    perform,
+    reporting_errors,
+    say,
+)
 from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -30,7 +40,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 20
 MOST_BYTES = 2**28  # of standard input
-TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}  # what error messages suggest
+# what error messages suggest
+TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}
 LOAD_OPTIONS = ("revision", "device_map", "attn_implementation")
 CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
 
@@ -38,41 +49,99 @@ CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
 def audit(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="Folder of a transformers model, GGUF file, or name on the hub.", show_default=False),
+        typer.Argument(
+            metavar="MODEL",
+            help="Folder of a transformers model, GGUF file, or name on the hub.",
+            show_default=False,
+        ),
     ],
     text: Annotated[
         list[str],
         typer.Option(
-            metavar="FILE", help="UTF-8 text, JSONL, folder of these, or - for standard input; repeatable.", show_default=False
+            metavar="FILE",
+            help="UTF-8 text, JSONL, folder of these, or - for standard input; repeatable.",
+            show_default=False,
         ),
     ],
     lengths: Annotated[
-        str, typer.Option(metavar="L,...", help="Prompt lengths in tokens; by default all that the model reads of the text.")
+        str,
+        typer.Option(
+            metavar="L,...",
+            help="Prompt lengths in tokens; by default all that the model reads of the text.",
+        ),
     ] = "",
     budget: Annotated[
-        float, typer.Option(metavar="SHARE", min=0.0, max=1.0, help="Cosine to be kept (language models: loss before over after).")
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0.0,
+            max=1.0,
+            help="Cosine to be kept (language models: loss before over after).",
+        ),
     ] = 0.99,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, ...")] = "cpu",
     layers: Annotated[
-        str, typer.Option(metavar="N,...", help="Layers to look at, from 0; by default all.", rich_help_panel=CLOSER)
+        str,
+        typer.Option(
+            metavar="N,...",
+            help="Layers to look at, from 0; by default all.",
+            rich_help_panel=CLOSER,
+        ),
     ] = "",
-    positions: Annotated[int, typer.Option(metavar="N", min=1, help="Query positions for each text.", rich_help_panel=CLOSER)] = 32,
+    positions: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Query positions for each text.", rich_help_panel=CLOSER
+        ),
+    ] = 32,
     components: Annotated[
-        str, typer.Option(metavar="K,...", help="Sizes of the Gaussian mixtures; 'none' is much faster.", rich_help_panel=CLOSER)
+        str,
+        typer.Option(
+            metavar="K,...",
+            help="Sizes of the Gaussian mixtures; 'none' is much faster.",
+            rich_help_panel=CLOSER,
+        ),
     ] = "1,2,4,8,16",
     sinks: Annotated[
-        int, typer.Option(metavar="N", min=0, help="First tokens that mixtures read exactly.", rich_help_panel=CLOSER)
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="First tokens that mixtures read exactly.",
+            rich_help_panel=CLOSER,
+        ),
     ] = 1,
     tolerance: Annotated[
-        float, typer.Option(metavar="ERROR", min=0.0, help="Relative error of a read-out that is enough.", rich_help_panel=CLOSER)
+        float,
+        typer.Option(
+            metavar="ERROR",
+            min=0.0,
+            help="Relative error of a read-out that is enough.",
+            rich_help_panel=CLOSER,
+        ),
     ] = 0.2,
     replace: Annotated[
-        bool, typer.Option("--replace/--no-replace", help="Replace heads, and see what changes.", rich_help_panel=CLOSER)
+        bool,
+        typer.Option(
+            "--replace/--no-replace",
+            help="Replace heads, and see what changes.",
+            rich_help_panel=CLOSER,
+        ),
     ] = True,
     dtype: Annotated[
-        str, typer.Option(metavar="NAME", help="float32, float64, bfloat16, float16, or auto.", rich_help_panel=LOADING)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="float32, float64, bfloat16, float16, or auto.",
+            rich_help_panel=LOADING,
+        ),
     ] = "float32",
-    revision: Annotated[str, typer.Option(metavar="NAME", help="Branch, tag or commit on the hub.", rich_help_panel=LOADING)] = "",
+    revision: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Branch, tag or commit on the hub.", rich_help_panel=LOADING
+        ),
+    ] = "",
     token: Annotated[
         str,
         typer.Option(
@@ -84,13 +153,29 @@ def audit(
         ),
     ] = "",
     device_map: Annotated[
-        str, typer.Option(metavar="MAP", help="Such as 'auto': spread the weights; needs accelerate.", rich_help_panel=LOADING)
+        str,
+        typer.Option(
+            metavar="MAP",
+            help="Such as 'auto': spread the weights; needs accelerate.",
+            rich_help_panel=LOADING,
+        ),
     ] = "",
     attn_implementation: Annotated[
-        str, typer.Option(metavar="NAME", help="sdpa or eager; else what the model prefers.", rich_help_panel=LOADING)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="sdpa or eager; else what the model prefers.",
+            rich_help_panel=LOADING,
+        ),
     ] = "",
     workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Worker processes; each loads the model for itself.", rich_help_panel=MANY)
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Worker processes; each loads the model for itself.",
+            rich_help_panel=MANY,
+        ),
     ] = 1,
     executor: Where = "local",
     cell_limit: CellLimit = None,
@@ -98,31 +183,58 @@ def audit(
     fresh: Fresh = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Which heads of a transformer can be replaced by a read-out of their prompt's moments: an answer, a table, and a page."""
+    """Which heads of a transformer can be replaced by a read-out of their prompt's moments: an
+    answer, a table, and a page.
+    """
     with reporting_errors(fresh=fresh):
         from largeprompt.audit.answer import answer, head_rows
         from largeprompt.report.page import write_report
         from largeprompt.runs.store import Run, default_folder
 
-        lists = {"lengths": _numbers("--lengths", lengths, 2), "layers": _numbers("--layers", layers, 0)}
-        lists["components"] = () if components == "none" else _numbers("--components", components, 1)
+        lists = {
+            "lengths": _numbers("--lengths", lengths, 2),
+            "layers": _numbers("--layers", layers, 0),
+        }
+        lists["components"] = (
+            () if components == "none" else _numbers("--components", components, 1)
+        )
         numbers = {"positions": positions, "sinks": sinks, "tolerance": tolerance, "budget": budget}
         numbers |= {"counts": 6 if replace else 0}
         if token:
-            os.environ["HF_TOKEN"] = token  # which the hub's library reads, here and in worker processes
+            # which the hub's library reads, here and in worker processes
+            os.environ["HF_TOKEN"] = token
         if attn_implementation not in ("", "sdpa", "eager"):
-            allowed, why = "sdpa or eager", "Others cannot be looked into: the audit would run one of these in their place."
-            raise InvalidArgumentError("--attn-implementation", repr(attn_implementation), allowed, why)
+            allowed, why = (
+                "sdpa or eager",
+                "Others cannot be looked into: the audit would run one of these in their place.",
+            )
+            raise InvalidArgumentError(
+                "--attn-implementation", repr(attn_implementation), allowed, why
+            )
         texts = [str(_from_stdin(out) if path == "-" else path) for path in text]
-        names = {"model": model, "texts": texts, "device": device, "dtype": dtype, "revision": revision}
+        names = {
+            "model": model,
+            "texts": texts,
+            "device": device,
+            "dtype": dtype,
+            "revision": revision,
+        }
         names |= {"device_map": device_map, "attn_implementation": attn_implementation}
         console = Console(quiet=as_json)
         study, config = _checked(names | lists | numbers, console)
-        run = Run.create(default_folder(out, study, config, False), study, config, quick=False, rerun=_again(config, out))
+        run = Run.create(
+            default_folder(out, study, config, False),
+            study,
+            config,
+            quick=False,
+            rerun=_again(config, out),
+        )
         if fresh:
             run.clear()
         with _spoken(console):
-            errors = perform([(study, config, run)], Places(workers, executor, None, cell_limit), quiet=as_json)
+            errors = perform(
+                [(study, config, run)], Places(workers, executor, None, cell_limit), quiet=as_json
+            )
         for error in errors:
             raise error
         data = run.dataset
@@ -135,21 +247,38 @@ def audit(
         first = [row for row in rows if row.get("length") == rows[0].get("length")][:MOST_ROWS]
         console.print(_table(first, model))
         if len(rows) > len(first):
-            lengths_too = " (shorter lengths too)" if rows[-1].get("length") != rows[0].get("length") else ""
-            say(console, f"{len(rows) - len(first)} more rows{lengths_too} are on the page, which sorts them; --json prints all.")
+            lengths_too = (
+                " (shorter lengths too)" if rows[-1].get("length") != rows[0].get("length") else ""
+            )
+            say(
+                console,
+                f"{len(rows) - len(first)} more rows{lengths_too} are on the page, which sorts "
+                "them; --json prints all.",
+            )
         for verdict in run.verdicts:
-            say(console, f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} {verdict.measured}")
+            say(
+                console,
+                f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} "
+                f"{verdict.measured}",
+            )
         plan = page.with_name("heads.json")
-        say(console, f"wrote {page}" + (f" and {plan}, which linearize takes" if "heads.json" in run.checksums else ""))
+        say(
+            console,
+            f"wrote {page}"
+            + (f" and {plan}, which linearize takes" if "heads.json" in run.checksums else ""),
+        )
 
 
 @contextlib.contextmanager
 def _spoken(console: Console) -> Iterator[None]:
-    """What is being done, line by line on the standard error, where there is no terminal for a bar: an audit can take an hour."""
+    """What is being done, line by line on the standard error, where there is no terminal for a bar:
+    an audit can take an hour.
+    """
     from largeprompt.runs.pool import LOGGER
 
     handler = logging.StreamHandler()
-    handler.addFilter(lambda record: record.levelno < logging.WARNING)  # warnings are said in any case
+    # warnings are said in any case
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)
     if not console.is_terminal:
         LOGGER.addHandler(handler)
     try:
@@ -171,18 +300,26 @@ def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
 
 
 def _from_stdin(out: Path) -> Path:
-    """Standard input as a file beside the runs, named after its contents, so that the run can be made again."""
+    """Standard input as a file beside the runs, named after its contents, so that the run can be
+    made again.
+    """
     from largeprompt.runs.files import storing
 
     content = typer.get_binary_stream("stdin").read(MOST_BYTES + 1)
     try:
         empty = not content.decode().strip()
     except UnicodeDecodeError as error:
-        raise InvalidArgumentError("--text", f"a standard input that is not UTF-8 ({error})", "UTF-8 text") from None
+        raise InvalidArgumentError(
+            "--text", f"a standard input that is not UTF-8 ({error})", "UTF-8 text"
+        ) from None
     if empty:
-        raise InvalidArgumentError("--text", "an empty standard input", "a text of at least two tokens")
+        raise InvalidArgumentError(
+            "--text", "an empty standard input", "a text of at least two tokens"
+        )
     if len(content) > MOST_BYTES:
-        raise InvalidArgumentError("--text", f"more than {MOST_BYTES:,} bytes", "a shorter standard input")
+        raise InvalidArgumentError(
+            "--text", f"more than {MOST_BYTES:,} bytes", "a shorter standard input"
+        )
     path = out / "texts" / f"{hashlib.sha256(content).hexdigest()[:16]}.txt"
     with storing(out):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,13 +328,19 @@ def _from_stdin(out: Path) -> Path:
 
 
 def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConfig]:
-    """The study and its config, after all checks that can be made before the weights are loaded; says what is left out."""
+    """The study and its config, after all checks that can be made before the weights are loaded;
+    says what is left out.
+    """
     import torch
 
     from largeprompt.audit.adapters.load import check_device_map, fingerprint, skeleton
     from largeprompt.audit.adapters.source import Source, load_config
     from largeprompt.audit.adapters.texts import ShortenedWarning, texts_in, tokens_of
-    from largeprompt.audit.adapters.transformers import AuditWarning, attending_layers, silent_layers
+    from largeprompt.audit.adapters.transformers import (
+        AuditWarning,
+        attending_layers,
+        silent_layers,
+    )
     from largeprompt.runs.find import find_study
     from largeprompt.runs.settings import config_of
 
@@ -208,43 +351,83 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
     model = skeleton(described)
     attending, silent = attending_layers(model), silent_layers(model)
     if not set(config.layers) <= set(attending):
-        raise InvalidArgumentError("--layers", ", ".join(map(str, config.layers)), f"layers that attend: {_ranges(attending)}")
+        raise InvalidArgumentError(
+            "--layers",
+            ", ".join(map(str, config.layers)),
+            f"layers that attend: {_ranges(attending)}",
+        )
     try:
         torch.ones(1, device=config.device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise InvalidArgumentError("--device", config.device, "a device that PyTorch finds here, such as cpu") from None
+        raise InvalidArgumentError(
+            "--device", config.device, "a device that PyTorch finds here, such as cpu"
+        ) from None
     check_device_map(config.device_map or None)
     longest = config.lengths[-1] if config.lengths else None
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", AuditWarning)
-        tokens = tokens_of(source, described, [text for path in config.texts for text in texts_in(path)], longest)
+        tokens = tokens_of(
+            source, described, [text for path in config.texts for text in texts_in(path)], longest
+        )
     for most in [note.message.most for note in notes if isinstance(note.message, ShortenedWarning)]:
-        config = dataclasses.replace(config, lengths=tuple(sorted({min(length, most) for length in config.lengths})))
+        config = dataclasses.replace(
+            config, lengths=tuple(sorted({min(length, most) for length in config.lengths}))
+        )
         longest = most
     counts = tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1)
     if longest is not None and int(counts.min()) < longest:
-        given = f"{longest}, and {'the shortest' if len(counts) > 1 else 'the'} text has {int(counts.min())} tokens"
-        raise InvalidArgumentError("--lengths", given, "lengths up to that of every text", "Give a longer text.")
+        given = (
+            f"{longest}, and {'the shortest' if len(counts) > 1 else 'the'} text has "
+            f"{int(counts.min())} tokens"
+        )
+        raise InvalidArgumentError(
+            "--lengths", given, "lengths up to that of every text", "Give a longer text."
+        )
     for note in notes:
         say(console, f"Note: {note.message}")
     if getattr(described, "is_encoder_decoder", False):
         say(console, "Note: the model is an encoder-decoder; its encoder is audited.")
     if silent:
-        say(console, f"Note: layers {_ranges(attending)} attend; layers {_ranges(silent)} do not and are left out.")
+        say(
+            console,
+            f"Note: layers {_ranges(attending)} attend; layers {_ranges(silent)} do not and are "
+            "left out.",
+        )
     study = dataclasses.replace(study, title=f"{study.title}: {_short(config.model)}")
     return study, dataclasses.replace(config, contents=fingerprint(config.model, config.texts))
 
 
 def _ranges(numbers: list[int]) -> str:
     """Ascending whole numbers in words: '0 to 5, 8, 10 to 12'."""
-    groups = [[number for _, number in group] for _, group in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    return ", ".join(f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in groups)
+    groups = [
+        [number for _, number in group]
+        for _, group in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ]
+    return ", ".join(
+        f"{group[0]} to {group[-1]}" if len(group) > 1 else str(group[0]) for group in groups
+    )
 
 
 def _again(config: AuditConfig, out: Path) -> str:
     """The command that makes the run once more."""
-    words = ["largeprompt", "audit", config.model, *(word for text in config.texts for word in ("--text", text))]
-    for name in ("lengths", "layers", "components", "positions", "sinks", "tolerance", "budget", "device", "dtype", *LOAD_OPTIONS):
+    words = [
+        "largeprompt",
+        "audit",
+        config.model,
+        *(word for text in config.texts for word in ("--text", text)),
+    ]
+    for name in (
+        "lengths",
+        "layers",
+        "components",
+        "positions",
+        "sinks",
+        "tolerance",
+        "budget",
+        "device",
+        "dtype",
+        *LOAD_OPTIONS,
+    ):
         value = getattr(config, name)
         if value != getattr(type(config)(), name):
             words += [
@@ -261,27 +444,46 @@ def _short(model: str) -> str:
 
 
 def _table(rows: list[dict[str, Any]], model: str) -> Table:
-    """The rows as 80 columns hold them: what replacing saves is said below, the longer length is left to the page."""
+    """The rows as 80 columns hold them: what replacing saves is said below, the longer length is
+    left to the page.
+    """
     from largeprompt.audit.answer import table
 
     headings, cells = table(rows)
-    words = {"shape": "what more keys do not mend (-: not known)", "predicted": "what the next shorter length foretold for affine"}
+    words = {
+        "shape": "what more keys do not mend (-: not known)",
+        "predicted": "what the next shorter length foretold for affine",
+    }
     told = [f"{name}: {meaning}" for name, meaning in words.items() if name in headings]
     saved = []
     for name, what in (("saves", "operations"), ("cache", "cache")):
         shares = [row[headings.index(name)] for row in cells] if name in headings else []
-        found = sorted({share for share in shares if share != "-"}, key=lambda share: float(share.rstrip("%")))
-        saved += [f"{' to '.join(dict.fromkeys((found[0], found[-1])))} of its {what}"] if found else []
+        found = sorted(
+            {share for share in shares if share != "-"}, key=lambda share: float(share.rstrip("%"))
+        )
+        saved += (
+            [f"{' to '.join(dict.fromkeys((found[0], found[-1])))} of its {what}"] if found else []
+        )
     told += [f"replacing a head saves {' and '.join(saved)}"] if saved else []
     left_out = {"L", "saves", "cache", "longer L", "saves then", "cache then"}
     left_out |= {"mean"} if {"±", "predicted"} <= set(headings) else set()
     kept = [place for place, name in enumerate(headings) if name not in left_out]
     at = f" at {rows[0]['length']:,} tokens" if "length" in rows[0] else ""
-    order = ", to be replaced in this order" if any(row["finding"] != "not judged" for row in rows) else ", too short to be judged"
+    order = (
+        ", to be replaced in this order"
+        if any(row["finding"] != "not judged" for row in rows)
+        else ", too short to be judged"
+    )
     caption = "; ".join(["errors relative to the head's output", *told])
-    shown = Table(title=f"Heads of {_short(model)}{at}{order}", caption=caption, box=SIMPLE, padding=0)
+    shown = Table(
+        title=f"Heads of {_short(model)}{at}{order}", caption=caption, box=SIMPLE, padding=0
+    )
     for place in kept:
-        shown.add_column(headings[place], justify="left" if headings[place] == "verdict" else "right", no_wrap=True)
+        shown.add_column(
+            headings[place],
+            justify="left" if headings[place] == "verdict" else "right",
+            no_wrap=True,
+        )
     for row in cells:
         shown.add_row(*(row[place] for place in kept))
     return shown

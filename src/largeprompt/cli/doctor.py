@@ -32,8 +32,12 @@ EXTRAS = {
 MODULES = {"scikit-learn": "sklearn"}  # where the module has another name than the package
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
-    """Show versions, devices and extras, and check some numbers against independent ones; exit code 1 if one is off."""
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Show versions, devices and extras, and check some numbers against independent ones; exit code
+    1 if one is off.
+    """
     with Console(stderr=True).status("checking a few numbers"):
         found: dict[str, Any] = {
             "versions": _versions(),
@@ -47,7 +51,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON inst
     else:
         _show(found)
         typer.echo(
-            f"{len(failed)} of {len(CHECKS)} checks failed: please report the lines above." if failed else "Everything works."
+            f"{len(failed)} of {len(CHECKS)} checks failed: please report the lines above."
+            if failed
+            else "Everything works."
         )
     raise typer.Exit(1 if failed else 0)
 
@@ -65,7 +71,9 @@ def _show(found: dict[str, Any]) -> None:
     for check in found["checks"]:
         mark = "[green]ok[/]" if check["passed"] else "[red]FAILED[/]"
         off = escape(check["error"]) if check["error"] else typeset(f"{check['off']:.1e}")
-        checks.add_row(mark, check["check"], off, typeset(f"{check['allowed']:.0g}"), f"{check['seconds']:.2f}")
+        checks.add_row(
+            mark, check["check"], off, typeset(f"{check['allowed']:.0g}"), f"{check['seconds']:.2f}"
+        )
     console.print(checks, "")
 
 
@@ -94,9 +102,17 @@ def _devices() -> dict[str, str]:
 def _extras() -> dict[str, str]:
     found = {}
     for extra, packages in EXTRAS.items():
-        missing = [name for name in packages if importlib.util.find_spec(MODULES.get(name, name)) is None]
-        there = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages if name not in missing)
-        found[extra] = f"lacks {', '.join(missing)}: pip install '.[{extra}]' where the source is" if missing else there
+        missing = [
+            name for name in packages if importlib.util.find_spec(MODULES.get(name, name)) is None
+        ]
+        there = ", ".join(
+            f"{name} {importlib.metadata.version(name)}" for name in packages if name not in missing
+        )
+        found[extra] = (
+            f"lacks {', '.join(missing)}: pip install '.[{extra}]' where the source is"
+            if missing
+            else there
+        )
     return found
 
 
@@ -110,7 +126,14 @@ def _checked(name: str, allowed: float, deviation: Callable[[], float]) -> dict[
         error = f"{type(problem).__name__}: {problem}"
     passed = bool(off <= allowed)
     seconds = time.perf_counter() - start
-    return {"check": name, "passed": passed, "off": off, "allowed": allowed, "error": error, "seconds": seconds}
+    return {
+        "check": name,
+        "passed": passed,
+        "off": off,
+        "allowed": allowed,
+        "error": error,
+        "seconds": seconds,
+    }
 
 
 def _tensor(numbers: list[Any]) -> Tensor:
@@ -128,12 +151,16 @@ def _enumeration() -> float:
         weights = [math.exp(0.7 * x) for x in prompt]
         outputs.append(sum(w * x for w, x in zip(weights, prompt, strict=True)) / sum(weights))
     truth = sum((output - math.tanh(0.7)) ** 2 for output in outputs) / 8
-    law = lp.finite_prompt(lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])), lp.Rademacher(1), _tensor([0.7]), 3)
+    law = lp.finite_prompt(
+        lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])), lp.Rademacher(1), _tensor([0.7]), 3
+    )
     return abs(float(law.mse) / truth - 1)
 
 
 def _contour() -> float:
-    """Gaussian tokens by their own lattice and, as a mixture of two equal halves, by quadrature over the complex plane."""
+    """Gaussian tokens by their own lattice and, as a mixture of two equal halves, by quadrature
+    over the complex plane.
+    """
     import torch
 
     import largeprompt as lp
@@ -143,8 +170,13 @@ def _contour() -> float:
         torch.eye(2, dtype=torch.float64),
     )
     zero = torch.zeros(2, dtype=torch.float64)
-    halves = lp.GaussianMixture(_tensor([0.5, 0.5]), torch.stack((zero, zero)), torch.stack((eye, eye)))
-    ours, other = (lp.finite_prompt(attention, mu, _tensor([0.8, -0.5]), [10, 10**9]) for mu in (lp.Gaussian(zero, eye), halves))
+    halves = lp.GaussianMixture(
+        _tensor([0.5, 0.5]), torch.stack((zero, zero)), torch.stack((eye, eye))
+    )
+    ours, other = (
+        lp.finite_prompt(attention, mu, _tensor([0.8, -0.5]), [10, 10**9])
+        for mu in (lp.Gaussian(zero, eye), halves)
+    )
     return float((ours.mse / other.mse - 1).abs().max())
 
 
@@ -153,7 +185,12 @@ def _certificate() -> float:
     import largeprompt as lp
 
     attention, shortfall = lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])), 0.0
-    for mu in (lp.Gaussian(_tensor([0.0]), _tensor([[1.0]])), lp.Rademacher(1), lp.Uniform(1), lp.Laplace(1)):
+    for mu in (
+        lp.Gaussian(_tensor([0.0]), _tensor([[1.0]])),
+        lp.Rademacher(1),
+        lp.Uniform(1),
+        lp.Laplace(1),
+    ):
         exact, bound = (
             lp.finite_prompt(attention, mu, _tensor([0.6]), 1000).mse,
             lp.certificate(attention, mu, _tensor([0.6]), 1000).bound,
@@ -168,16 +205,21 @@ def _drawn() -> float:
 
     import largeprompt as lp
 
-    attention, mu = lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])), lp.Gaussian(_tensor([0.0]), _tensor([[1.0]]))
-    law = lp.finite_prompt(attention, mu, _tensor([1.0]), 200)
-    mse, standard_error = lp.sample_prompts(attention, mu, _tensor([1.0]), [200], 4000, torch.Generator().manual_seed(0)).mse(
-        law.limit
+    attention, mu = (
+        lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])),
+        lp.Gaussian(_tensor([0.0]), _tensor([[1.0]])),
     )
+    law = lp.finite_prompt(attention, mu, _tensor([1.0]), 200)
+    mse, standard_error = lp.sample_prompts(
+        attention, mu, _tensor([1.0]), [200], 4000, torch.Generator().manual_seed(0)
+    ).mse(law.limit)
     return float(((mse - law.mse) / standard_error).abs().max())
 
 
 def _training() -> float:
-    """Risk in closed form at an infinite prompt, ½E(w·x)² of the layer that answers 0, and the flow that lowers it."""
+    """Risk in closed form at an infinite prompt, ½E(w·x)² of the layer that answers 0, and the flow
+    that lowers it.
+    """
     import largeprompt as lp
 
     task = lp.LinearRegression(_tensor([[1.0]]), _tensor([[1.0]]), 0.0)

@@ -1,4 +1,6 @@
-"""What ``run`` and ``reproduce`` share: compute what is missing, show progress, say what was found, and end with the right code."""
+"""What ``run`` and ``reproduce`` share: compute what is missing, show progress, say what was found,
+and end with the right code.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 if TYPE_CHECKING:
     from largeprompt.runs.files import RunError
@@ -26,26 +35,40 @@ if TYPE_CHECKING:
 
 MANY = "Many machines"  # panel of the help
 Workers = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="Worker processes; by default one for each core, at most 8.", show_default=False)
+    int | None,
+    typer.Option(
+        min=1,
+        max=1024,
+        help="Worker processes; by default one for each core, at most 8.",
+        show_default=False,
+    ),
 ]
 Where = Annotated[
     str,
     typer.Option(
         "--executor",
-        help="Where cells are computed: local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or module:factory.",
+        help="Where cells are computed: local, dask, dask:tcp://HOST:PORT, dask:FILE (of a "
+        "scheduler), or module:factory.",
         rich_help_panel=MANY,
     ),
 ]
 Shard = Annotated[
     str,
     typer.Option(
-        metavar="I/N", help="Compute every N-th cell, from the I-th on; for array jobs.", show_default=False, rich_help_panel=MANY
+        metavar="I/N",
+        help="Compute every N-th cell, from the I-th on; for array jobs.",
+        show_default=False,
+        rich_help_panel=MANY,
     ),
 ]
 CellLimit = Annotated[
     float | None,
     typer.Option(
-        min=0.1, metavar="SECONDS", help="End a cell that takes longer, and report it.", show_default=False, rich_help_panel=MANY
+        min=0.1,
+        metavar="SECONDS",
+        help="End a cell that takes longer, and report it.",
+        show_default=False,
+        rich_help_panel=MANY,
     ),
 ]
 Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
@@ -65,16 +88,25 @@ class Places:
         if self.cell_limit is not None and not 0.1 <= self.cell_limit <= 1e6:
             from largeprompt.errors import InvalidArgumentError
 
-            raise InvalidArgumentError("--cell-limit", str(self.cell_limit), "seconds from 0.1 to 1e6")
+            raise InvalidArgumentError(
+                "--cell-limit", str(self.cell_limit), "seconds from 0.1 to 1e6"
+            )
 
     @classmethod
-    def of(cls, workers: int | None, executor: str, shard: str, cell_limit: float | None, fresh: bool) -> Places:
+    def of(
+        cls, workers: int | None, executor: str, shard: str, cell_limit: float | None, fresh: bool
+    ) -> Places:
         """What was typed, checked."""
         if shard and fresh:
             from largeprompt.errors import InvalidArgumentError
 
-            remedy = "Each shard would remove what the others stored: remove the run's folder first, and leave --fresh out."
-            raise InvalidArgumentError("--fresh", f"it together with --shard {shard}", "one of the two", remedy)
+            remedy = (
+                "Each shard would remove what the others stored: remove the run's folder "
+                "first, and leave --fresh out."
+            )
+            raise InvalidArgumentError(
+                "--fresh", f"it together with --shard {shard}", "one of the two", remedy
+            )
         return cls(workers, executor, _shard(shard) if shard else None, cell_limit)
 
 
@@ -83,7 +115,9 @@ def _shard(text: str) -> tuple[int, int]:
 
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InvalidArgumentError("--shard", repr(text), "I/N with I from 1 to N", "The first of four is --shard 1/4.")
+        raise InvalidArgumentError(
+            "--shard", repr(text), "I/N with I from 1 to N", "The first of four is --shard 1/4."
+        )
     return int(found[1]), int(found[2])
 
 
@@ -100,7 +134,11 @@ def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -
 
 
 def perform(
-    wanted: Sequence[tuple[Study, Any, Run]], places: Places, *, quiet: bool = False, after: Callable[[], None] = lambda: None
+    wanted: Sequence[tuple[Study, Any, Run]],
+    places: Places,
+    *,
+    quiet: bool = False,
+    after: Callable[[], None] = lambda: None,
 ) -> list[RunError]:
     """Compute what these runs lack, say what each found as it ends, and return what went wrong.
 
@@ -115,12 +153,20 @@ def perform(
     for study, config, run in wanted:
         if places.shard is None and run.intact:
             run.tidy()
-            say(console, f"{run.study}: {finding(run.verdicts)} Already complete in {run.folder}; to compute it again: --fresh")
+            say(
+                console,
+                f"{run.study}: {finding(run.verdicts)} Already complete in {run.folder}; to "
+                "compute it again: --fresh",
+            )
             continue
         jobs.append(Job(run, study, config, run.missing()))
         stored = len(run.cells) - len(jobs[-1].missing)
         if stored and places.shard is None:
-            say(console, f"{run.study}: {stored} of {len(run.cells)} cells are stored already in {run.folder}")
+            say(
+                console,
+                f"{run.study}: {stored} of {len(run.cells)} cells are stored already in "
+                f"{run.folder}",
+            )
     if not jobs:
         return []
     workers = places.workers or (default_workers() if places.executor == "local" else None)
@@ -130,35 +176,58 @@ def perform(
         _logged(console, bar, task),
         executor(places.executor, workers, places.cell_limit) as found,
     ):
-        for event in execute_all(jobs, found, workers=workers, limit=places.cell_limit, shard=places.shard):
+        for event in execute_all(
+            jobs, found, workers=workers, limit=places.cell_limit, shard=places.shard
+        ):
             if not isinstance(event, Finished):
                 bar.update(task, advance=1, description=f"{event.job.study.name}: {event.cell}")
                 if places.shard and event.failure:
-                    errors.append(RunError(f"{event.job.study.name}: cell {event.cell!r} failed ({event.failure})."))
+                    errors.append(
+                        RunError(
+                            f"{event.job.study.name}: cell {event.cell!r} failed ({event.failure})."
+                        )
+                    )
             elif event.error is None:
                 _say_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
                 after()
             else:
                 errors.append(event.error)
     if places.shard is not None and not errors:
-        done, total = (sum(number) for number in zip(*((job.run.finished_cells, len(job.run.cells)) for job in jobs), strict=True))
+        done, total = (
+            sum(number)
+            for number in zip(
+                *((job.run.finished_cells, len(job.run.cells)) for job in jobs), strict=True
+            )
+        )
         left = "all are there" if done == total else "the other shards compute the rest"
         folder = jobs[0].run.folder.parent
-        say(console, f"shard {'/'.join(map(str, places.shard))} is done: {done} of {total} cells are stored, {left}.")
-        say(console, f"When all shards are done: largeprompt runs {shlex.quote(str(folder))} --finish")
+        say(
+            console,
+            f"shard {'/'.join(map(str, places.shard))} is done: {done} of {total} cells are "
+            f"stored, {left}.",
+        )
+        say(
+            console,
+            f"When all shards are done: largeprompt runs {shlex.quote(str(folder))} --finish",
+        )
     return errors
 
 
 @contextlib.contextmanager
 def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
-    """Turn errors into one sentence and an exit code: 2 for what was typed, 1 for what went wrong, 130 for Ctrl-C."""
+    """Turn errors into one sentence and an exit code: 2 for what was typed, 1 for what went wrong,
+    130 for Ctrl-C.
+    """
     try:
         yield
     except KeyboardInterrupt:
         with contextlib.suppress(ValueError):  # not the main thread
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command ends here: a second Ctrl-C finds nothing to interrupt
+            # the command ends here: a second Ctrl-C finds nothing to interrupt
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         again = "The same command without --fresh" if fresh else "The same command"
-        typer.echo(f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True)
+        typer.echo(
+            f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True
+        )
         raise typer.Exit(130) from None
     except UnicodeEncodeError:
         typer.echo("error: a name that was typed, or found, is not UTF-8 text.", err=True)
@@ -181,11 +250,19 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
 
 
 def finding(verdicts: Sequence[Verdict]) -> str:
-    """What a run found, in a sentence or two: its headlines, or how many of its questions hold; and controls that do not fail."""
+    """What a run found, in a sentence or two: its headlines, or how many of its questions hold; and
+    controls that do not fail.
+    """
     asked = [each.outcome for each in verdicts if not each.control]
-    wrong = [f"A control does not fail: {each.asked}" for each in verdicts if each.control and each.outcome != "fails"]
+    wrong = [
+        f"A control does not fail: {each.asked}"
+        for each in verdicts
+        if each.control and each.outcome != "fails"
+    ]
     headlines = [each.headline for each in verdicts if each.headline]
-    return " ".join([*(headlines or [f"{asked.count('holds')} of {len(asked)} questions hold."]), *wrong])
+    return " ".join(
+        [*(headlines or [f"{asked.count('holds')} of {len(asked)} questions hold."]), *wrong]
+    )
 
 
 def left_out(error: RunError) -> None:
@@ -204,11 +281,17 @@ def say(console: Console, text: str) -> None:
 
 
 def _say_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
-    """Where the run was written and what it found; for a person who asked for one study, the numbers too."""
+    """Where the run was written and what it found; for a person who asked for one study, the
+    numbers too.
+    """
     say(console, f"{run.study}: {finding(verdicts)} Wrote {run.folder}")
     if in_full and console.is_terminal:
         for each in verdicts:
-            say(console, f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. {each.asked} {each.measured}")
+            say(
+                console,
+                f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. "
+                f"{each.asked} {each.measured}",
+            )
 
 
 class _Display(logging.Handler):
@@ -251,5 +334,11 @@ def _bar(console: Console, jobs: Sequence[Job]) -> Iterator[tuple[Progress, Any]
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal, speed_estimate_period=3600) as bar:
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        speed_estimate_period=3600,
+    ) as bar:
         yield bar, bar.add_task("computing", total=sum(len(job.missing) for job in jobs))

@@ -33,25 +33,45 @@ MOST_ENTANGLED = 200  # dimension where one coordinate cannot stand for many
 
 
 def plan(
-    score_variance: Annotated[float, typer.Option(help="Variance of the scores u·x over the tokens, in units of the softmax.")],
-    tolerance: Annotated[list[float], typer.Option(help="Root mean squared error allowed; repeat for several rows.")],
-    dim: Annotated[int | None, typer.Option(help="Dimension of the tokens, with identity covariance.")] = None,
+    score_variance: Annotated[
+        float,
+        typer.Option(help="Variance of the scores u·x over the tokens, in units of the softmax."),
+    ],
+    tolerance: Annotated[
+        list[float], typer.Option(help="Root mean squared error allowed; repeat for several rows.")
+    ],
+    dim: Annotated[
+        int | None, typer.Option(help="Dimension of the tokens, with identity covariance.")
+    ] = None,
     covariance: Annotated[
-        Path | None, typer.Option(help="Token covariance instead: a .npy file, or text with one row a line.")
+        Path | None,
+        typer.Option(help="Token covariance instead: a .npy file, or text with one row a line."),
     ] = None,
     direction: Annotated[
-        Literal["strong", "weak"], typer.Option(help="Along which eigenvector of the covariance the query points.")
+        Literal["strong", "weak"],
+        typer.Option(help="Along which eigenvector of the covariance the query points."),
     ] = "strong",
-    law: Annotated[Law, typer.Option(help="Law of the tokens, of independent coordinates or on a sphere.")] = "gaussian",
+    law: Annotated[
+        Law, typer.Option(help="Law of the tokens, of independent coordinates or on a sphere.")
+    ] = "gaussian",
     random_query: Annotated[
-        bool, typer.Option("--random-query", help="Average over a query N(0, cI) whose score variance has this mean.")
+        bool,
+        typer.Option(
+            "--random-query",
+            help="Average over a query N(0, cI) whose score variance has this mean.",
+        ),
     ] = False,
-    relative: Annotated[bool, typer.Option("--relative", help="Take the tolerance relative to the size of the output.")] = False,
+    relative: Annotated[
+        bool,
+        typer.Option("--relative", help="Take the tolerance relative to the size of the output."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Say how long a prompt of independent tokens must be for softmax attention to be within a tolerance of its limit.
+    """Say how long a prompt of independent tokens must be for softmax attention to be within a
+    tolerance of its limit.
 
-    The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score variance.
+    The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score
+    variance.
     """
     import torch
 
@@ -60,17 +80,25 @@ def plan(
     try:
         if random_query and law != "gaussian":
             remedy = "In Python, query_average(..., method='estimate') averages over drawn queries."
-            raise InvalidArgumentError("--random-query", f"--law {law}", "--law gaussian, for which it is exact", remedy)
-        score_variance = _positive("--score-variance", score_variance, MOST_VARIANCE if law in BOUNDED else math.inf)
+            raise InvalidArgumentError(
+                "--random-query", f"--law {law}", "--law gaussian, for which it is exact", remedy
+            )
+        score_variance = _positive(
+            "--score-variance", score_variance, MOST_VARIANCE if law in BOUNDED else math.inf
+        )
         tokens, query = _setting(score_variance, dim, covariance, direction, law, random_query)
         rows = [_row(tokens, query, _positive("--tolerance", one), relative) for one in tolerance]
     except TiltDomainError:
-        assert isinstance(query, torch.Tensor)  # Gaussian tokens, which random queries go with, have a limit
+        # Gaussian tokens, which random queries go with, have a limit
+        assert isinstance(query, torch.Tensor)
         most = score_variance * max(tokens.tilt_range(query)) ** 2
         size = "this covariance" if covariance else f"d = {dim}"
         allowed = f"below {most:.4g} for {law.capitalize()} tokens, {size}"
         error = InvalidArgumentError(
-            "--score-variance", f"{score_variance:g}", allowed, "From there on there is no infinite-prompt limit."
+            "--score-variance",
+            f"{score_variance:g}",
+            allowed,
+            "From there on there is no infinite-prompt limit.",
         )
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
@@ -81,18 +109,34 @@ def plan(
         typer.echo(json.dumps(rows, indent=1))
         return
     size = f"covariance {escape(str(covariance))}" if covariance else f"d = {dim}"
-    name = f"{law.capitalize() if law == 'gaussian' else law} tokens{', random query' if random_query else ''}"
+    name = (
+        f"{law.capitalize() if law == 'gaussian' else law} "
+        f"tokens{', random query' if random_query else ''}"
+    )
     table = Table(
-        title=f"Softmax attention over {name}, {'mean ' if random_query else ''}score variance {score_variance:g}, {size}"
+        title=f"Softmax attention over {name}, {'mean ' if random_query else ''}score variance "
+        f"{score_variance:g}, {size}"
     )
     off = "relative error there" if relative else "error there"
-    for column in ("tolerance", "length needed", "certified length", "regime", "effective tokens", off):
+    for column in (
+        "tolerance",
+        "length needed",
+        "certified length",
+        "regime",
+        "effective tokens",
+        off,
+    ):
         table.add_column(column, justify="left" if column == "regime" else "right")
     for row in rows:
         asked = f"{row['tolerance']:g}" + (" (relative)" if relative else "")
         needed, proved = (_count(row[name], "> 10^15") for name in ("length", "certified_length"))
         table.add_row(
-            asked, needed, proved, row["regime"] or "-", _count(row["effective_tokens"], "-"), f"{row['rmse'] / row['scale']:.4g}"
+            asked,
+            needed,
+            proved,
+            row["regime"] or "-",
+            _count(row["effective_tokens"], "-"),
+            f"{row['rmse'] / row['scale']:.4g}",
         )
     Console().print(table)
     for row in rows:
@@ -105,12 +149,18 @@ def _count(value: float | None, missing: str) -> str:
 
 
 def _setting(
-    score_variance: float, dim: int | None, path: Path | None, direction: str, law: Law, random_query: bool
+    score_variance: float,
+    dim: int | None,
+    path: Path | None,
+    direction: str,
+    law: Law,
+    random_query: bool,
 ) -> tuple[Measure, Tensor | Gaussian]:
     """Tokens and query, or law of queries, from the options.
 
-    Where the coordinates across the query are independent of the scores, they add up: as one coordinate with the sum of their
-    variances they have the same errors, the same bounds, and no matrix is larger than (2, 2).
+    Where the coordinates across the query are independent of the scores, they add up: as one
+    coordinate with the sum of their variances they have the same errors, the same bounds, and no
+    matrix is larger than (2, 2).
     """
     import torch
 
@@ -127,15 +177,26 @@ def _setting(
             remedy = (
                 ""
                 if most == MOST_DIM
-                else f"Larger ones would take minutes; one query and independent coordinates take up to {MOST_DIM:,}."
+                else "Larger ones would take minutes; one query and independent coordinates take "
+                f"up to {MOST_DIM:,}."
             )
-            raise InvalidArgumentError("--dim", validation.text(dim), f"an integer from 1 to {most:,}", remedy if dim > 1 else "")
+            raise InvalidArgumentError(
+                "--dim",
+                validation.text(dim),
+                f"an integer from 1 to {most:,}",
+                remedy if dim > 1 else "",
+            )
         if dim > MOST_ENTANGLED:
-            return _tokens(torch.diag(torch.tensor([1.0, dim - 1.0], dtype=torch.float64)), law), _axis(score_variance)
+            return _tokens(
+                torch.diag(torch.tensor([1.0, dim - 1.0], dtype=torch.float64)), law
+            ), _axis(score_variance)
         matrix = torch.eye(dim, dtype=torch.float64)
     assert matrix is not None
     if len(matrix) > MOST_ENTANGLED and (random_query or law != "gaussian"):
-        allowed, remedy = f"at most {MOST_ENTANGLED} with these options", "Larger ones would take minutes."
+        allowed, remedy = (
+            f"at most {MOST_ENTANGLED} with these options",
+            "Larger ones would take minutes.",
+        )
         raise InvalidArgumentError("--covariance", f"{len(matrix):,} rows", allowed, remedy)
     tokens = _tokens(matrix, law)
     if random_query:  # N(0, cI) with E z^TΓz = c tr Γ
@@ -147,12 +208,16 @@ def _setting(
     along = float(values[index])
     if law == "gaussian" and len(matrix) > 1:
         across = max(0.0, float(values.sum()) - along)
-        return _tokens(torch.diag(torch.tensor([along, across], dtype=torch.float64)), law), _axis(score_variance / along)
+        return _tokens(torch.diag(torch.tensor([along, across], dtype=torch.float64)), law), _axis(
+            score_variance / along
+        )
     return tokens, vectors[:, index] * math.sqrt(score_variance / along)
 
 
 def _covariance(path: Path) -> NDArray[np.float64]:
-    """A square matrix from a plain file, which is refused before it is read where it is too large."""
+    """A square matrix from a plain file, which is refused before it is read where it
+    is too large.
+    """
     import numpy as np
 
     from largeprompt.errors import InvalidArgumentError
@@ -165,16 +230,26 @@ def _covariance(path: Path) -> NDArray[np.float64]:
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an empty file is refused below
-                matrix = np.loadtxt(content.decode().replace(",", " ").splitlines(), ndmin=2, max_rows=MOST_ROWS + 1)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size or matrix.dtype.kind not in "biuf":
+                matrix = np.loadtxt(
+                    content.decode().replace(",", " ").splitlines(), ndmin=2, max_rows=MOST_ROWS + 1
+                )
+        if (
+            matrix.ndim != 2
+            or matrix.shape[0] != matrix.shape[1]
+            or not matrix.size
+            or matrix.dtype.kind not in "biuf"
+        ):
             raise ValueError(f"{matrix.dtype} of shape {matrix.shape}")
         if len(matrix) > MOST_ROWS:
             raise ValueError(f"more than {MOST_ROWS:,} rows")
         if not np.any(matrix):
             raise ValueError("all zero: the scores would not vary")
     except (OSError, ValueError, EOFError, AttributeError, MemoryError) as error:
-        trouble = getattr(error, "strerror", None) or error  # an OSError's own words, without its number
-        raise InvalidArgumentError("--covariance", f"{path} ({trouble})", "a square matrix of numbers, .npy or text") from None
+        # an OSError's own words, without its number
+        trouble = getattr(error, "strerror", None) or error
+        raise InvalidArgumentError(
+            "--covariance", f"{path} ({trouble})", "a square matrix of numbers, .npy or text"
+        ) from None
     return np.asarray(matrix, dtype=np.float64)
 
 
@@ -183,7 +258,9 @@ def _positive(name: str, value: float, most: float = math.inf) -> float:
     from largeprompt.errors import InvalidArgumentError
 
     if validation.positive(name, value) > most:
-        raise InvalidArgumentError(name, f"{value:g}", f"a positive number up to {most:g} for this law")
+        raise InvalidArgumentError(
+            name, f"{value:g}", f"a positive number up to {most:g} for this law"
+        )
     return value
 
 
@@ -200,10 +277,16 @@ def _tokens(covariance: Tensor, law: Law) -> Measure:
 
     import largeprompt as lp
 
-    gaussian = lp.Gaussian(torch.zeros(len(covariance), dtype=torch.float64), covariance)  # which checks it
+    # which checks it
+    gaussian = lp.Gaussian(torch.zeros(len(covariance), dtype=torch.float64), covariance)
     if law == "gaussian":
         return gaussian
-    kinds = {"rademacher": lp.Rademacher, "uniform": lp.Uniform, "laplace": lp.Laplace, "sphere": lp.Sphere}
+    kinds = {
+        "rademacher": lp.Rademacher,
+        "uniform": lp.Uniform,
+        "laplace": lp.Laplace,
+        "sphere": lp.Sphere,
+    }
     standard: Measure = kinds[law](len(covariance))
     if bool((covariance == torch.eye(len(covariance))).all()):
         return standard
@@ -220,11 +303,14 @@ def _row(mu: Measure, query: Tensor | Gaussian, tolerance: float, relative: bool
     attention = SoftmaxAttention(eye, eye)
     exact = prompt_length(attention, mu, query, tolerance, relative=relative)
     proved = prompt_length(attention, mu, query, tolerance, "certified", relative=relative)
-    length, certified = (None if math.isinf(found.length) else int(found) for found in (exact, proved))
+    length, certified = (
+        None if math.isinf(found.length) else int(found) for found in (exact, proved)
+    )
     return {
         "tolerance": tolerance,
         "relative": relative,
-        "scale": exact.tolerance / tolerance if relative else 1.0,  # times the tolerance: what ``rmse``, a distance, is within
+        # times the tolerance: what ``rmse``, a distance, is within
+        "scale": exact.tolerance / tolerance if relative else 1.0,
         "length": length,
         "certified_length": certified,
         "regime": exact.regime,

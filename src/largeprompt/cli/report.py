@@ -14,12 +14,22 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, or folders that hold runs.", show_default=False)],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN", help="Run folders, or folders that hold runs.", show_default=False
+        ),
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="File to write; by default report.html beside the first run.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="File to write; by default report.html beside the first run.", show_default=False
+        ),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page: a verdict for each claim, then question, method, figures and settings of each run."""
+    """Write one self-contained HTML page: a verdict for each claim, then question, method, figures
+    and settings of each run.
+    """
     from largeprompt.report.page import write_report
 
     with reporting_errors():
@@ -29,13 +39,19 @@ def report(
             write_report(list(found.values()), target)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            typer.echo(f"error: cannot write {target} ({reason}); choose with --out a file that you may write.", err=True)
+            typer.echo(
+                f"error: cannot write {target} ({reason}); choose with --out a file that you may "
+                "write.",
+                err=True,
+            )
             raise typer.Exit(1) from None
     typer.echo(f"wrote {target}")
 
 
 def _runs(path: Path) -> list[Run]:
-    """The run in this folder, or those below it in the order of the registry; what cannot be read is reported and left out."""
+    """The run in this folder, or those below it in the order of the registry; what cannot be read
+    is reported and left out.
+    """
     from largeprompt.errors import InvalidArgumentError
     from largeprompt.runs.store import Run, find_runs
     from largeprompt.studies.registry import place
@@ -43,12 +59,16 @@ def _runs(path: Path) -> list[Run]:
     remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
     if not path.is_dir():
         given = f"{path}, which is {'a file' if path.exists() else 'not there'}"
-        raise InvalidArgumentError("RUN", given, "a run folder, or a folder that holds runs", remedy)
+        raise InvalidArgumentError(
+            "RUN", given, "a run folder, or a folder that holds runs", remedy
+        )
     if (path / "config.json").exists():
         return [Run.open(path)]
     below = [run for run in find_runs(path, left_out) if _answered(run)]
     if not below:
-        raise InvalidArgumentError("RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy)
+        raise InvalidArgumentError(
+            "RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy
+        )
     return sorted(below, key=lambda run: place(run.study))
 
 

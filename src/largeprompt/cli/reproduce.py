@@ -22,9 +22,17 @@ from largeprompt.cli.perform import (
 from largeprompt.studies.registry import SECONDS
 
 CORES = 2  # what the help speaks of
-QUICK, FULL = (round(sum(each[kind] for each in SECONDS.values()) / CORES / 60 + 0.5) for kind in (0, 1))  # minutes
+# minutes
+QUICK, FULL = (
+    round(sum(each[kind] for each in SECONDS.values()) / CORES / 60 + 0.5) for kind in (0, 1)
+)
 Quick = Annotated[
-    bool, typer.Option("--quick", help=f"Smaller settings: {QUICK} minutes on {CORES} cores instead of {FULL}.", show_default=False)
+    bool,
+    typer.Option(
+        "--quick",
+        help=f"Smaller settings: {QUICK} minutes on {CORES} cores instead of {FULL}.",
+        show_default=False,
+    ),
 ]
 
 
@@ -37,10 +45,11 @@ def reproduce(
     out: Out = Path("runs"),
     fresh: Fresh = False,
 ) -> None:
-    """Compute every study of the paper and write the report, OUT/report.html (OUT/report-quick.html with --quick).
+    """Compute every study of the paper and write the report, OUT/report.html (OUT/report-quick.html
+    with --quick).
 
-    The report can be read from the beginning: it is written again after each study.
-    What is stored already is not computed again, so a command that was stopped goes on where it was.
+    The report can be read from the beginning: it is written again after each study. What is stored
+    already is not computed again, so a command that was stopped goes on where it was.
     """
     with reporting_errors(fresh=fresh):
         from largeprompt.report.page import write_report
@@ -53,13 +62,19 @@ def reproduce(
             try:
                 chosen = registry.study(name)
                 config = chosen.quick if quick else chosen.config()
-                wanted.append((chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh)))
+                wanted.append(
+                    (chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))
+                )
             except StorageError:
                 raise
-            except Exception as error:  # one study that cannot be loaded does not take the others with it
-                errors.append(RunError(f"{name}: cannot be begun ({type(error).__name__}: {error})."))
+            # one study that cannot be loaded does not take the others with it
+            except Exception as error:
+                errors.append(
+                    RunError(f"{name}: cannot be begun ({type(error).__name__}: {error}).")
+                )
         runs = [run for _, _, run in wanted]
-        page = out / ("report-quick.html" if quick else "report.html")  # a first look does not replace the full report
+        # a first look does not replace the full report
+        page = out / ("report-quick.html" if quick else "report.html")
 
         def grow() -> None:
             with contextlib.suppress(RunError, OSError):  # what stays wrong is said at the end

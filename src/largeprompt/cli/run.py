@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from largeprompt.cli.perform import CellLimit, Fresh, Out, Places, Shard, Where, Workers, perform, prepare, reporting_errors
+from largeprompt.cli.perform import (
+    CellLimit,
+    Fresh,
+    Out,
+    Places,
+    Shard,
+    Where,
+    Workers,
+    perform,
+    prepare,
+    reporting_errors,
+)
 
 
 def _names(incomplete: str) -> list[str]:
@@ -18,13 +29,24 @@ def _names(incomplete: str) -> list[str]:
 
 def run(
     name: Annotated[
-        str, typer.Argument(metavar="STUDY", help="Name of the study, or my.py:STUDY.", autocompletion=_names, show_default=False)
+        str,
+        typer.Argument(
+            metavar="STUDY",
+            help="Name of the study, or my.py:STUDY.",
+            autocompletion=_names,
+            show_default=False,
+        ),
     ],
-    quick: Annotated[bool, typer.Option("--quick", help="Smaller settings, for a first look.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller settings, for a first look.")
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a setting; lists as a,b,c. Repeat for several.", show_default=False
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting; lists as a,b,c. Repeat for several.",
+            show_default=False,
         ),
     ] = None,
     workers: Workers = None,
@@ -32,10 +54,13 @@ def run(
     shard: Shard = "",
     cell_limit: CellLimit = None,
     out: Out = Path("runs"),
-    seed: Annotated[int | None, typer.Option(help="Seed of the study's random numbers.", show_default=False)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the study's random numbers.", show_default=False)
+    ] = None,
     fresh: Fresh = False,
 ) -> None:
-    """Compute a study, or what is missing of it: dataset, verdicts and figures in a folder of their own.
+    """Compute a study, or what is missing of it: dataset, verdicts and figures in a folder of their
+    own.
 
     A run that was stopped goes on where it was. Other settings are another run, in another folder.
     """
@@ -43,10 +68,13 @@ def run(
         from largeprompt.runs.settings import configured
         from largeprompt.studies.registry import study
 
-        if ":" in name or "." in name:  # a place: modules of the current folder count, as for `python -m`
+        # a place: modules of the current folder count, as for `python -m`
+        if ":" in name or "." in name:
             sys.path.insert(0, str(Path.cwd()))
         chosen = study(name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
         places = Places.of(workers, executor, shard, cell_limit, fresh)
-        for error in perform([(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], places):
+        for error in perform(
+            [(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], places
+        ):
             raise error

@@ -22,14 +22,22 @@ CONTROL = " (control)"  # after the outcome of one
 
 
 def runs(
-    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="Folder that holds runs; --out says the same.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Folder that holds runs; --out says the same."),
+    ] = None,
     out: Out = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Join, judge and draw the runs whose cells are all there; for shards.")
+        bool,
+        typer.Option(
+            "--finish", help="Join, judge and draw the runs whose cells are all there; for shards."
+        ),
     ] = False,
 ) -> None:
-    """List the runs in a folder: state, cells done, when finished, how long it took by the clock, verdicts."""
+    """List the runs in a folder: state, cells done, when finished, how long it took by the clock,
+    verdicts.
+    """
     from largeprompt.runs.store import find_runs
 
     folder = folder or out
@@ -57,7 +65,9 @@ def runs(
 
 
 def _finish(folder: Path) -> None:
-    """Finish the runs of the library's studies, and of installed ones, whose cells are all there."""
+    """Finish the runs of the library's studies, and of installed ones, whose cells
+    are all there.
+    """
     from largeprompt.runs.files import RunError
     from largeprompt.runs.settings import config_of
     from largeprompt.runs.store import find_runs
@@ -68,13 +78,18 @@ def _finish(folder: Path) -> None:
         if run.state == "complete":
             continue
         try:
-            found = study(run.study) if run.study.isidentifier() else None  # nothing that a folder names is imported
+            # nothing that a folder names is imported
+            found = study(run.study) if run.study.isidentifier() else None
             config = found and config_of(found, run.config)
         except LargePromptError as error:
             left_out(RunError(f"{run.folder} ({error})"))
             continue
         if found is None or not run.describes(found, config):
-            left_out(RunError(f"{run.folder} was begun with other code; what goes on with it: {run.rerun}"))
+            left_out(
+                RunError(
+                    f"{run.folder} was begun with other code; what goes on with it: {run.rerun}"
+                )
+            )
         elif missing := run.missing():
             left_out(RunError(f"{run.folder} lacks {len(missing)} of {len(run.cells)} cells"))
         else:
@@ -116,12 +131,16 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _counts(verdicts: dict[str, int]) -> str:
-    """How many questions hold, and how many controls fail: '4 hold, 1 fails; 1 control fails, as it must'."""
+    """How many questions hold, and how many controls fail: '4 hold, 1 fails; 1 control fails, as it
+    must'.
+    """
     asked, controls = [], []
     for outcome, count in verdicts.items():
         word = outcome.removesuffix(CONTROL)
         said = word if count == 1 else word.replace("holds", "hold").replace("fails", "fail")
-        must = "but must fail" if word != "fails" else "as it must" if count == 1 else "as they must"
+        must = (
+            "but must fail" if word != "fails" else "as it must" if count == 1 else "as they must"
+        )
         if word == outcome:
             asked.append(f"{count} {said}")
         else:

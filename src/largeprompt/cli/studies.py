@@ -1,4 +1,6 @@
-"""``largeprompt studies``: which studies there are, what each is about, and how long it takes; and what the claims are."""
+"""``largeprompt studies``: which studies there are, what each is about, and how long it takes; and
+what the claims are.
+"""
 
 import json
 from collections.abc import Sequence
@@ -10,15 +12,22 @@ from rich.table import Table
 
 
 def studies(
-    claims: Annotated[bool, typer.Option("--claims", help="List the claims and questions by their ids instead.")] = False,
+    claims: Annotated[
+        bool, typer.Option("--claims", help="List the claims and questions by their ids instead.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the studies in the order of the report: name, claims, title, and seconds of computing, quick and full."""
+    """List the studies in the order of the report: name, claims, title, and seconds of computing,
+    quick and full.
+    """
     rows = _claims() if claims else _studies()
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
     elif claims:
-        _show(("id", "claim", "what it says"), [(row["id"], row["name"], row["sentence"]) for row in rows])
+        _show(
+            ("id", "claim", "what it says"),
+            [(row["id"], row["name"], row["sentence"]) for row in rows],
+        )
     else:
         durations = [[_duration(row[key]) for key in ("quick_seconds", "seconds")] for row in rows]
         words = [(row["study"], " ".join(row["claims"]), row["title"]) for row in rows]
@@ -32,9 +41,18 @@ def _studies() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     measured = registry.SECONDS | registry.WITH_WEIGHTS
     for name in registry.names():
-        found, (quick, full) = registry.study(name), measured.get(name, (None, None))  # None: of another package
+        # None: of another package
+        found, (quick, full) = registry.study(name), measured.get(name, (None, None))
         about = {"study": name, "claims": [claim.id for claim in found.claims if claim.id != name]}
-        rows.append(about | {"title": found.title, "question": found.question, "quick_seconds": quick, "seconds": full})
+        rows.append(
+            about
+            | {
+                "title": found.title,
+                "question": found.question,
+                "quick_seconds": quick,
+                "seconds": full,
+            }
+        )
     return rows
 
 
@@ -54,7 +72,11 @@ def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in columns:
         narrow = column in ("--quick", "full")
-        table.add_column(column, justify="right" if narrow else "left", no_wrap=column not in ("about", "what it says"))
+        table.add_column(
+            column,
+            justify="right" if narrow else "left",
+            no_wrap=column not in ("about", "what it says"),
+        )
     for line in lines:
         table.add_row(*line)
     console.print(table)
@@ -62,4 +84,10 @@ def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 def _duration(seconds: float | None) -> str:
     """Seconds, or minutes from two on."""
-    return "-" if seconds is None else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+    return (
+        "-"
+        if seconds is None
+        else f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+    )

@@ -1,4 +1,6 @@
-"""Polynomials in several variables by their coefficients on Hermite polynomials, orthonormal under N(0, I)."""
+"""Polynomials in several variables by their coefficients on Hermite polynomials, orthonormal under
+N(0, I).
+"""
 
 import dataclasses
 import functools
@@ -11,7 +13,9 @@ from torch import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class HermiteBasis:
-    """h_α(ξ) = Π_i He_{α_i}(ξ_i)/√α_i! for all |α| <= degree, ordered by |α|; coefficients lead, shape (size, ...)."""
+    """h_α(ξ) = Π_i He_{α_i}(ξ_i)/√α_i! for all |α| <= degree, ordered by |α|; coefficients lead,
+    shape (size, ...).
+    """
 
     dim: int
     degree: int
@@ -19,8 +23,14 @@ class HermiteBasis:
     @functools.cached_property
     def indices(self) -> Tensor:
         """Multi-indices α, shape (size, dim)."""
-        choices = (itertools.combinations_with_replacement(range(self.dim), n) for n in range(self.degree + 1))
-        rows = [[places.count(i) for i in range(self.dim)] for places in itertools.chain.from_iterable(choices)]
+        choices = (
+            itertools.combinations_with_replacement(range(self.dim), n)
+            for n in range(self.degree + 1)
+        )
+        rows = [
+            [places.count(i) for i in range(self.dim)]
+            for places in itertools.chain.from_iterable(choices)
+        ]
         return torch.tensor(rows, dtype=torch.long)
 
     @property
@@ -30,7 +40,9 @@ class HermiteBasis:
 
     @functools.cached_property
     def _neighbours(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Positions of α + e_i and α - e_i (``size`` where there is none) and √(α_i + 1), √α_i, each of shape (dim, size)."""
+        """Positions of α + e_i and α - e_i (``size`` where there is none) and √(α_i + 1), √α_i,
+        each of shape (dim, size).
+        """
         place = {tuple(row): i for i, row in enumerate(self.indices.tolist())}
         up, down = (torch.full((self.dim, self.size), self.size) for _ in range(2))
         for alpha, i in place.items():
@@ -45,7 +57,10 @@ class HermiteBasis:
         up, down, raised, lowered = self._neighbours
         shape = (-1,) + (1,) * (f.dim() - 1)
         padded = torch.cat([f, f.new_zeros(1, *f.shape[1:])])
-        return raised[i].to(f).view(shape) * padded[up[i]] + lowered[i].to(f).view(shape) * padded[down[i]]
+        return (
+            raised[i].to(f).view(shape) * padded[up[i]]
+            + lowered[i].to(f).view(shape) * padded[down[i]]
+        )
 
     def derivative(self, i: int, f: Tensor) -> Tensor:
         """∂f/∂ξ_i: h_α -> √α_i h_{α - e_i}."""
@@ -54,9 +69,11 @@ class HermiteBasis:
         return raised[i].to(f).view((-1,) + (1,) * (f.dim() - 1)) * padded[up[i]]
 
     def smoothed(self, matrix: Tensor, offset: Tensor) -> Tensor:
-        """f -> E f(a + g), g ~ N(0, I), at a = offset + matrix ξ, as a matrix (size, size) on coefficients.
+        """f -> E f(a + g), g ~ N(0, I), at a = offset + matrix ξ, as a matrix (size, size) on
+        coefficients.
 
-        Under N(a, I) the mean of h_α is a^α/√α!, so that the degree does not grow. Columns are built degree by degree.
+        Under N(a, I) the mean of h_α is a^α/√α!, so that the degree does not grow. Columns are
+        built degree by degree.
         """
         _, down, _, lowered = self._neighbours
         columns = matrix.new_zeros(self.size, self.size)

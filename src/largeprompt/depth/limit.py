@@ -1,4 +1,6 @@
-"""An infinite Gaussian prompt through residual self-attention: a recursion on mean and covariance."""
+"""An infinite Gaussian prompt through residual self-attention: a recursion on
+mean and covariance.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,7 +20,8 @@ LARGEST_SCORE_VARIANCE = 1e6  # where the recursion stops: no prompt has e^(2·1
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DeepLimit:
-    """What a stack does to an infinite prompt, layer by layer; k = 0 is the entry, n the number of layers reached.
+    """What a stack does to an infinite prompt, layer by layer; k = 0 is the entry, n the number of
+    layers reached.
 
     Attributes
     ----------
@@ -27,17 +30,19 @@ class DeepLimit:
     mean, covariance
         m_k and Γ_k of the tokens, shapes (n + 1, d) and (n + 1, d, d).
     read_mean, read_covariance
-        Moments of what layer k reads, shapes (n, d) and (n, d, d): those of the tokens, or of the normalised tokens.
+        Moments of what layer k reads, shapes (n, d) and (n, d, d): those of the tokens, or of the
+        normalised tokens.
     matrix, offset
-        The token map from entry to layer k, z -> matrix z + offset, shapes (n + 1, d, d) and (n + 1, d); None with a
-        normalisation, which is not affine (use :meth:`tokens`).
+        The token map from entry to layer k, z -> matrix z + offset, shapes (n + 1, d, d) and (n +
+        1, d); None with a normalisation, which is not affine (use :meth:`tokens`).
     score_variance
         σ_k², the variance u^TΓu of the scores of layer k averaged over its queries, shape (n,).
     h_squared
-        H_k² = ‖Γ^{1/2} U Γ^{1/2}‖² of layer k, shape (n,). Averaged over queries the squared error falls like 1/L while
-        H² < 1/2, and more slowly beyond.
+        H_k² = ‖Γ^{1/2} U Γ^{1/2}‖² of layer k, shape (n,). Averaged over queries the squared error
+        falls like 1/L while H² < 1/2, and more slowly beyond.
     exact
-        Whether the recursion is the infinite prompt itself (no normalisation), or a Gaussian closure of it.
+        Whether the recursion is the infinite prompt itself (no normalisation), or a Gaussian
+        closure of it.
     """
 
     stack: ResidualStack
@@ -58,15 +63,21 @@ class DeepLimit:
 
     @property
     def diverged(self) -> bool:
-        """Whether the score variance passed 10⁶ before the last layer, so that the rest is left out."""
+        """Whether the score variance passed 10⁶ before the last layer, so that the rest is left
+        out.
+        """
         return self.layers < self.stack.layers
 
     def law(self, layer: int) -> Gaussian:
-        """N(m_k, Γ_k), the law of the tokens after ``layer`` layers (with a normalisation: its Gaussian closure)."""
+        """N(m_k, Γ_k), the law of the tokens after ``layer`` layers (with a normalisation: its
+        Gaussian closure).
+        """
         return Gaussian(self.mean[layer], self.covariance[layer])
 
     def tokens(self, z: Tensor) -> Tensor:
-        """Where tokens z of shape (..., d) are on entry and after each layer, shape (n + 1, ..., d)."""
+        """Where tokens z of shape (..., d) are on entry and after each layer, shape (n + 1, ...,
+        d).
+        """
         z = validation.tensor("z", z, like=self.mean)
         validation.last_dimensions("z", z, (self.stack.dim,), ": one token for each row")
         kind = self.stack.normalisation
@@ -80,18 +91,22 @@ class DeepLimit:
 
     def __repr__(self) -> str:
         kind = "exact" if self.exact else "Gaussian closure"
-        end = f"score variance {float(self.score_variance[0]):.3g} to {float(self.score_variance[-1]):.3g}"
+        end = (
+            f"score variance {float(self.score_variance[0]):.3g} to "
+            f"{float(self.score_variance[-1]):.3g}"
+        )
         return f"DeepLimit({kind}, layers={self.layers} of {self.stack.layers}, {end})"
 
 
 def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     """Follow an infinite prompt of Gaussian tokens through the layers of a residual stack.
 
-    Without normalisation Gaussian tokens stay Gaussian, exactly: z -> Mz + Vm, M = I + VΓU, formula (depth.1) of
-    docs/mathematics/depth.md. With n(z) = √d z/‖z‖ they do not, and what follows is a closure: attention reads the exact mean and
-    covariance of n(z) for Gaussian z as if n(z) were Gaussian, z -> z + V(m̂ + Γ̂U n(z)). 'pre': the next law is the Gaussian
-    with the moments of this image. 'sphere': tokens are n(g), g ~ N(μ, Σ) scaled to E‖g‖² = d, and the next g is Mg + Vm̂
-    (for mean 0 this is the image itself, since n(M n(g)) = n(Mg)).
+    Without normalisation Gaussian tokens stay Gaussian, exactly: z -> Mz + Vm, M = I + VΓU, formula
+    (depth.1) of docs/mathematics/depth.md. With n(z) = √d z/‖z‖ they do not, and what follows is a
+    closure: attention reads the exact mean and covariance of n(z) for Gaussian z as if n(z) were
+    Gaussian, z -> z + V(m̂ + Γ̂U n(z)). 'pre': the next law is the Gaussian with the moments of
+    this image. 'sphere': tokens are n(g), g ~ N(μ, Σ) scaled to E‖g‖² = d, and the next g is Mg +
+    Vm̂ (for mean 0 this is the image itself, since n(M n(g)) = n(Mg)).
 
     Parameters
     ----------
@@ -120,11 +135,16 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         raise InvalidArgumentError("stack", type(stack).__name__, "a ResidualStack")
     if not isinstance(mu, Gaussian) or mu.batch_shape:
         given = repr(mu) if isinstance(mu, Gaussian) else type(mu).__name__
-        raise InvalidArgumentError("mu", given, "one Gaussian", "Other laws do not close; run tokens through stack.states.")
+        raise InvalidArgumentError(
+            "mu", given, "one Gaussian", "Other laws do not close; run tokens through stack.states."
+        )
     stack.layer(0)._values(mu, mu.mean)  # dimension, dtype and device
     second, U = mu.covariance + torch.outer(mu.mean, mu.mean), stack.U[0]
     validation.in_range("mu", (U.mT @ mu.covariance @ U) * second)
-    if stack.normalisation != "none" and float(mu.covariance.diagonal().sum() + mu.mean @ mu.mean) == 0:
+    if (
+        stack.normalisation != "none"
+        and float(mu.covariance.diagonal().sum() + mu.mean @ mu.mean) == 0
+    ):
         raise InvalidArgumentError("mu", "the point mass at 0", "tokens that can be normalised")
     return _affine(stack, mu) if stack.normalisation == "none" else _closed(stack, mu)
 
@@ -158,7 +178,9 @@ def _affine(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         image = step @ covariance @ step.mT
         states.append((step @ mean + shift, (image + image.mT) / 2))
     (means, covariances), found, mapped = _stacked(states), _stacked(scores), _stacked(maps)
-    return DeepLimit(stack, means, covariances, means[:-1], covariances[:-1], *mapped, *found, exact=True)
+    return DeepLimit(
+        stack, means, covariances, means[:-1], covariances[:-1], *mapped, *found, exact=True
+    )
 
 
 def _closed(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
@@ -182,7 +204,9 @@ def _closed(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         law = Gaussian(mean, (covariance + covariance.mT) / 2)
     last = normalised_moments(_rescaled(law)) if sphere else law
     states.append((last.mean, last.covariance))
-    return DeepLimit(stack, *_stacked(states), *_stacked(reads), None, None, *_stacked(scores), exact=False)
+    return DeepLimit(
+        stack, *_stacked(states), *_stacked(reads), None, None, *_stacked(scores), exact=False
+    )
 
 
 def _rescaled(law: Gaussian) -> Gaussian:

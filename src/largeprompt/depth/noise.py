@@ -1,7 +1,9 @@
-"""Finite prompts in depth: the noise of L tokens, propagated through residual self-attention to first order in 1/L.
+"""Finite prompts in depth: the noise of L tokens, propagated through residual self-attention to
+first order in 1/L.
 
-δ' = Mδ + V(F + R[δ]), formulas (depth.4) to (depth.8) of docs/mathematics/depth.md: each Hermite moment ε_γ of the tokens ξ on
-entry drives a polynomial displacement δ of degree |γ| - 1 through all layers, mode by mode.
+δ' = Mδ + V(F + R[δ]), formulas (depth.4) to (depth.8) of docs/mathematics/depth.md: each Hermite
+moment ε_γ of the tokens ξ on entry drives a polynomial displacement δ of degree |γ| - 1 through all
+layers, mode by mode.
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ from largeprompt.law import regime
 from largeprompt.measures.gaussian import square_root
 
 LARGEST_H_SQUARED = 0.5  # from here on the query-averaged first order in 1/L is infinite
-LARGEST_SCORE_VARIANCE = math.log(validation.LONGEST) / 2  # from here on no prompt is in the linear regime
+# from here on no prompt is in the linear regime
+LARGEST_SCORE_VARIANCE = math.log(validation.LONGEST) / 2
 LARGEST_SIZE = 2**27
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DeepNoise:
-    """L times the mean squared errors of a finite prompt against its :class:`DeepLimit`, to first order; k = 0 is the entry.
+    """L times the mean squared errors of a finite prompt against its :class:`DeepLimit`, to first
+    order; k = 0 is the entry.
 
     Attributes
     ----------
@@ -48,7 +52,8 @@ class DeepNoise:
     independent
         The same if, besides, the noise of each layer were independent of the others.
     tail
-        Part of ``token`` that modes above the degree carry; their feedback, smaller by H^degree, is left out.
+        Part of ``token`` that modes above the degree carry; their feedback, smaller by H^degree, is
+        left out.
     coefficients
         Displacement by mode: shape (n + 1, polynomial, d, mode).
     mean_response, covariance_response
@@ -72,23 +77,26 @@ class DeepNoise:
     def layers(self) -> int:
         """Layers n for which there is a band.
 
-        It ends before the first layer with H² >= 1/2, where the error falls more slowly than 1/L, or with a score variance for
-        which no prompt of up to 10^15 tokens is in the linear regime.
+        It ends before the first layer with H² >= 1/2, where the error falls more slowly than 1/L,
+        or with a score variance for which no prompt of up to 10^15 tokens is in the linear regime.
         """
         return self.update.shape[0]
 
     def moments(self, tokens: Tensor) -> Tensor:
-        """ε_γ = (1/L) Σ_l h_γ(ξ_l) of prompts (..., L, d), shape (..., mode): what drives the noise, to the degree followed.
+        """ε_γ = (1/L) Σ_l h_γ(ξ_l) of prompts (..., L, d), shape (..., mode): what drives the
+        noise, to the degree followed.
 
-        For tokens from the law on entry they are uncorrelated, of mean 0 and variance 1/L exactly, so that squares of linear
-        forms in them are control variates of known mean.
+        For tokens from the law on entry they are uncorrelated, of mean 0 and variance 1/L exactly,
+        so that squares of linear forms in them are control variates of known mean.
         """
         return self._features(tokens).mean(-2)[..., 1:]
 
     def displacement(self, tokens: Tensor) -> Tensor:
-        """First-order displacement of the tokens of given prompts (..., L, d) from the limit, shape (n + 1, ..., L, d).
+        """First-order displacement of the tokens of given prompts (..., L, d) from the limit, shape
+        (n + 1, ..., L, d).
 
-        It is read off the Hermite moments of each prompt, and leaves out the modes above the degree.
+        It is read off the Hermite moments of each prompt, and leaves out the modes above the
+        degree.
         """
         features = self._features(tokens)
         fields = torch.einsum("kpcg,...g->k...pc", self.coefficients, features.mean(-2)[..., 1:])
@@ -97,30 +105,36 @@ class DeepNoise:
 
     def _features(self, tokens: Tensor) -> Tensor:
         tokens = validation.tensor("tokens", tokens, like=self.limit.mean)
-        validation.last_dimensions("tokens", tokens, ("L", self.limit.stack.dim), ": prompts of L tokens")
+        validation.last_dimensions(
+            "tokens", tokens, ("L", self.limit.stack.dim), ": prompts of L tokens"
+        )
         law = self.limit.law(0)
         points = (tokens - law.mean) @ torch.linalg.pinv(square_root(law.covariance)).mT
-        return validation.in_range("tokens", HermiteBasis(law.dim, self.degree + 1).evaluate(points))
+        return validation.in_range(
+            "tokens", HermiteBasis(law.dim, self.degree + 1).evaluate(points)
+        )
 
     def __repr__(self) -> str:
         return f"DeepNoise(layers={self.layers} of {self.limit.stack.layers}, degree={self.degree})"
 
 
 def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
-    """Finite-length noise of mean, covariance and tokens after each layer, to first order in 1/L: the predicted band.
+    """Finite-length noise of mean, covariance and tokens after each layer, to first order in 1/L:
+    the predicted band.
 
     Parameters
     ----------
     limit
         The infinite prompt through a stack without normalisation.
     degree
-        Displacements of higher degree in the token are propagated without their feedback on later layers. At 1 the feedback is
-        that of affine displacements.
+        Displacements of higher degree in the token are propagated without their feedback on later
+        layers. At 1 the feedback is that of affine displacements.
 
     Returns
     -------
     DeepNoise
-        L times the squared errors after each layer, up to the first layer with H² >= 1/2, where there is no such order.
+        L times the squared errors after each layer, up to the first layer with H² >= 1/2, where
+        there is no such order.
 
     Examples
     --------
@@ -134,17 +148,28 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     ['0.0104', '0.1947']
     """
     if not isinstance(limit, DeepLimit):
-        raise InvalidArgumentError("limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu).")
+        raise InvalidArgumentError(
+            "limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu)."
+        )
     if limit.matrix is None:
         remedy = "With one, run tokens through stack.states."
-        raise InvalidArgumentError("limit", validation.text(limit), "a stack without normalisation", remedy)
+        raise InvalidArgumentError(
+            "limit", validation.text(limit), "a stack without normalisation", remedy
+        )
     degree = validation.integer("degree", degree)
-    beyond = torch.nonzero((limit.h_squared >= LARGEST_H_SQUARED) | (limit.score_variance >= LARGEST_SCORE_VARIANCE))
+    beyond = torch.nonzero(
+        (limit.h_squared >= LARGEST_H_SQUARED) | (limit.score_variance >= LARGEST_SCORE_VARIANCE)
+    )
     layers = int(beyond[0]) if len(beyond) else limit.layers
     basis, modes = HermiteBasis(limit.stack.dim, degree), HermiteBasis(limit.stack.dim, degree + 1)
     if (layers + 1) * basis.size * basis.dim * modes.size > LARGEST_SIZE:
-        given = f"{degree}, which asks for {basis.size} polynomials by {modes.size} modes in {layers} layers"
-        raise InvalidArgumentError("degree", given, "a degree whose coefficients fit in memory", "Lower the degree.")
+        given = (
+            f"{degree}, which asks for {basis.size} polynomials by {modes.size} modes in "
+            f"{layers} layers"
+        )
+        raise InvalidArgumentError(
+            "degree", given, "a degree whose coefficients fit in memory", "Lower the degree."
+        )
     states = [_Layer.of(limit, k) for k in range(layers)]
     field = limit.mean.new_zeros(basis.size, basis.dim, modes.size - 1)
     fields, plain = [field], [field]
@@ -159,7 +184,8 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     tail = (total - squares).clamp_min(0.0)
     step_tail = (steps - unfed.diff(dim=0).square().sum((1, 2, 3))).clamp_min(0.0)
     roots = limit.matrix[: layers + 1] @ square_root(limit.covariance[0])
-    mean_response = coefficients[:, 0].clone()  # δm = Sξ̄ + E δ, the mean of a polynomial being its first coefficient
+    # δm = Sξ̄ + E δ, the mean of a polynomial being its first coefficient
+    mean_response = coefficients[:, 0].clone()
     mean_response[:, :, : basis.dim] += roots
     covariance_response = _covariance_response(coefficients, roots, modes)
     return DeepNoise(
@@ -178,11 +204,15 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     )
 
 
-def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "frozen"] = "heavy") -> int | None:
-    """First layer, counted from 1, that a prompt of this length reads in the 'heavy' regime or beyond; None if none.
+def breaking_layer(
+    limit: DeepLimit, length: float, reaches: Literal["heavy", "frozen"] = "heavy"
+) -> int | None:
+    """First layer, counted from 1, that a prompt of this length reads in the 'heavy' regime or
+    beyond; None if none.
 
-    By the query-averaged score variance of the recursion alone, formula (depth.9) of docs/mathematics/depth.md. Between 'heavy' and
-    'frozen' the closure is expected to break. A recursion that runs away counts as frozen where it does.
+    By the query-averaged score variance of the recursion alone, formula (depth.9) of
+    docs/mathematics/depth.md. Between 'heavy' and 'frozen' the closure is expected to break. A
+    recursion that runs away counts as frozen where it does.
 
     Parameters
     ----------
@@ -206,7 +236,9 @@ def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "f
     """
     validation.choice("reaches", reaches, ("heavy", "frozen"))
     if not isinstance(limit, DeepLimit):
-        raise InvalidArgumentError("limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu).")
+        raise InvalidArgumentError(
+            "limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu)."
+        )
     for k, variance in enumerate(limit.score_variance.tolist()):
         if regime(variance, length) in ("frozen", reaches):
             return k + 1
@@ -215,7 +247,9 @@ def breaking_layer(limit: DeepLimit, length: float, reaches: Literal["heavy", "f
 
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """One layer in the coordinates ξ of the tokens on entry: m + Sξ are the tokens, a = tilt_offset + tilt_matrix ξ the tilts."""
+    """One layer in the coordinates ξ of the tokens on entry: m + Sξ are the tokens, a =
+    tilt_offset + tilt_matrix ξ the tilts.
+    """
 
     V: Tensor
     jacobian: Tensor
@@ -235,13 +269,17 @@ class _Layer:
 
     def step(self, field: Tensor, noise: Tensor) -> Tensor:
         """Mδ + V·noise."""
-        return torch.einsum("ij,pjg->pig", self.jacobian, field) + torch.einsum("ij,pjg->pig", self.V, noise)
+        return torch.einsum("ij,pjg->pig", self.jacobian, field) + torch.einsum(
+            "ij,pjg->pig", self.V, noise
+        )
 
     def source(self, smoothed: Tensor, basis: HermiteBasis, modes: HermiteBasis) -> Tensor:
         """F by mode: S ∇_a a^γ/√γ!, formula (depth.5)."""
         _, down, _, lowered = modes._neighbours
         found = smoothed.new_zeros(basis.size, basis.dim, modes.size - 1)
-        padded = torch.cat([smoothed, smoothed.new_zeros(basis.size, modes.size + 1 - basis.size)], 1)
+        padded = torch.cat(
+            [smoothed, smoothed.new_zeros(basis.size, modes.size + 1 - basis.size)], 1
+        )
         for i in range(basis.dim):
             gradient = lowered[i, 1:].to(padded) * padded[:, down[i, 1:]]  # of a^γ/√γ! in a_i
             found += gradient.unsqueeze(1) * self.root[:, i].unsqueeze(-1)
@@ -250,8 +288,11 @@ class _Layer:
     def feedback(self, field: Tensor, smoothed: Tensor, basis: HermiteBasis) -> Tensor:
         """R[δ] = δ̃(a) + S ∇_a(u·δ̃)(a), formula (depth.6)."""
         found = torch.einsum("pq,qcg->pcg", smoothed, field)
-        gradients = torch.stack([basis.derivative(i, field) for i in range(basis.dim)], 1)  # (p, i, c, g)
-        moved = torch.einsum("pq,qicg->picg", smoothed, torch.einsum("ki,picg->pkcg", self.root, gradients))
+        # (p, i, c, g)
+        gradients = torch.stack([basis.derivative(i, field) for i in range(basis.dim)], 1)
+        moved = torch.einsum(
+            "pq,qicg->picg", smoothed, torch.einsum("ki,picg->pkcg", self.root, gradients)
+        )
         found += torch.einsum("picg,c->pig", moved, self.query_offset)
         for j in range(basis.dim):
             found += basis.times(j, torch.einsum("picg,c->pig", moved, self.query_matrix[:, j]))
@@ -259,20 +300,30 @@ class _Layer:
 
 
 def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, Tensor, Tensor]:
-    """L E‖δ‖² without feedback, all degrees, by (depth.8); of tokens, of steps, and of tokens with independent layers."""
+    """L E‖δ‖² without feedback, all degrees, by (depth.8); of tokens, of steps, and of tokens with
+    independent layers.
+    """
     eye = torch.eye(limit.stack.dim).to(limit.mean)
     zero = limit.mean.new_zeros(())
     if not states:
         return zero.unsqueeze(0), limit.mean.new_zeros(0), zero.unsqueeze(0)
-    B, b = (torch.stack([getattr(each, name) for each in states]) for name in ("tilt_matrix", "tilt_offset"))
+    B, b = (
+        torch.stack([getattr(each, name) for each in states])
+        for name in ("tilt_matrix", "tilt_offset")
+    )
     product = torch.einsum("ika,jkc->ijac", B, B)
     precision = eye - product - product.mT
     linear = torch.einsum("ika,jk->ija", B, b) + torch.einsum("jka,ik->ija", B, b)
     spread = torch.linalg.inv(precision)
     centre = torch.einsum("ijac,ijc->ija", spread, linear)
-    mass = torch.exp(b @ b.mT + (linear * centre).sum(-1) / 2 - torch.linalg.slogdet(precision).logabsdet / 2)
-    tilts = b.unsqueeze(1) + torch.einsum("iac,ijc->ija", B, centre)  # mean of a_i in the pair (i, j)
-    outer = torch.einsum("ija,jic->ijca", tilts, tilts) + torch.einsum("jca,ijab,idb->ijcd", B, spread, B)
+    mass = torch.exp(
+        b @ b.mT + (linear * centre).sum(-1) / 2 - torch.linalg.slogdet(precision).logabsdet / 2
+    )
+    # mean of a_i in the pair (i, j)
+    tilts = b.unsqueeze(1) + torch.einsum("iac,ijc->ija", B, centre)
+    outer = torch.einsum("ija,jic->ijca", tilts, tilts) + torch.einsum(
+        "jca,ijab,idb->ijcd", B, spread, B
+    )
     pairs = mass[..., None, None] * (eye + outer)
 
     def size(maps: Tensor, pairs: Tensor) -> Tensor:
@@ -292,7 +343,9 @@ def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, T
 
 
 def _covariance_response(coefficients: Tensor, roots: Tensor, modes: HermiteBasis) -> Tensor:
-    """δΓ = S(⟨ξξ^T⟩ - I)S^T + E[δ ξ^T]S^T + (·)^T, the first-degree polynomials being the coordinates."""
+    """δΓ = S(⟨ξξ^T⟩ - I)S^T + E[δ ξ^T]S^T + (·)^T, the first-degree polynomials being the
+    coordinates.
+    """
     d = roots.shape[-1]
     moved = torch.einsum("kicg,kei->kceg", coefficients[:, 1 : d + 1], roots)
     response = moved + moved.transpose(1, 2)

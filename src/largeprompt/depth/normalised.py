@@ -8,13 +8,16 @@ from torch import Tensor
 
 from largeprompt.measures.gaussian import Gaussian
 
-STEP = 0.05  # of the double-exponential rule; halving it changes nothing in double precision (tests)
+# of the double-exponential rule; halving it changes nothing in double precision (tests)
+STEP = 0.05
 REACH = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
 class NormalisedMoments:
-    """Of n = √d z/‖z‖ for Gaussian z: mean (d,), covariance (d, d), and the covariance of z with n (d, d)."""
+    """Of n = √d z/‖z‖ for Gaussian z: mean (d,), covariance (d, d), and the covariance of z with n
+    (d, d).
+    """
 
     mean: Tensor
     covariance: Tensor
@@ -22,7 +25,9 @@ class NormalisedMoments:
 
 
 def normalised_moments(mu: Gaussian) -> NormalisedMoments:
-    """Mean and covariance of n(z) = √d z/‖z‖ and Cov(z, n(z)), z ~ N(m, Γ): formula (depth.3) of docs/mathematics/depth.md."""
+    """Mean and covariance of n(z) = √d z/‖z‖ and Cov(z, n(z)), z ~ N(m, Γ): formula (depth.3) of
+    docs/mathematics/depth.md.
+    """
     values, vectors = torch.linalg.eigh(mu.covariance)
     lam, m = (part.detach().cpu().numpy() for part in (values.clamp_min(0.0), vectors.mT @ mu.mean))
     scale = float(lam.sum() + m @ m)  # E‖z‖²
@@ -46,5 +51,7 @@ def normalised_moments(mu: Gaussian) -> NormalisedMoments:
         return turned
 
     return NormalisedMoments(
-        vectors @ torch.from_numpy(mean).to(vectors), back(square - np.outer(mean, mean)), back(cross - np.outer(m, mean))
+        vectors @ torch.from_numpy(mean).to(vectors),
+        back(square - np.outer(mean, mean)),
+        back(cross - np.outer(m, mean)),
     )

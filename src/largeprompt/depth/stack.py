@@ -21,7 +21,8 @@ def rms_norm(z: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class ResidualStack:
-    """Residual self-attention layers z -> z + V_k Σ_l softmax_l(z_l^T U_k z) z_l, one after the other.
+    """Residual self-attention layers z -> z + V_k Σ_l softmax_l(z_l^T U_k z) z_l, one after the
+    other.
 
     Parameters
     ----------
@@ -30,8 +31,9 @@ class ResidualStack:
     V
         Value matrices, shape (layers, d, d).
     normalisation
-        With n(z) = √d z/‖z‖: 'none'; 'pre', where attention reads n(z_l) with the query n(z) and moves z, as in pre-norm
-        transformers; or 'sphere', where tokens enter as n(z) and every layer ends with n(·), so that they stay on the sphere.
+        With n(z) = √d z/‖z‖: 'none'; 'pre', where attention reads n(z_l) with the query n(z) and
+        moves z, as in pre-norm transformers; or 'sphere', where tokens enter as n(z) and every
+        layer ends with n(·), so that they stay on the sphere.
 
     Examples
     --------
@@ -51,12 +53,19 @@ class ResidualStack:
     def __post_init__(self) -> None:
         U = validation.tensor("U", self.U)
         if U.dim() != 3 or U.shape[0] < 1 or U.shape[1] != U.shape[2]:
-            given, remedy = f"shape {validation.shape_text(U.shape)}", "Repeat shared weights: U.expand(layers, d, d)."
-            raise InvalidArgumentError("U", given, "shape (layers, d, d), at least one layer", remedy)
+            given, remedy = (
+                f"shape {validation.shape_text(U.shape)}",
+                "Repeat shared weights: U.expand(layers, d, d).",
+            )
+            raise InvalidArgumentError(
+                "U", given, "shape (layers, d, d), at least one layer", remedy
+            )
         V = validation.tensor("V", self.V, like=U)
         if V.shape != U.shape:
             given, wanted = validation.shape_text(V.shape), validation.shape_text(U.shape)
-            raise InvalidArgumentError("V", f"shape {given}", f"shape {wanted}, as U: what a token reads is added to it")
+            raise InvalidArgumentError(
+                "V", f"shape {given}", f"shape {wanted}, as U: what a token reads is added to it"
+            )
         validation.choice("normalisation", self.normalisation, get_args(Normalisation))
         object.__setattr__(self, "U", U)
         object.__setattr__(self, "V", V)
@@ -83,14 +92,21 @@ class ResidualStack:
         tokens
             Prompts, shape (..., L + passive, d).
         passive
-            How many rows at the end read the others and are read by nobody: queries that do not belong to the prompt. Over one
-            layer their outputs have the law of :func:`finite_prompt`; a token that reads itself has it up to order 1/L.
+            How many rows at the end read the others and are read by nobody: queries that do not
+            belong to the prompt. Over one layer their outputs have the law of
+            :func:`finite_prompt`; a token that reads itself has it up to order 1/L.
         """
-        z = validation.last_dimensions("tokens", validation.tensor("tokens", tokens, like=self.U), ("L", self.dim))
+        z = validation.last_dimensions(
+            "tokens", validation.tensor("tokens", tokens, like=self.U), ("L", self.dim)
+        )
         passive = validation.integer("passive", passive, minimum=0)
         count = z.shape[-2] - passive
         if count < 1:
-            raise InvalidArgumentError("passive", str(passive), f"at most {z.shape[-2] - 1}, as one token must be there to read")
+            raise InvalidArgumentError(
+                "passive",
+                str(passive),
+                f"at most {z.shape[-2] - 1}, as one token must be there to read",
+            )
         if self.normalisation == "sphere":
             z = rms_norm(z)
         yield z
@@ -102,10 +118,17 @@ class ResidualStack:
             yield z
 
     def __repr__(self) -> str:
-        return f"ResidualStack(layers={self.layers}, dim={self.dim}, normalisation={self.normalisation!r})"
+        return (
+            f"ResidualStack(layers={self.layers}, dim={self.dim}, "
+            f"normalisation={self.normalisation!r})"
+        )
 
 
 def _attend(tilts: Tensor, tokens: Tensor) -> Tensor:
-    """Softmax averages of the tokens, streamed by PyTorch's fused kernel, which wants the shape (batch, head, row, d)."""
+    """Softmax averages of the tokens, streamed by PyTorch's fused kernel, which wants the shape
+    (batch, head, row, d).
+    """
     rows, keys = (x.reshape(-1, 1, *x.shape[-2:]) for x in (tilts, tokens))
-    return torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, scale=1.0).reshape(tilts.shape)
+    return torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, scale=1.0).reshape(
+        tilts.shape
+    )

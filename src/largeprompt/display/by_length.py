@@ -1,4 +1,6 @@
-"""What a result for one or several prompt lengths can do: print itself, become a dataset, draw its error."""
+"""What a result for one or several prompt lengths can do: print itself, become a dataset, draw its
+error.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ if TYPE_CHECKING:
 
 
 class ByLength:
-    """Base of results whose numbers have the lengths in front (nothing for a single length), then a batch of heads and queries.
+    """Base of results whose numbers have the lengths in front (nothing for a single length), then a
+    batch of heads and queries.
 
-    A subclass names what it computes in ``_numbers``: variable, and what it means; ``_size`` is the one that always exists.
+    A subclass names what it computes in ``_numbers``: variable, and what it means; ``_size`` is the
+    one that always exists.
     """
 
     length: Any
@@ -57,12 +61,14 @@ class ByLength:
         return None if self._batch else html_table(self._words(), self._table())
 
     def plot(self, axes: Axes | None = None, **line: Any) -> Axes:
-        """Draw the root mean squared error against the prompt length, both logarithmic, one curve for each query of a batch.
+        """Draw the root mean squared error against the prompt length, both logarithmic, one curve
+        for each query of a batch.
 
         Parameters
         ----------
         axes
-            Where to draw: axes of matplotlib, new ones when left out. A law and its certificate go on the same.
+            Where to draw: axes of matplotlib, new ones when left out. A law and its certificate go
+            on the same.
         line
             ``color``, ``label`` and whatever else ``Axes.errorbar`` takes.
 
@@ -74,25 +80,38 @@ class ByLength:
         return draw_errors(axes, self.length, self.rmse, **self._curve() | line)
 
     def to_xarray(self) -> xr.Dataset:
-        """The numbers as a labelled dataset, of dimensions ``length``, ``batch`` (or ``batch_0``, ``batch_1``, ...), ``output``."""
+        """The numbers as a labelled dataset, of dimensions ``length``, ``batch`` (or ``batch_0``,
+        ``batch_1``, ...), ``output``.
+        """
         import xarray as xr  # brings pandas along, and few need it
 
-        batch = ["batch"] if len(self._batch) == 1 else [f"batch_{i}" for i in range(len(self._batch))]
+        batch = (
+            ["batch"] if len(self._batch) == 1 else [f"batch_{i}" for i in range(len(self._batch))]
+        )
         lead = ["length", *batch] if np.ndim(self.length) else batch
         values = {}
         for name, (meaning, value) in self._known().items():
             outputs = name in ("mean", "bias", "limit")
             dims = [*(batch if name == "limit" else lead), *(["output"] if outputs else [])]
-            words = named(meaning, {"effective_tokens": "tokens", "regime": "label", "reason": "label"}.get(name, "1"))
+            words = named(
+                meaning,
+                {"effective_tokens": "tokens", "regime": "label", "reason": "label"}.get(name, "1"),
+            )
             found = array(value)
             values[name] = (dims, found.astype(str) if found.dtype == object else found, words)
         lengths = named("prompt length", "tokens")
         places = np.asarray(self.length)
         whole = places.astype(np.int64) if np.isfinite(places).all() else places
-        coords: dict[str, Any] = {"length": (("length",) if np.ndim(places) else (), whole, lengths)}
+        coords: dict[str, Any] = {
+            "length": (("length",) if np.ndim(places) else (), whole, lengths)
+        }
         data = xr.Dataset(values, coords=coords, attrs={"title": self._words()})
         if "output" in data.sizes:
-            data.coords["output"] = ("output", np.arange(data.sizes["output"]), named("coordinate of the output"))
+            data.coords["output"] = (
+                "output",
+                np.arange(data.sizes["output"]),
+                named("coordinate of the output"),
+            )
         return data
 
     def _known(self) -> dict[str, tuple[str, Any]]:

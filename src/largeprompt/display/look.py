@@ -1,4 +1,6 @@
-"""One look for every picture: safe for the colour-blind, and distinct in grey by marker and dash."""
+"""One look for every picture: safe for the colour-blind, and distinct in grey by
+marker and dash.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 else:  # matplotlib is loaded when a figure is drawn: workers that only compute do without
     Axes = Any
 
-# Okabe and Ito's palette, ordered so that neighbours differ in lightness too; each list starts again where it ends
+# Okabe and Ito's palette, ordered so that neighbours differ in lightness too; each list starts
+# again where it ends
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 COLOURS = PALETTE * 20
 MARKERS = ("o", "s", "^", "D", "v", "P", "X") * 20
@@ -54,11 +57,17 @@ def length_label(length: float) -> str:
     if math.isinf(length):
         return r"$L=\infty$"
     power = math.log10(length)
-    return f"$L=10^{{{power:.0f}}}$" if length >= 100 and abs(power - round(power)) < 1e-9 else f"$L={length:g}$"
+    return (
+        f"$L=10^{{{power:.0f}}}$"
+        if length >= 100 and abs(power - round(power)) < 1e-9
+        else f"$L={length:g}$"
+    )
 
 
 def given_axes(axes: Axes | None) -> Axes:
-    """The axes to draw on: those given, or new ones in the house style, on a figure that a notebook shows."""
+    """The axes to draw on: those given, or new ones in the house style, on a figure that a notebook
+    shows.
+    """
     from matplotlib.axes import Axes as Kind
 
     if axes is None:
@@ -67,19 +76,30 @@ def given_axes(axes: Axes | None) -> Axes:
         with house_style():
             return plt.subplots(figsize=(4.8, 3.2))[1]
     if not isinstance(axes, Kind):
-        raise InvalidArgumentError("axes", type(axes).__name__, "axes of matplotlib, or None", "Use figure, axes = plt.subplots().")
+        raise InvalidArgumentError(
+            "axes",
+            type(axes).__name__,
+            "axes of matplotlib, or None",
+            "Use figure, axes = plt.subplots().",
+        )
     return axes
 
 
 def array(value: Any) -> NDArray[Any]:
-    """A tensor, with or without a gradient and wherever it is, or an array, as an array of NumPy."""
+    """A tensor, with or without a gradient and wherever it is, or an array, as an
+    array of NumPy.
+    """
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
-def draw_errors(axes: Axes | None, lengths: Any, errors: Any, spread: Any = None, **line: Any) -> Axes:
-    """Errors (length, ...) against prompt lengths, both logarithmic: one curve for each entry of the batch, labelled once.
+def draw_errors(
+    axes: Axes | None, lengths: Any, errors: Any, spread: Any = None, **line: Any
+) -> Axes:
+    """Errors (length, ...) against prompt lengths, both logarithmic: one curve for each entry of
+    the batch, labelled once.
 
-    ``spread`` (length, ...) gives error bars. What no logarithmic axis shows, the infinite length and the error 0, is left out.
+    ``spread`` (length, ...) gives error bars. What no logarithmic axis shows, the infinite length
+    and the error 0, is left out.
     """
     axes = given_axes(axes)
     label, fixed = line.pop("label", None), line.pop("color", None)
@@ -91,20 +111,35 @@ def draw_errors(axes: Axes | None, lengths: Any, errors: Any, spread: Any = None
         colour = COLOURS[i] if fixed is None else fixed
         # from 0 on, an error bar of a logarithmic axis would have no end
         bar = None if spread is None else np.stack([np.minimum(bar, 0.999 * column), bar])[:, shown]
-        axes.errorbar(x[shown], column[shown], bar, color=colour, label=None if i else label, **line)
-    axes.set(xscale="log", yscale="log", xlabel="prompt length $L$", ylabel="root mean squared error")
+        axes.errorbar(
+            x[shown], column[shown], bar, color=colour, label=None if i else label, **line
+        )
+    axes.set(
+        xscale="log", yscale="log", xlabel="prompt length $L$", ylabel="root mean squared error"
+    )
     if label is not None:
         axes.legend(fontsize="small")
     return axes
 
 
-def draw_paths(axes: Axes | None, times: Any, paths: Any, lengths: Any, *, named: bool = True, **line: Any) -> Axes:
-    """Curves (length, time) or (length, time, several) against time, one colour for each length, black for the infinite prompt."""
+def draw_paths(
+    axes: Axes | None, times: Any, paths: Any, lengths: Any, *, named: bool = True, **line: Any
+) -> Axes:
+    """Curves (length, time) or (length, time, several) against time, one colour for each length,
+    black for the infinite prompt.
+    """
     axes = given_axes(axes)
-    for i, (length, path) in enumerate(zip(np.atleast_1d(array(lengths)), array(paths), strict=True)):
+    for i, (length, path) in enumerate(
+        zip(np.atleast_1d(array(lengths)), array(paths), strict=True)
+    ):
         colour = "black" if math.isinf(length) else COLOURS[i]
         for j, curve in enumerate(np.atleast_2d(path.T)):
-            axes.plot(array(times), curve, **{"color": colour, "label": length_label(length) if named and not j else None} | line)
+            axes.plot(
+                array(times),
+                curve,
+                **{"color": colour, "label": length_label(length) if named and not j else None}
+                | line,
+            )
     axes.set_xlabel("time $t$")
     if named:
         axes.legend(fontsize="small")

@@ -1,7 +1,7 @@
 """Laws as mathematicians write them, in plain text and in LaTeX.
 
-A law writes itself once, in Unicode with LaTeX's ``^{...}`` and ``_{...}``, such as ``N(0, I) on R^{4}``; :func:`plain` and
-:func:`latex` make of it what ``print`` and a notebook show.
+A law writes itself once, in Unicode with LaTeX's ``^{...}`` and ``_{...}``, such as ``N(0, I) on
+R^{4}``; :func:`plain` and :func:`latex` make of it what ``print`` and a notebook show.
 """
 
 import re
@@ -74,11 +74,21 @@ def latex(formula: str) -> str:
     """The formula between dollars, for a notebook."""
 
     def rows(found: re.Match[str]) -> str:
-        return r"\begin{pmatrix}" + found[1].replace("], [", r"\\").replace(", ", "&") + r"\end{pmatrix}"
+        return (
+            r"\begin{pmatrix}"
+            + found[1].replace("], [", r"\\").replace(", ", "&")
+            + r"\end{pmatrix}"
+        )
 
     text = re.sub(r"\[\[(.*?)\]\]", rows, formula)
     text = re.sub(r"(?<![\\{A-Za-z])([A-Za-z]{2,})(?![A-Za-z}])", r"\\mathrm{\1}", text)
-    for pattern, macro in ((r"\bR\b", r"\\mathbb{R}"), (r"\bN\(", r"\\mathcal{N}("), (r"√(\d+)", r"\\sqrt{\1}")):
+    for pattern, macro in (
+        (r"\bR\b", r"\\mathbb{R}"),
+        (r"\bN\(", r"\\mathcal{N}("),
+        (r"√(\d+)", r"\\sqrt{\1}"),
+    ):
         text = re.sub(pattern, macro, text)
     text = text.replace(" ", r"\ ").replace("∞", r"\infty ")
-    return "$" + "".join(f"{MACROS[letter]} " if letter in MACROS else letter for letter in text) + "$"
+    return (
+        "$" + "".join(f"{MACROS[letter]} " if letter in MACROS else letter for letter in text) + "$"
+    )

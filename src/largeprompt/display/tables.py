@@ -9,7 +9,9 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def entry(value: Any) -> str:
-    """One entry: words as they are, numbers with four digits; from 1000 on whole, their digits in groups of three."""
+    """One entry: words as they are, numbers with four digits; from 1000 on whole, their digits in
+    groups of three.
+    """
     if isinstance(value, str):
         return value
     number = float(value)
@@ -26,7 +28,10 @@ def plain(value: Any, digits: int = 4) -> str:
 
 def rows(columns: Columns) -> list[list[str]]:
     """The names of the columns, then the entries, row by row."""
-    return [list(columns), *([entry(value) for value in row] for row in zip(*columns.values(), strict=True))]
+    return [
+        list(columns),
+        *([entry(value) for value in row] for row in zip(*columns.values(), strict=True)),
+    ]
 
 
 def text_table(title: str, columns: Columns) -> str:
@@ -36,18 +41,29 @@ def text_table(title: str, columns: Columns) -> str:
     words = [all(isinstance(value, str) for value in column) for column in columns.values()]
     lines = [
         "  "
-        + "  ".join(cell.ljust(width) if word else cell.rjust(width) for cell, width, word in zip(row, widths, words, strict=True))
+        + "  ".join(
+            cell.ljust(width) if word else cell.rjust(width)
+            for cell, width, word in zip(row, widths, words, strict=True)
+        )
         for row in cells
     ]
     return "\n".join([title, *(line.rstrip() for line in lines)])
 
 
 def html_table(title: str, columns: Columns) -> str:
-    """The same in HTML. It has no colours of its own, so that light and dark notebooks show it alike."""
+    """The same in HTML. It has no colours of its own, so that light and dark notebooks show it
+    alike.
+    """
     head, *body = ([html.escape(cell) for cell in row] for row in rows(columns))
     style = "text-align: right; padding: 0.15em 0.8em"
     names = "".join(f'<th style="{style}">{name}</th>' for name in head)
-    lines = "".join("<tr>" + "".join(f'<td style="{style}">{cell}</td>' for cell in row) + "</tr>" for row in body)
-    caption = f'<caption style="text-align: left; color: inherit; caption-side: top">{html.escape(title)}</caption>'
+    lines = "".join(
+        "<tr>" + "".join(f'<td style="{style}">{cell}</td>' for cell in row) + "</tr>"
+        for row in body
+    )
+    caption = (
+        '<caption style="text-align: left; color: inherit; caption-side: '
+        f'top">{html.escape(title)}</caption>'
+    )
     inherited = "border-collapse: collapse; color: inherit; font: inherit"
     return f'<table style="{inherited}">{caption}<thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>'

@@ -3,7 +3,9 @@
 # theme = "system"
 # ///
 # mypy: ignore-errors
-"""The explorer's notebook; ``largeprompt explore`` serves it. What it shows is computed and drawn in the modules beside it."""
+"""The explorer's notebook; ``largeprompt explore`` serves it. What it shows is computed and drawn
+in the modules beside it.
+"""
 
 import marimo
 
@@ -47,8 +49,15 @@ def _():
 @app.cell
 def _(TABS, asked, mo):
     _first = asked.get("tab")
-    tabs = mo.ui.radio({title: name for name, title in TABS.items()}, value=TABS.get(_first, TABS["law"]), inline=True)
-    _title = mo.Html('<div class="title">largeprompt <small>softmax attention over a prompt seen as a law of tokens</small></div>')
+    tabs = mo.ui.radio(
+        {title: name for name, title in TABS.items()},
+        value=TABS.get(_first, TABS["law"]),
+        inline=True,
+    )
+    _title = mo.Html(
+        '<div class="title">largeprompt <small>softmax attention over a prompt seen as a law of '
+        "tokens</small></div>"
+    )
     mo.hstack([_title, tabs], align="center", justify="start", gap=3)
     return (tabs,)
 
@@ -72,7 +81,10 @@ def _(RunsState, asked, folder, mo, reading):
     runs, left_out = reading.available(folder)
     wanted_run = RunsState.of(asked).run
     run_control = mo.ui.dropdown(
-        list(runs), value=wanted_run if wanted_run in runs else next(iter(runs), None), label="Run", full_width=True
+        list(runs),
+        value=wanted_run if wanted_run in runs else next(iter(runs), None),
+        label="Run",
+        full_width=True,
     )
     return left_out, run_control, runs
 
@@ -88,24 +100,47 @@ def _(audit, get_head, mo, set_head):
     head_control = None
     if audit is not None:
         head_control = mo.ui.dropdown(
-            audit.heads, value=audit.chosen(get_head()), label="Head, as layer.head", full_width=True, on_change=set_head
+            audit.heads,
+            value=audit.chosen(get_head()),
+            label="Head, as layer.head",
+            full_width=True,
+            on_change=set_head,
         )
     return (head_control,)
 
 
 @app.cell
-def _(count, folder, head_control, law_controls, left_out, mo, note, run_control, runs, tab, training_controls, with_length):
+def _(
+    count,
+    folder,
+    head_control,
+    law_controls,
+    left_out,
+    mo,
+    note,
+    run_control,
+    runs,
+    tab,
+    training_controls,
+    with_length,
+):
     _shown = {
         "law": [*with_length(mo, law_controls.elements), count],
-        "training": [*training_controls.elements.values(), mo.Html(note("A change takes a few seconds."))],
+        "training": [
+            *training_controls.elements.values(),
+            mo.Html(note("A change takes a few seconds.")),
+        ],
         "runs": [
-            run_control if runs else mo.Html(note(f"No finished runs in {folder}; largeprompt run NAME makes one.")),
+            run_control
+            if runs
+            else mo.Html(note(f"No finished runs in {folder}; largeprompt run NAME makes one.")),
             head_control,
             *(mo.Html(note(f"left out: {each}")) for each in left_out),
         ],
     }[tab]
     mo.Html(
-        f'<aside class="side" aria-label="Controls">{mo.vstack([_each for _each in _shown if _each is not None], gap=0.9)}</aside>'
+        '<aside class="side" '
+        f'aria-label="Controls">{mo.vstack([_each for _each in _shown if _each is not None], gap=0.9)}</aside>'
     )
     return
 
@@ -164,7 +199,9 @@ def _(audit, mo, runs_page, set_head):
         _map = mo.ui.table(
             runs_page.head_map(audit),
             selection="single-cell",
-            on_change=lambda cells: set_head(audit.picked([(cell.row, cell.column) for cell in cells])),
+            on_change=lambda cells: set_head(
+                audit.picked([(cell.row, cell.column) for cell in cells])
+            ),
             style_cell=runs_page.cell_style,
             pagination=False,
             show_column_summaries=False,
@@ -172,7 +209,8 @@ def _(audit, mo, runs_page, set_head):
             show_download=False,
             show_search=False,
             max_columns=None,
-            column_widths={f"h{_head}": 52 for _head in audit.data["head"].values.tolist()} | {"layer": 60},
+            column_widths={f"h{_head}": 52 for _head in audit.data["head"].values.tolist()}
+            | {"layer": 60},
         )
     mo.vstack([mo.Html(runs_page.map_legend(audit)), _map], gap=0.2) if audit is not None else None
     return
@@ -193,20 +231,31 @@ def _(mo, run, runs_page):
 
 @app.cell
 def _(RunsState, audit, code, head, law_state, run, run_control, tab, training_state):
-    state = {"law": law_state, "training": training_state, "runs": RunsState(run_control.value or "", head)}[tab]
+    state = {
+        "law": law_state,
+        "training": training_state,
+        "runs": RunsState(run_control.value or "", head),
+    }[tab]
     if tab == "law":
         program = code.law_code(law_state)
     elif tab == "training":
         program = code.training_code(training_state)
     else:
-        program = "" if run is None else code.runs_code(str(run.folder), state, audit.length if audit is not None else None)
+        program = (
+            ""
+            if run is None
+            else code.runs_code(str(run.folder), state, audit.length if audit is not None else None)
+        )
     return program, state
 
 
 @app.cell
 def footer(mo, program, state, tab):
     """The code, where there is any, and the link."""
-    _link = f'<p class="foot">A <a id="link" href="{state.link(tab)}">link to what you see</a>; the address bar has it too.</p>'
+    _link = (
+        f'<p class="foot">A <a id="link" href="{state.link(tab)}">link to what you see</a>; '
+        "the address bar has it too.</p>"
+    )
     _code = [mo.accordion({"Show the code": mo.md(f"```python\n{program}```")})] if program else []
     mo.vstack([*_code, mo.Html(_link)])
     return

@@ -52,7 +52,9 @@ print(lp.prompt_length(attention, mu, z, tolerance={state.tolerance:g}))
 
 
 def training_setup(state: TrainingState) -> str:
-    """Flows at several lengths and at infinity from the same start, their distance, and the Bayes risks."""
+    """Flows at several lengths and at infinity from the same start, their distance, and the Bayes
+    risks.
+    """
     kind = {"softmax": "SoftmaxAttention", "linear": "LinearAttention"}[state.attention]
     return f"""\
 import numpy as np
@@ -82,16 +84,26 @@ print("least of any predictor:", *bayes)
 
 def runs_code(folder: str, state: RunsState, length: int | None) -> str:
     """What the third tab reads, as a program; for a head of an audit, its row."""
-    opened = f"from largeprompt.runs.store import Run\n\nrun = Run.open({folder!r})\nprint(run.title, *run.verdicts, sep='\\n')\n"
+    opened = (
+        "from largeprompt.runs.store import Run\n\nrun = "
+        f"Run.open({folder!r})\nprint(run.title, *run.verdicts, sep='\\n')\n"
+    )
     if not state.head:
         return opened
     layer, head = state.head.split(".")
-    where = f"layer={int(layer)}, head={int(head)}" + (f", length={length}" if length is not None else "")
-    return f"{opened}head = run.dataset.sel({where})\nprint(float(head.head_score_variance), float(head.head_affine_error))\n"
+    where = f"layer={int(layer)}, head={int(head)}" + (
+        f", length={length}" if length is not None else ""
+    )
+    return (
+        f"{opened}head = run.dataset.sel({where})\nprint(float(head.head_score_variance), "
+        "float(head.head_affine_error))\n"
+    )
 
 
 def executed(program: str) -> dict[str, Any]:
-    """The names that a program of this module defines. Only numbers and words that ``State`` allows enter its text."""
+    """The names that a program of this module defines. Only numbers and words that ``State`` allows
+    enter its text.
+    """
     names: dict[str, Any] = {}
     exec(program, names)
     return names

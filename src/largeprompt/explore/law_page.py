@@ -41,7 +41,9 @@ def second_row(state: LawState) -> str:
 
 
 def scores(state: LawState) -> str:
-    """Density of the scores, the density as the softmax weighs it, and tokens of one prompt with their weights."""
+    """Density of the scores, the density as the softmax weighs it, and tokens of one prompt with
+    their weights.
+    """
     places, density, tilted = numbers.densities(state)
     top = 1.35 * max(density.max(), 0.0 if tilted is None else tilted.max())
     axes = Picture(Scale(places[0], places[-1]), Scale(0.0, top), "score of a token")
@@ -51,14 +53,24 @@ def scores(state: LawState) -> str:
         axes.area(places, tilted, "c0")
         axes.line(places, tilted, "c0")
     drawn, weights = numbers.prompt(state)
-    axes.dots(drawn, np.full(len(drawn), 0.92 * top), "c1 see-through", radius=1.0 + 7.0 * np.sqrt(weights))
+    axes.dots(
+        drawn,
+        np.full(len(drawn), 0.92 * top),
+        "c1 see-through",
+        radius=1.0 + 7.0 * np.sqrt(weights),
+    )
     words = f"{len(drawn)} drawn token{'s' if len(drawn) > 1 else ''}, by weight"
     legend = [("c3", "scores"), ("c1", words)]
     if tilted is not None:
         legend.insert(1, ("c0", "as the softmax weighs them"))
-    center = "" if tilted is None else f" The weighted mean score is {in_words(float(np.average(places, weights=tilted)))}."
+    center = (
+        ""
+        if tilted is None
+        else f" The weighted mean score is {in_words(float(np.average(places, weights=tilted)))}."
+    )
     described = (
-        f"Density of the scores with standard deviation {state.strength:g}, and of the scores weighted by the softmax.{center}"
+        f"Density of the scores with standard deviation {state.strength:g}, and of the "
+        f"scores weighted by the softmax.{center}"
     )
     return figure("scores", "Where the softmax looks", axes.svg(described), legend)
 
@@ -80,21 +92,31 @@ def effective_tokens(state: LawState) -> str:
     number = f"{tokens:,.0f}" if tokens < 1000 else in_words(tokens)
     whole = f"{state.length:,} token{'s' if state.length > 1 else ''}"
     title = "How much it reads" if math.isnan(tokens) else f"It reads about {number} of {whole}"
-    legend = [("c0", f"one square: {state.length / count:,g} tokens")] if state.length > count else []
+    legend = (
+        [("c0", f"one square: {state.length / count:,g} tokens")] if state.length > count else []
+    )
     described = f"{title}: {filled:.2f} of {count} squares are filled."
     svg = (
-        f'<svg class="picture" viewBox="-8 -34 340 236" role="img" aria-label="{html.escape(described)}">'
+        '<svg class="picture" viewBox="-8 -34 340 236" role="img" '
+        f'aria-label="{html.escape(described)}">'
         f'<text class="big" x="0" y="-10">{html.escape(number)}</text>{"".join(squares)}</svg>'
     )
     return figure("tokens", title, svg, legend)
 
 
 def read_out(state: LawState) -> str:
-    """Infinite prompt against affine read-out as the query grows, and the mean over prompts of this length."""
+    """Infinite prompt against affine read-out as the query grows, and the mean over prompts of this
+    length.
+    """
     limit, affine = numbers.read_outs(state)
     strengths, here = np.array(numbers.STRENGTHS), numbers.STRENGTHS.index(state.strength)
     mean = float(numbers.curve(state).along[LENGTHS.index(state.length)])
-    axes = Picture(Scale(0.0, 4.0), Scale(0.0, 5.0), "query strength (standard deviation of the scores)", "output along the query")
+    axes = Picture(
+        Scale(0.0, 4.0),
+        Scale(0.0, 5.0),
+        "query strength (standard deviation of the scores)",
+        "output along the query",
+    )
     axes.line(strengths, limit, "c0 wide")
     axes.line(strengths, affine, "ink dashed")
     axes.upright(state.strength, "here")
@@ -107,8 +129,15 @@ def read_out(state: LawState) -> str:
         title = "What it reads: a linear map of the query"
     else:
         title = f"What it reads: {in_words(100 * gap, 2)} % off the affine read-out"
-    legend = [("c0", "infinite prompt"), ("ink dashed", "affine read-out"), ("c1", f"mean at L = {state.length:,}")]
-    described = f"Limit {in_words(limit[here])} and affine read-out {in_words(affine[here])} at strength {state.strength:g}."
+    legend = [
+        ("c0", "infinite prompt"),
+        ("ink dashed", "affine read-out"),
+        ("c1", f"mean at L = {state.length:,}"),
+    ]
+    described = (
+        f"Limit {in_words(limit[here])} and affine read-out {in_words(affine[here])} at "
+        f"strength {state.strength:g}."
+    )
     return figure("readout", title, axes.svg(described), legend)
 
 
@@ -119,10 +148,20 @@ def errors(state: LawState) -> str:
         return figure(
             "errors",
             "How far from the limit: there is no limit",
-            Picture(Scale(1, 1e7, True), Scale(0.01, 10, True), "prompt length L", "root mean squared error").svg("No limit"),
+            Picture(
+                Scale(1, 1e7, True),
+                Scale(0.01, 10, True),
+                "prompt length L",
+                "root mean squared error",
+            ).svg("No limit"),
         )
     low, high = decades(np.clip(found, 1e-6, 1e6), state.tolerance)
-    axes = Picture(Scale(1, LENGTHS[-1], True), Scale(low, high, True), "prompt length L", "root mean squared error")
+    axes = Picture(
+        Scale(1, LENGTHS[-1], True),
+        Scale(low, high, True),
+        "prompt length L",
+        "root mean squared error",
+    )
     axes.level(state.tolerance, "c4 dotted")
     axes.upright(state.length, "here")
     axes.line(LENGTHS, [proved[length] for length in LENGTHS], "c1 dashed")
@@ -133,16 +172,35 @@ def errors(state: LawState) -> str:
     ]
     axes.dots(numbers.DRAWN, drawn[0], "c2", error=drawn[1], names=names)
     here = float(found[LENGTHS.index(state.length)])
-    axes.dots([state.length], [here], "c0", radius=5, names=[f"exact, L = {state.length}: {in_words(here)}"])
-    legend = [("c0", "exact"), ("c1 dashed", "certified"), ("c2", "drawn"), ("c4 dotted", f"{state.tolerance:g} wanted")]
+    axes.dots(
+        [state.length],
+        [here],
+        "c0",
+        radius=5,
+        names=[f"exact, L = {state.length}: {in_words(here)}"],
+    )
+    legend = [
+        ("c0", "exact"),
+        ("c1 dashed", "certified"),
+        ("c2", "drawn"),
+        ("c4 dotted", f"{state.tolerance:g} wanted"),
+    ]
     return figure(
-        "errors", "How far from the infinite prompt", axes.svg(f"Exact error {in_words(here)} at length {state.length}."), legend
+        "errors",
+        "How far from the infinite prompt",
+        axes.svg(f"Exact error {in_words(here)} at length {state.length}."),
+        legend,
     )
 
 
 def phase_diagram(state: LawState) -> str:
-    """The three regimes over score variance and length, with effective tokens of Gaussian scores behind, and the current point."""
-    variance, axes = state.strength**2, Picture(Scale(0, 16), Scale(1, 1e7, True), "score variance σ²", "prompt length L")
+    """The three regimes over score variance and length, with effective tokens of Gaussian scores
+    behind, and the current point.
+    """
+    variance, axes = (
+        state.strength**2,
+        Picture(Scale(0, 16), Scale(1, 1e7, True), "score variance σ²", "prompt length L"),
+    )
     axes.backdrop(_backdrop())
     grid = np.linspace(0.0, 16.0, 81)
     axes.line(grid, np.exp(2 * grid), "border")
@@ -152,8 +210,16 @@ def phase_diagram(state: LawState) -> str:
     axes.dots([variance], [state.length], "point", radius=6)
     name = regime(variance, state.length)
     described = f"Score variance {variance:.3g}, length {state.length}: regime {name}."
-    legend = [("border-key", "borders of the regimes"), ("few", "reads few"), ("many", "reads many")]
-    title = f"Regime {REGIMES[name]}" if state.law == "gaussian" else f"Regime, were the scores Gaussian: {name}"
+    legend = [
+        ("border-key", "borders of the regimes"),
+        ("few", "reads few"),
+        ("many", "reads many"),
+    ]
+    title = (
+        f"Regime {REGIMES[name]}"
+        if state.law == "gaussian"
+        else f"Regime, were the scores Gaussian: {name}"
+    )
     return figure("phase", title, axes.svg(described), legend)
 
 
@@ -169,7 +235,10 @@ def _backdrop() -> str:
 
 def summary(state: LawState) -> str:
     """The answer in a sentence, and the error at this length three ways."""
-    return f'<div class="card" id="answer"><p class="answer">{html.escape(sentence(state))}</p>{_table(state)}</div>'
+    return (
+        '<div class="card" id="answer"><p '
+        f'class="answer">{html.escape(sentence(state))}</p>{_table(state)}</div>'
+    )
 
 
 def sentence(state: LawState) -> str:
@@ -177,13 +246,25 @@ def sentence(state: LawState) -> str:
     found = numbers.curve(state)
     about = f"{TOKENS[state.law]} and a query of strength {state.strength:g}"
     if found.errors is None:
-        return f"No prompt is long enough. With {about} the scores have no exponential moment, and attention has no limit."
-    needed, proved = numbers.needed_length(found.errors, state.tolerance), numbers.proved_length(state)
+        return (
+            f"No prompt is long enough. With {about} the scores have no exponential moment, and "
+            "attention has no limit."
+        )
+    needed, proved = (
+        numbers.needed_length(found.errors, state.tolerance),
+        numbers.proved_length(state),
+    )
     if math.isinf(needed):
-        return f"With {about}, more than ten million tokens are needed for an error of {state.tolerance:g}."
+        return (
+            f"With {about}, more than ten million tokens are needed for an error of "
+            f"{state.tolerance:g}."
+        )
     number = in_words(needed, 2) if needed >= 100 else math.ceil(needed)
     sure = "no number up to ten million is" if math.isinf(proved) else f"{proved:,.0f} are"
-    return f"With {about}, about {number} tokens are enough for an error of {state.tolerance:g}; {sure} proved to be."
+    return (
+        f"With {about}, about {number} tokens are enough for an error of {state.tolerance:g}; "
+        f"{sure} proved to be."
+    )
 
 
 def to_the_token(state: LawState) -> str:
@@ -191,12 +272,19 @@ def to_the_token(state: LawState) -> str:
     here = numbers.problem(state)
     try:
         exact, proved = (
-            prompt_length(here.attention, here.mu, here.z, state.tolerance, method) for method in ("exact", "certified")
+            prompt_length(here.attention, here.mu, here.z, state.tolerance, method)
+            for method in ("exact", "certified")
         )
     except TiltDomainError as error:
         return str(error)
-    lengths = [f"{int(found):,} tokens" if math.isfinite(found) else "no length up to 10¹⁵" for found in (exact, proved)]
-    return f"Exactly: {lengths[0]} for an error of {state.tolerance:g} ({exact.reason}). Certified: {lengths[1]}."
+    lengths = [
+        f"{int(found):,} tokens" if math.isfinite(found) else "no length up to 10¹⁵"
+        for found in (exact, proved)
+    ]
+    return (
+        f"Exactly: {lengths[0]} for an error of {state.tolerance:g} ({exact.reason}). "
+        f"Certified: {lengths[1]}."
+    )
 
 
 def _table(state: LawState) -> str:
@@ -211,10 +299,17 @@ def _table(state: LawState) -> str:
         seen = f"{in_words(mean)} ± {in_words(spread, 2)}"
     else:
         seen = f"only up to {numbers.DRAWN[-1]} tokens"
-    rows = {"exact": exact, "certified": certified, "drawn": seen, "tokens read": in_words(float(found.tokens[place]), 4)}
+    rows = {
+        "exact": exact,
+        "certified": certified,
+        "drawn": seen,
+        "tokens read": in_words(float(found.tokens[place]), 4),
+    }
     cells = "".join(
-        f'<tr><th scope="row">{name}</th><td data-value="{name}">{html.escape(text)}</td></tr>' for name, text in rows.items()
+        f'<tr><th scope="row">{name}</th><td data-value="{name}">{html.escape(text)}</td></tr>'
+        for name, text in rows.items()
     )
     return (
-        f'<table class="numbers"><caption>Root mean squared error at L = {state.length:,}</caption><tbody>{cells}</tbody></table>'
+        '<table class="numbers"><caption>Root mean squared error at L = '
+        f"{state.length:,}</caption><tbody>{cells}</tbody></table>"
     )

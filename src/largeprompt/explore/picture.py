@@ -1,6 +1,8 @@
-"""Small plots as SVG, drawn in a few milliseconds; colours come from the page's style sheet, for light and dark.
+"""Small plots as SVG, drawn in a few milliseconds; colours come from the page's style sheet, for
+light and dark.
 
-A log-log plot of Matplotlib takes a quarter of a second as SVG, which is too long for a picture that follows a slider.
+A log-log plot of Matplotlib takes a quarter of a second as SVG, which is too long for a picture
+that follows a slider.
 """
 
 import dataclasses
@@ -58,12 +60,24 @@ class Scale:
     def ticks(self) -> list[tuple[float, str]]:
         """About five round numbers with their labels."""
         if self.log:
-            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            first, last = (
+                math.ceil(math.log10(self.low) - 1e-9),
+                math.floor(math.log10(self.high) + 1e-9),
+            )
             step = max(1, math.ceil((last - first) / 5))
             return [(10.0**k, power_of_ten(k)) for k in range(first, last + 1, step)]
         rough = (self.high - self.low) / 5
-        spacing = next(one for one in (m * 10.0 ** math.floor(math.log10(rough)) for m in (1, 2, 5, 10)) if one >= rough * 0.999)
-        places = np.arange(math.ceil(self.low / spacing - 1e-9), math.floor(self.high / spacing + 1e-9) + 1) * spacing
+        spacing = next(
+            one
+            for one in (m * 10.0 ** math.floor(math.log10(rough)) for m in (1, 2, 5, 10))
+            if one >= rough * 0.999
+        )
+        places = (
+            np.arange(
+                math.ceil(self.low / spacing - 1e-9), math.floor(self.high / spacing + 1e-9) + 1
+            )
+            * spacing
+        )
         return [(float(place), f"{place:.6g}".replace("-", "−")) for place in places]
 
 
@@ -73,14 +87,18 @@ class Picture:
     ``ticks`` are words along x, at 0, 1, 2, ..., in the place of numbers.
     """
 
-    def __init__(self, x: Scale, y: Scale, xlabel: str, ylabel: str = "", *, ticks: Sequence[str] = ()) -> None:
+    def __init__(
+        self, x: Scale, y: Scale, xlabel: str, ylabel: str = "", *, ticks: Sequence[str] = ()
+    ) -> None:
         self.x = dataclasses.replace(x, start=0.0, end=float(WIDTH - LEFT - RIGHT))
         self.y = dataclasses.replace(y, start=float(HEIGHT - TOP - BOTTOM), end=0.0)
         self.labels, self.ticks = (xlabel, ylabel), list(enumerate(ticks)) or self.x.ticks
         self.marks: list[str] = []
 
     def line(self, x: Any, y: Any, look: str) -> None:
-        """A line; NaN breaks it. ``look`` is a class of the style sheet, such as 'c0' or 'c1 dashed'."""
+        """A line; NaN breaks it. ``look`` is a class of the style sheet, such as 'c0' or 'c1
+        dashed'.
+        """
         path, pen = [], "M"
         for a, b in zip(*np.broadcast_arrays(self.x(x), self.y(y)), strict=True):
             if math.isfinite(a) and math.isfinite(b):
@@ -93,30 +111,62 @@ class Picture:
     def area(self, x: Any, y: Any, look: str) -> None:
         """The area between a curve and the lower edge."""
         points = "".join(f"L{a:.1f} {b:.1f}" for a, b in zip(self.x(x), self.y(y), strict=True))
-        self.marks.append(f'<path class="area {look}" d="M0 {self.y.start:.1f}{points}L{self.x.end:.1f} {self.y.start:.1f}Z"/>')
+        self.marks.append(
+            f'<path class="area {look}" d="M0 {self.y.start:.1f}{points}L{self.x.end:.1f} '
+            f'{self.y.start:.1f}Z"/>'
+        )
 
-    def dots(self, x: Any, y: Any, look: str, *, radius: Any = 3.2, error: Any = None, names: Sequence[str] = ()) -> None:
-        """Discs, with error bars of ± ``error`` and a name each that shows under the pointer, where given."""
+    def dots(
+        self,
+        x: Any,
+        y: Any,
+        look: str,
+        *,
+        radius: Any = 3.2,
+        error: Any = None,
+        names: Sequence[str] = (),
+    ) -> None:
+        """Discs, with error bars of ± ``error`` and a name each that shows under the pointer, where
+        given.
+        """
         across, down = np.broadcast_arrays(self.x(x), self.y(y))
         if error is not None:
             ends = [
-                self.y(np.maximum(np.asarray(y) + sign * np.asarray(error), self.y.low if self.y.log else -np.inf))
+                self.y(
+                    np.maximum(
+                        np.asarray(y) + sign * np.asarray(error),
+                        self.y.low if self.y.log else -np.inf,
+                    )
+                )
                 for sign in (-1, 1)
             ]
             bars = zip(across, *ends, strict=True)
-            self.marks += [f'<path class="line {look}" d="M{a:.1f} {b:.1f}V{c:.1f}"/>' for a, b, c in bars if math.isfinite(b + c)]
-        for i, (a, b, r) in enumerate(zip(across, down, np.broadcast_to(radius, across.shape), strict=True)):
+            self.marks += [
+                f'<path class="line {look}" d="M{a:.1f} {b:.1f}V{c:.1f}"/>'
+                for a, b, c in bars
+                if math.isfinite(b + c)
+            ]
+        for i, (a, b, r) in enumerate(
+            zip(across, down, np.broadcast_to(radius, across.shape), strict=True)
+        ):
             if math.isfinite(a) and math.isfinite(b):
                 title = f"<title>{html.escape(names[i])}</title>" if names else ""
-                self.marks.append(f'<circle class="dot {look}" cx="{a:.1f}" cy="{b:.1f}" r="{r:.2f}">{title}</circle>')
+                self.marks.append(
+                    f'<circle class="dot {look}" cx="{a:.1f}" cy="{b:.1f}" '
+                    f'r="{r:.2f}">{title}</circle>'
+                )
 
     def upright(self, x: float, look: str) -> None:
         """A vertical line over the whole height."""
-        self.marks.append(f'<path class="line {look}" d="M{float(self.x(x)):.1f} 0V{self.y.start:.1f}"/>')
+        self.marks.append(
+            f'<path class="line {look}" d="M{float(self.x(x)):.1f} 0V{self.y.start:.1f}"/>'
+        )
 
     def level(self, y: float, look: str) -> None:
         """A horizontal line over the whole width."""
-        self.marks.append(f'<path class="line {look}" d="M0 {float(self.y(y)):.1f}H{self.x.end:.1f}"/>')
+        self.marks.append(
+            f'<path class="line {look}" d="M0 {float(self.y(y)):.1f}H{self.x.end:.1f}"/>'
+        )
 
     def text(self, x: float, y: float, words: str, look: str = "") -> None:
         """Words at a place of the axes."""
@@ -137,29 +187,39 @@ class Picture:
             a = LEFT + float(self.x(value))
             ticks.append(f'<path class="grid" d="M{a:.1f} {TOP}V{height - BOTTOM}"/>')
             ticks.append(
-                f'<text class="tick" x="{a:.1f}" y="{height - BOTTOM + 13}" text-anchor="middle">{html.escape(label)}</text>'
+                f'<text class="tick" x="{a:.1f}" y="{height - BOTTOM + 13}" '
+                f'text-anchor="middle">{html.escape(label)}</text>'
             )
         for value, label in self.y.ticks if ylabel else ():
             b = TOP + float(self.y(value))
             ticks.append(f'<path class="grid" d="M{LEFT} {b:.1f}H{width - RIGHT}"/>')
-            ticks.append(f'<text class="tick" x="{LEFT - 4}" y="{b + 3.5:.1f}" text-anchor="end">{label}</text>')
+            ticks.append(
+                f'<text class="tick" x="{LEFT - 4}" y="{b + 3.5:.1f}" '
+                f'text-anchor="end">{label}</text>'
+            )
         middle = LEFT + self.x.end / 2, TOP + self.y.start / 2
         return (
-            f'<svg class="picture" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(described)}">'
+            f'<svg class="picture" viewBox="0 0 {width} {height}" role="img" '
+            f'aria-label="{html.escape(described)}">'
             f"{''.join(ticks)}<svg {inner}>{''.join(self.marks)}</svg>"
-            f'<path class="frame" d="M{LEFT} {TOP}V{height - BOTTOM}H{width - RIGHT}"/>'
-            f'<text class="label" x="{middle[0]:.1f}" y="{height - 5}" text-anchor="middle">{html.escape(xlabel)}</text>'
-            f'<text class="label" transform="translate(11 {middle[1]:.1f}) rotate(-90)" text-anchor="middle">'
-            f"{html.escape(ylabel)}</text>"
-            "</svg>"
+            f'<path class="frame" d="M{LEFT} {TOP}V{height - BOTTOM}H{width - RIGHT}"/><text '
+            f'class="label" x="{middle[0]:.1f}" y="{height - 5}" '
+            f'text-anchor="middle">{html.escape(xlabel)}</text><text class="label" '
+            f'transform="translate(11 {middle[1]:.1f}) rotate(-90)" text-anchor="middle">'
+            f"{html.escape(ylabel)}</text></svg>"
         )
 
 
 def figure(name: str, title: str, svg: str, legend: Iterable[tuple[str, str]] = ()) -> str:
     """A picture with its title, and a legend of (look, words)."""
-    keys = "".join(f'<span class="key"><i class="swatch {look}"></i>{html.escape(words)}</span>' for look, words in legend)
+    keys = "".join(
+        f'<span class="key"><i class="swatch {look}"></i>{html.escape(words)}</span>'
+        for look, words in legend
+    )
     caption = f"<figcaption>{html.escape(title)}</figcaption>"
-    return f'<figure class="card" id="{name}">{caption}{svg}<div class="legend">{keys}</div></figure>'
+    return (
+        f'<figure class="card" id="{name}">{caption}{svg}<div class="legend">{keys}</div></figure>'
+    )
 
 
 def note(words: str) -> str:

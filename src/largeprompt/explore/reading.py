@@ -1,4 +1,6 @@
-"""Finished runs and audits, read through the run store; what stands on disk is text to show, never markup to run."""
+"""Finished runs and audits, read through the run store; what stands on disk is text to show, never
+markup to run.
+"""
 
 import dataclasses
 import functools
@@ -18,7 +20,9 @@ UNKNOWN = "unknown"
 
 
 def available(folder: Path) -> tuple[dict[str, Run], list[str]]:
-    """Finished runs in a folder, or the run that it is, by the names of their folders, as in the report; and what is left out."""
+    """Finished runs in a folder, or the run that it is, by the names of their folders, as in the
+    report; and what is left out.
+    """
     left_out: list[str] = []
     try:
         runs = (
@@ -30,7 +34,9 @@ def available(folder: Path) -> tuple[dict[str, Run], list[str]]:
         return {}, [str(error)]
     left_out += [f"{run.folder.name} is not finished" for run in runs if run.state != "complete"]
     finished = [run for run in runs if run.state == "complete"]
-    return {run.folder.name: run for run in sorted(finished, key=lambda run: place(run.study))}, left_out
+    return {
+        run.folder.name: run for run in sorted(finished, key=lambda run: place(run.study))
+    }, left_out
 
 
 @functools.lru_cache(maxsize=8)
@@ -61,7 +67,9 @@ class Audit:
             "query",
         } - set(map(str, data.data_vars))
         if missing or not {"layer", "head"} <= set(data.dims):
-            raise RunError(f"{run.folder} has no heads to show ({', '.join(sorted(missing)) or 'no layers'}).")
+            raise RunError(
+                f"{run.folder} has no heads to show ({', '.join(sorted(missing)) or 'no layers'})."
+            )
         length = int(data.length[-1]) if "length" in data.dims else None
         last = data.isel(length=-1) if length is not None else data
         return cls(last.load(), length, float(data.attrs.get("tolerance", 0.2)))
@@ -69,19 +77,27 @@ class Audit:
     @property
     def heads(self) -> list[str]:
         """Names of all heads, layer by layer."""
-        return [f"{layer}.{head}" for layer in self.data.layer.values.tolist() for head in self.data["head"].values.tolist()]
+        return [
+            f"{layer}.{head}"
+            for layer in self.data.layer.values.tolist()
+            for head in self.data["head"].values.tolist()
+        ]
 
     def chosen(self, name: str) -> str:
         """The head of that name, or the first there is."""
         return name if name in self.heads else self.heads[0]
 
     def picked(self, cells: list[tuple[Any, str]]) -> str:
-        """The head of a cell on the map; the first of its layer where the layer's name was picked, the first of all for none."""
+        """The head of a cell on the map; the first of its layer where the layer's name was picked,
+        the first of all for none.
+        """
         if not cells:
             return self.heads[0]
         (row, column), layers = cells[0], self.data.layer.values.tolist()
         first = self.data["head"].values.tolist()[0]
-        return self.chosen(f"{layers[int(row)]}.{first if column == 'layer' else column.removeprefix('h')}")
+        return self.chosen(
+            f"{layers[int(row)]}.{first if column == 'layer' else column.removeprefix('h')}"
+        )
 
     def head(self, name: str) -> xr.Dataset:
         """Everything about one head."""
@@ -102,7 +118,9 @@ class Audit:
         ]
 
     def why(self, name: str) -> str:
-        """Why the head got its verdict: the numbers that decided, in the order in which the rule asks."""
+        """Why the head got its verdict: the numbers that decided, in the order in which the rule
+        asks.
+        """
         head, finding = self.head(name), self.finding(name)
 
         def number(variable: str) -> float:
@@ -110,22 +128,36 @@ class Audit:
 
         if finding == UNKNOWN:
             return "No query position sees enough keys for a verdict."
-        misses = f"The affine read-out of mean and covariance misses {in_words(number('affine_error'))} of the output"
+        misses = (
+            "The affine read-out of mean and covariance misses "
+            f"{in_words(number('affine_error'))} of the output"
+        )
         if finding == "uniform":
             mean = in_words(number("mean_error"))
-            return f"Uniform weights do: the mean value alone misses {mean} of the output, at a tolerance of {self.tolerance:g}."
+            return (
+                f"Uniform weights do: the mean value alone misses {mean} of the output, at a "
+                f"tolerance of {self.tolerance:g}."
+            )
         if finding == "moments":
             return f"{misses}, which is within the tolerance of {self.tolerance:g}."
         misses += f", more than the tolerance of {self.tolerance:g}."
         known = not math.isnan(number("shape_share"))
         length = (
-            f"{100 * number('shape_share'):.0f} % of the squared error is shape" if known else "Length and shape are not told apart"
+            f"{100 * number('shape_share'):.0f} % of the squared error is shape"
+            if known
+            else "Length and shape are not told apart"
         )
         if finding == "needs a longer prompt":
-            return f"{misses} {length}; {number('needed_length'):,.0f} tokens are predicted to bring it within the tolerance."
+            return (
+                f"{misses} {length}; {number('needed_length'):,.0f} tokens are predicted to "
+                "bring it within the tolerance."
+            )
         if finding == "few clusters":
             count = int(number("clusters"))
-            return f"{misses} {length}. A Gaussian mixture of {count} misses only {in_words(number(f'mixture_{count}_error'))}."
+            return (
+                f"{misses} {length}. A Gaussian mixture of {count} misses only "
+                f"{in_words(number(f'mixture_{count}_error'))}."
+            )
         tokens, alpha = in_words(number("effective_tokens")), in_words(number("alpha"))
         reads = f"it reads {tokens} effective tokens, with scores at σ/√(2 ln L) = {alpha}"
         told = f"{misses} {length}, and no mixture that was tried is within the tolerance."

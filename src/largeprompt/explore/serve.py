@@ -1,4 +1,6 @@
-"""The explorer's server: on loopback only, without a login, and without a word to any other machine."""
+"""The explorer's server: on loopback only, without a login, and without a word to any other
+machine.
+"""
 
 import contextlib
 import importlib.util
@@ -36,11 +38,16 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
         Told the address once the page answers.
     """
     if importlib.util.find_spec("marimo") is None:
-        raise ExplorerError("marimo is not installed; the explorer needs it: pip install '.[explore]' where the source is")
+        raise ExplorerError(
+            "marimo is not installed; the explorer needs it: pip install '.[explore]' where the "
+            "source is"
+        )
     if folder is not None and not folder.is_dir():
         given = f"{folder}, which is {'a file' if folder.exists() else 'not there'}"
         remedy = "`largeprompt run NAME` makes a run; `largeprompt explore` alone needs none."
-        raise InvalidArgumentError("RUNS_FOLDER", given, "a folder that holds runs, or a run folder", remedy)
+        raise InvalidArgumentError(
+            "RUNS_FOLDER", given, "a folder that holds runs, or a run folder", remedy
+        )
     import uvicorn
 
     place = listening(port)
@@ -51,12 +58,16 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
         async def startup(self, sockets: Any = None) -> None:
             await super().startup(sockets)
             say(f"the explorer is at {address} (Ctrl-C stops it)")
-            threading.Thread(target=warm_up, daemon=True).start()  # while the browser loads the page
+            # while the browser loads the page
+            threading.Thread(target=warm_up, daemon=True).start()
             if browser:
                 webbrowser.open(address)
 
-    server = Server(uvicorn.Config(page(), log_level="warning", timeout_graceful_shutdown=1, lifespan="off"))
-    with contextlib.suppress(KeyboardInterrupt):  # which uvicorn hands on, unless our parent had it ignored
+    server = Server(
+        uvicorn.Config(page(), log_level="warning", timeout_graceful_shutdown=1, lifespan="off")
+    )
+    # which uvicorn hands on, unless our parent had it ignored
+    with contextlib.suppress(KeyboardInterrupt):
         server.run(sockets=[place])
     say("stopped")
     sys.stdout.flush()
@@ -74,7 +85,8 @@ def listening(port: int) -> socket.socket:
         place.close()
         reason = error.strerror or type(error).__name__
         raise ExplorerError(
-            f"--port: cannot listen on port {port} ({reason}); choose another, or 0 for any that is free."
+            f"--port: cannot listen on port {port} ({reason}); choose another, or 0 for any that "
+            "is free."
         ) from None
     return place
 
@@ -84,11 +96,15 @@ def page() -> Any:
     import marimo
 
     notebook = str(Path(__file__).with_name("app.py"))
-    return from_here_only(marimo.create_asgi_app(quiet=True).with_app(path="/", root=notebook).build())
+    return from_here_only(
+        marimo.create_asgi_app(quiet=True).with_app(path="/", root=notebook).build()
+    )
 
 
 def warm_up() -> None:
-    """Compute the first page, which is then there at once, and one of each law: first signs load a second's worth of PyTorch."""
+    """Compute the first page, which is then there at once, and one of each law: first signs load a
+    second's worth of PyTorch.
+    """
     from largeprompt.explore import law_page
     from largeprompt.explore.state import LAWS, LawState
 
@@ -98,15 +114,36 @@ def warm_up() -> None:
 
 
 def from_here_only(app: Any) -> Any:
-    """Refuse requests made under another name than loopback's, or by a page that came from elsewhere."""
+    """Refuse requests made under another name than loopback's, or by a page that came from
+    elsewhere.
+    """
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
-        asked = [f"//{headers.get('host', '')}", *([headers["origin"]] if "origin" in headers else [])]
-        if scope["type"] in ("http", "websocket") and not all(urlsplit(each).hostname in NAMES for each in asked):
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in scope.get("headers", ())
+        }
+        asked = [
+            f"//{headers.get('host', '')}",
+            *([headers["origin"]] if "origin" in headers else []),
+        ]
+        if scope["type"] in ("http", "websocket") and not all(
+            urlsplit(each).hostname in NAMES for each in asked
+        ):
             if scope["type"] == "http":
-                await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
-                await send({"type": "http.response.body", "body": b"The explorer answers on this machine only."})
+                await send(
+                    {
+                        "type": "http.response.start",
+                        "status": 403,
+                        "headers": [(b"content-type", b"text/plain")],
+                    }
+                )
+                await send(
+                    {
+                        "type": "http.response.body",
+                        "body": b"The explorer answers on this machine only.",
+                    }
+                )
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return

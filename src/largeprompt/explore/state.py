@@ -1,4 +1,6 @@
-"""What the explorer shows, as a few numbers and words: read from the query of a link, and written back into one."""
+"""What the explorer shows, as a few numbers and words: read from the query of a link, and written
+back into one.
+"""
 
 import dataclasses
 import math
@@ -14,7 +16,11 @@ LAWS = {  # the value in a link, and what the page calls it
     "laplace": "Laplace",
     "sphere": "on a sphere",
 }
-DIRECTIONS = {"strong": "the strongest coordinate", "weak": "the weakest coordinate", "all": "all coordinates alike"}
+DIRECTIONS = {
+    "strong": "the strongest coordinate",
+    "weak": "the weakest coordinate",
+    "all": "all coordinates alike",
+}
 ATTENTIONS = {"softmax": "softmax", "linear": "linear"}
 LENGTHS = (*(step * 10**power for power in range(7) for step in (1, 3)), 10**7)
 TABS = {"law": "One prompt", "training": "Training", "runs": "Runs and audits"}
@@ -36,11 +42,15 @@ class State:
 
     @classmethod
     def of(cls, query: Mapping[str, Any]) -> Self:
-        """The state that a query asks for; what is missing or not allowed is as it is by default, or at the nearest end."""
+        """The state that a query asks for; what is missing or not allowed is as it is by default,
+        or at the nearest end.
+        """
         found = {}
         for field in dataclasses.fields(cls):
             given = query.get(field.name, field.default)
-            found[field.name] = _allowed(given[-1] if isinstance(given, list) and given else given, field)
+            found[field.name] = _allowed(
+                given[-1] if isinstance(given, list) and given else given, field
+            )
         return cls(**found)
 
     @property
@@ -48,7 +58,9 @@ class State:
         """What differs from the default, as the query of a link."""
         pairs = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {
-            field.name: f"{value:g}" if isinstance(value, float) else str(value) for field, value in pairs if value != field.default
+            field.name: f"{value:g}" if isinstance(value, float) else str(value)
+            for field, value in pairs
+            if value != field.default
         }
 
     def link(self, tab: str) -> str:
@@ -65,7 +77,8 @@ class LawState(State):
     law, dim, decay
         Tokens in R^dim with covariance diag(λ), λ_i proportional to i^-decay, tr = dim.
     strength, direction
-        The query is z = strength Γ^{-1/2} v, so that scores have this standard deviation; v is a coordinate, or all alike.
+        The query is z = strength Γ^{-1/2} v, so that scores have this standard deviation; v is a
+        coordinate, or all alike.
     length
         L.
     tolerance
@@ -83,7 +96,8 @@ class LawState(State):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState(State):
-    """Gradient flow of one layer on in-context linear regression, tokens and queries N(0, I), weights N(0, I/dim).
+    """Gradient flow of one layer on in-context linear regression, tokens and queries N(0, I),
+    weights N(0, I/dim).
 
     Attributes
     ----------
@@ -106,15 +120,23 @@ class TrainingState(State):
 
 @dataclasses.dataclass(frozen=True)
 class RunsState(State):
-    """A run by the name of its folder, and a head of an audit as 'layer.head'; empty for the first there is."""
+    """A run by the name of its folder, and a head of an audit as 'layer.head'; empty for the first
+    there is.
+    """
 
     run: str = dataclasses.field(default="", metadata={})
     head: str = dataclasses.field(default="", metadata={})
 
 
 def address_bar(tab: str, state: State) -> dict[str, str | None]:
-    """What the query in the address bar should be: a value for each name that belongs there, None for those of other tabs."""
-    names = (field.name for kind in (LawState, TrainingState, RunsState) for field in dataclasses.fields(kind))
+    """What the query in the address bar should be: a value for each name that belongs there, None
+    for those of other tabs.
+    """
+    names = (
+        field.name
+        for kind in (LawState, TrainingState, RunsState)
+        for field in dataclasses.fields(kind)
+    )
     return {"tab": tab} | dict.fromkeys(names) | state.query
 
 

@@ -10,7 +10,9 @@ from largeprompt.explore.state import TrainingState
 
 @dataclasses.dataclass(frozen=True)
 class Flows:
-    """Risks, distances and envelopes, each by length and time; the infinite prompt's risk by time; Bayes risks by length."""
+    """Risks, distances and envelopes, each by length and time; the infinite prompt's risk by time;
+    Bayes risks by length.
+    """
 
     lengths: tuple[int, ...]
     times: Array

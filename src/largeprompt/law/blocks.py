@@ -1,12 +1,15 @@
-"""From block expectations of one token to the law of attention over L of them, at all lengths at once.
+"""From block expectations of one token to the law of attention over L of them, at all lengths at
+once.
 
-With t = e^τ, scores s normalized to E e^s = 1, φ = E e^{-t e^s}, centered tokens y = x - T, G_a[f] = t^a E[f(x) e^{as - t e^s}],
+With t = e^τ, scores s normalized to E e^s = 1, φ = E e^{-t e^s}, centered tokens y = x - T,
+G_a[f] = t^a E[f(x) e^{as - t e^s}],
 
     E T_L - T = L ∫ φ^{L-1} G_1[y] dτ,    E Y = L ∫ φ^{L-1} G_2[1] dτ,
     E (T_L - T)(T_L - T)^T = L ∫ φ^{L-1} G_2[yy^T] dτ + L(L-1) ∫ φ^{L-2} G_1[y] G_1[y]^T dτ,
 
-formula (quad.10) of docs/mathematics/quadrature.md. Three sources give the blocks (nodes, contour, density); this file turns any of
-them into moments, and refuses what rounding keeps from the accuracy contract of docs/design.md.
+formula (quad.10) of docs/mathematics/quadrature.md. Three sources give the blocks (nodes, contour,
+density); this file turns any of them into moments, and refuses what rounding keeps from the
+accuracy contract of docs/design.md.
 """
 
 import dataclasses
@@ -21,17 +24,24 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.quadrature import Range, power, widen
 from largeprompt.law.tokens import Array, Independent, Numbers, TokenMoments, is_identity
 
-TAU_STEP = 0.2  # of τ: the trapezoid rule errs by e^{-π²/TAU_STEP} = 4e-22, as all integrands are analytic for Re t > 0
+# of τ: the trapezoid rule errs by e^{-π²/TAU_STEP} = 4e-22, as all integrands are analytic for Re
+# t > 0
+TAU_STEP = 0.2
 MOST_ROWS = 60_000  # of τ: seconds of work
 CACHED = 2**17  # numbers in the largest array while blocks are read: what stays in the cache
-RELATIVE, FLOOR = 1e-8, 1e-13  # the accuracy contract: |error| <= RELATIVE · value + FLOOR · E[Y] E‖y‖²
-ROUNDING = 1e-14  # of a sum, relative to the sizes of its terms: phases and gamma functions err by more than one ulp
-NODE_ROUNDING = 1e-15  # of second moments under complex tilts, relative to E‖x‖²: derivatives of a cgf may cancel that far
+# the accuracy contract: |error| <= RELATIVE · value + FLOOR · E[Y] E‖y‖²
+RELATIVE, FLOOR = 1e-8, 1e-13
+# of a sum, relative to the sizes of its terms: phases and gamma functions err by more than one ulp
+ROUNDING = 1e-14
+# of second moments under complex tilts, relative to E‖x‖²: derivatives of a cgf may cancel that far
+NODE_ROUNDING = 1e-15
 
 
 def grid(below: float, above: float) -> Array:
     """τ from -below to above, multiples of the step."""
-    return np.asarray(TAU_STEP * np.arange(-math.ceil(below / TAU_STEP), math.ceil(above / TAU_STEP) + 1))
+    return np.asarray(
+        TAU_STEP * np.arange(-math.ceil(below / TAU_STEP), math.ceil(above / TAU_STEP) + 1)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +71,9 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Waves(Piece):
-    """A piece whose kernel is a product: ``growth`` of the row, a wave of size 1, and ``factor`` of the node."""
+    """A piece whose kernel is a product: ``growth`` of the row, a wave of size 1, and ``factor`` of
+    the node.
+    """
 
     growth: Array  # (row,)
     factor: Numbers  # (node,)
@@ -86,18 +98,29 @@ class OwnNodes(Piece):
     moments: Independent
 
     def total(self, values: Numbers) -> Array:
-        return np.asarray(np.einsum("rn,rnm->rm", self.kernel, values.reshape(*self.kernel.shape, -1)))
+        return np.asarray(
+            np.einsum("rn,rnm->rm", self.kernel, values.reshape(*self.kernel.shape, -1))
+        )
 
     def size(self, values: Numbers) -> Array:
         return self.total(np.abs(values))
 
     def second(self, weights: Array) -> Array:
-        return self.moments.total_second((weights[:, :, None] * self.kernel).reshape(len(weights), -1))
+        return self.moments.total_second(
+            (weights[:, :, None] * self.kernel).reshape(len(weights), -1)
+        )
 
     def matrices(self) -> Array:
-        mean, variance = (part.reshape(*self.kernel.shape, -1) for part in (self.moments.mean, self.moments.variance))
-        diagonal = np.einsum("rn,rnd->rd", self.kernel, variance)[:, :, None] * np.eye(mean.shape[-1])
-        return np.asarray(np.einsum("rn,rnd,rne->rde", self.kernel, mean, mean, optimize=True) + diagonal)
+        mean, variance = (
+            part.reshape(*self.kernel.shape, -1)
+            for part in (self.moments.mean, self.moments.variance)
+        )
+        diagonal = np.einsum("rn,rnd->rd", self.kernel, variance)[:, :, None] * np.eye(
+            mean.shape[-1]
+        )
+        return np.asarray(
+            np.einsum("rn,rnd,rne->rde", self.kernel, mean, mean, optimize=True) + diagonal
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +136,9 @@ class Blocks:
     dim: int
     noise: Array | None = None  # size of the terms of φ, over φ, where they are not all positive
 
-    def total(self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()) -> Array:
+    def total(
+        self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()
+    ) -> Array:
         """G_order[f] for f given by its value at the nodes, shape (τ, *shape)."""
         return self._added(order, function, shape, [lambda piece: piece.total])[0]
 
@@ -121,7 +146,9 @@ class Blocks:
         self, order: int, function: Callable[[TokenMoments], Numbers], shape: tuple[int, ...] = ()
     ) -> Sequence[Array]:
         """G_order[f], and the sizes of its terms, to which rounding is proportional."""
-        return self._added(order, function, shape, [lambda piece: piece.total, lambda piece: piece.size])
+        return self._added(
+            order, function, shape, [lambda piece: piece.total, lambda piece: piece.size]
+        )
 
     def _added(
         self,
@@ -162,8 +189,12 @@ class Blocks:
         return self.total_and_size(2, squares, (2,))
 
 
-def widened(build: Callable[[float, float], Blocks], lengths: Sequence[float], start: Range, further: float) -> Blocks:
-    """Blocks on a range of τ at whose ends nothing is left; ``build`` makes them on τ from -below to above."""
+def widened(
+    build: Callable[[float, float], Blocks], lengths: Sequence[float], start: Range, further: float
+) -> Blocks:
+    """Blocks on a range of τ at whose ends nothing is left; ``build`` makes them on τ from -below
+    to above.
+    """
     tokens = np.array(lengths)[:, None]
 
     def evaluate(ranges: Sequence[Range]) -> tuple[Blocks, Array]:
@@ -171,8 +202,15 @@ def widened(build: Callable[[float, float], Blocks], lengths: Sequence[float], s
         pair, summed = blocks.pair
         left, size = power(blocks.log_phi, tokens - 2), np.abs(blocks.first).max(-1)
         once, twice = np.exp(blocks.log_phi) * left, (tokens - 1) * left
-        integrands = [once * size, once * np.abs(pair[:, 0]), once * np.abs(pair[:, 1]) + twice * size**2]
-        ends = np.max([(x[:, [0, -1]] / (x.max(1, keepdims=True) + 1e-300)).max(0) for x in integrands], axis=0)
+        integrands = [
+            once * size,
+            once * np.abs(pair[:, 0]),
+            once * np.abs(pair[:, 1]) + twice * size**2,
+        ]
+        ends = np.max(
+            [(x[:, [0, -1]] / (x.max(1, keepdims=True) + 1e-300)).max(0) for x in integrands],
+            axis=0,
+        )
         if blocks.noise is not None:  # what is left at the end is nothing but rounding
             ends = np.where((np.abs(pair) < ROUNDING * summed)[[0, -1]].all(-1), 0.0, ends)
         return blocks, ends[None]
@@ -182,7 +220,8 @@ def widened(build: Callable[[float, float], Blocks], lengths: Sequence[float], s
 
 @dataclasses.dataclass(frozen=True)
 class OutputMoments:
-    """Law of T_L - T from blocks, one row for each length, 1 < L < ∞; ``spread`` is E‖y‖² of a token, ``square`` ‖T‖².
+    """Law of T_L - T from blocks, one row for each length, 1 < L < ∞; ``spread`` is E‖y‖² of a
+    token, ``square`` ‖T‖².
 
     E Y and mean squared errors that rounding keeps from the accuracy contract are refused.
     """
@@ -202,7 +241,11 @@ class OutputMoments:
         """L(L-1)...(L-k+1) φ^{L-k} dτ, shape (length, τ): k tokens picked and the others left."""
         tokens = np.array(self.lengths)[:, None]
         factor = math.prod(np.maximum(tokens - i, 0.0) for i in range(count))
-        return np.asarray(self.blocks.measure * factor * power(self.blocks.log_phi, np.maximum(tokens - count, 0.0)))
+        return np.asarray(
+            self.blocks.measure
+            * factor
+            * power(self.blocks.log_phi, np.maximum(tokens - count, 0.0))
+        )
 
     @functools.cached_property
     def once(self) -> Array:
@@ -226,7 +269,9 @@ class OutputMoments:
 
     @functools.cached_property
     def _whole(self) -> Array:
-        return np.asarray(self.once @ self.blocks.pair[0][:, 1] + self.twice @ (self.blocks.first**2).sum(-1))
+        return np.asarray(
+            self.once @ self.blocks.pair[0][:, 1] + self.twice @ (self.blocks.first**2).sum(-1)
+        )
 
     def error(self, B: Array) -> Array:
         """E (T_L - T)^T B (T_L - T) for B = V^T V, shape (length,)."""
@@ -238,7 +283,9 @@ class OutputMoments:
         else:
             pair, size = blocks.total_and_size(2, lambda y: y.squared(B))
         found = self.once @ pair + self.twice @ ((blocks.first @ B) * blocks.first).sum(-1)
-        self._require("mean squared error", found, size, pair, self.spread * float(np.linalg.norm(B, 2)))
+        self._require(
+            "mean squared error", found, size, pair, self.spread * float(np.linalg.norm(B, 2))
+        )
         return np.asarray(np.maximum(found, 0.0))
 
     def second(self) -> Array:
@@ -247,22 +294,39 @@ class OutputMoments:
         parts = (piece.second(self.once[:, piece.rows]) for piece in self.blocks.pieces(2))
         return np.asarray(sum(parts, np.zeros(())) + rest)
 
-    def _require(self, name: str, value: Array, size: Array, pair: Array, spread: float = 0.0) -> None:
+    def _require(
+        self, name: str, value: Array, size: Array, pair: Array, spread: float = 0.0
+    ) -> None:
         """Compare what rounding may cost with RELATIVE · value + FLOOR · E[Y] · spread.
 
-        ``size`` is that of the terms of ``pair`` at each τ. Relative rounding δ of φ enters L - 1 times, and costs Lδ of each term.
+        ``size`` is that of the terms of ``pair`` at each τ. Relative rounding δ of φ enters L - 1
+        times, and costs Lδ of each term.
         """
         lost, noise = ROUNDING * (self.once @ size), self.blocks.noise
         if noise is not None:
-            moments = NODE_ROUNDING * spread * (1 + self.square / self.spread) * self.blocks.pair[1][:, 0] if spread else 0.0 * size
-            lost = lost + self.once @ moments + ROUNDING * np.array(self.lengths) * (self.once @ (noise * np.abs(pair)))
+            moments = (
+                NODE_ROUNDING * spread * (1 + self.square / self.spread) * self.blocks.pair[1][:, 0]
+                if spread
+                else 0.0 * size
+            )
+            lost = (
+                lost
+                + self.once @ moments
+                + ROUNDING * np.array(self.lengths) * (self.once @ (noise * np.abs(pair)))
+            )
         allowed = RELATIVE * np.abs(value) + FLOOR * np.abs(self.collision) * spread
         if not (lost <= allowed).all():  # of a NaN too
             given = (
-                f"scores so far apart that rounding may change the {name} by {float((lost / (np.abs(value) + 1e-300)).max()):.1g}"
+                f"scores so far apart that rounding may change the {name} by "
+                f"{float((lost / (np.abs(value) + 1e-300)).max()):.1g}"
             )
-            remedy = "Scale the query, center the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-            raise InvalidArgumentError("z", f"{given} of it", "scores whose finite-prompt law keeps eight digits", remedy)
+            remedy = (
+                "Scale the query, center the tokens, use certificate(...) for a bound, or "
+                "sample_prompts(...)."
+            )
+            raise InvalidArgumentError(
+                "z", f"{given} of it", "scores whose finite-prompt law keeps eight digits", remedy
+            )
 
 
 def _outer_sum(weights: Array, vectors: Array) -> Array:

@@ -1,13 +1,16 @@
-"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly, and to first order in 1/L.
+"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly,
+and to first order in 1/L.
 
-A step i → j of probability P_ij has the weight b_ij = e^s of its window, E b = 1, and M = P∘e^{-tb}. With c the least weight,
-M^N = e^{-tcN}(P^N - D_N); and for centered values v, E bv = 0, the derivative of M^N in the direction tbv∘M is e^{-tcN} A_N,
-A_N = t(C_N - E_N), C_N that of P^N, so that π C_N 1 = 0. Formula (ngram.11) of docs/mathematics/ngram.md doubles N:
+A step i → j of probability P_ij has the weight b_ij = e^s of its window, E b = 1, and M =
+P∘e^{-tb}. With c the least weight, M^N = e^{-tcN}(P^N - D_N); and for centered values v, E bv = 0,
+the derivative of M^N in the direction tbv∘M is e^{-tcN} A_N, A_N = t(C_N - E_N), C_N that of P^N,
+so that π C_N 1 = 0. Formula (ngram.11) of docs/mathematics/ngram.md doubles N:
 
-    D ← PD + DM,    C ← CP + PC,    E ← EM + ME + CD + DC,    A ← AM + MA,    S ← SM + MS + 2 Σ AA,    M = P - D.
+    D ← PD + DM, C ← CP + PC, E ← EM + ME + CD + DC, A ← AM + MA, S ← SM + MS + 2 Σ AA, M = P - D.
 
-D and E are of the order Nt and keep their digits where they are small, however long the path. Where they are not small, M and A
-are multiplied themselves; each entry is taken from the form with the smaller terms.
+D and E are of the order Nt and keep their digits where they are small, however long the path. Where
+they are not small, M and A are multiplied themselves; each entry is taken from the form with the
+smaller terms.
 """
 
 import dataclasses
@@ -32,18 +35,39 @@ LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
 PATH_ROUNDING = 4e-15  # of a sum, relative to the sizes of its terms
 
 
-def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
-    """Mean, covariance and errors of attention over L windows of a stationary path: :func:`finite_prompt` of a chain."""
+def chain_prompt(
+    attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]
+) -> Expectations:
+    """Mean, covariance and errors of attention over L windows of a stationary path:
+    :func:`finite_prompt` of a chain.
+    """
     if any(math.isinf(length) for length in lengths):
-        remedy = "Its limit is that of the law of one window: finite_prompt(attention, chain.ngrams(k), z, math.inf)."
-        raise InvalidArgumentError("length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy)
-    law, u, queries = window_law(attention, chain), attention._tilts(z).reshape(-1, attention.dim), z.shape[:-1]
-    scores, last, tokens = window_scores(law, u), u.new_ones(len(u), chain.contexts), [int(one) for one in lengths]
+        remedy = (
+            "Its limit is that of the law of one window: finite_prompt(attention, "
+            "chain.ngrams(k), z, math.inf)."
+        )
+        raise InvalidArgumentError(
+            "length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy
+        )
+    law, u, queries = (
+        window_law(attention, chain),
+        attention._tilts(z).reshape(-1, attention.dim),
+        z.shape[:-1],
+    )
+    scores, last, tokens = (
+        window_scores(law, u),
+        u.new_ones(len(u), chain.contexts),
+        [int(one) for one in lengths],
+    )
 
     def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w², lengths leading."""
-        found = path_integrals(chain, scores, (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens)
-        first, second, collision = (part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found)
+        found = path_integrals(
+            chain, scores, (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens
+        )
+        first, second, collision = (
+            part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found
+        )
         return first, second, collision
 
     bias, mse, collision = integrals(attention.V)
@@ -52,7 +76,10 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
         """By E ab = (E (a+b)² - E a² - E b²)/2 for each pair of outputs."""
         single = [integrals(row.unsqueeze(0))[1] for row in attention.V]
         pairs = [
-            [integrals((a + b).unsqueeze(0))[1] - single[i] - single[j] for j, b in enumerate(attention.V)]
+            [
+                integrals((a + b).unsqueeze(0))[1] - single[i] - single[j]
+                for j, b in enumerate(attention.V)
+            ]
             for i, a in enumerate(attention.V)
         ]
         second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
@@ -60,12 +87,20 @@ def chain_prompt(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, len
 
     eye = torch.eye(attention.dim, dtype=attention.V.dtype)
     return Expectations(
-        attention._limit(law, z) + bias, collision, lambda: (bias, mse, integrals(eye)[1]), covariance, _no_jacobian
+        attention._limit(law, z) + bias,
+        collision,
+        lambda: (bias, mse, integrals(eye)[1]),
+        covariance,
+        _no_jacobian,
     )
 
 
-def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]) -> Expectations:
-    """The same to first order in 1/L, by the chain's fundamental matrix: formula (ngram.4) of docs/mathematics/ngram.md."""
+def chain_first_order(
+    attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]
+) -> Expectations:
+    """The same to first order in 1/L, by the chain's fundamental matrix: formula (ngram.4) of
+    docs/mathematics/ngram.md.
+    """
     law = window_law(attention, chain)
     weight = torch.exp(window_scores(law, attention._tilts(z)))  # (..., windows)
     limit, rate = attention._limit(law, z), (weight.square() * law.weights).sum(-1)
@@ -73,7 +108,9 @@ def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor
     def centered(V: Tensor) -> Tensor:
         """e^s V(x - T), shape (..., o, windows)."""
         values = (law.atoms @ V.mT).mT
-        return weight.unsqueeze(-2) * (values - ((weight * law.weights).unsqueeze(-2) * values).sum(-1, keepdim=True))
+        return weight.unsqueeze(-2) * (
+            values - ((weight * law.weights).unsqueeze(-2) * values).sum(-1, keepdim=True)
+        )
 
     def over(part: Tensor) -> Tensor:
         return torch.stack([part / length for length in lengths])
@@ -83,7 +120,9 @@ def chain_first_order(attention: SoftmaxAttention, chain: MarkovChain, z: Tensor
     bias = over(-chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1))
 
     def errors() -> tuple[Tensor, Tensor, Tensor]:
-        whole = chain.long_run_covariance(centered(torch.eye(attention.dim, dtype=attention.V.dtype)))
+        whole = chain.long_run_covariance(
+            centered(torch.eye(attention.dim, dtype=attention.V.dtype))
+        )
         one, other = (part.diagonal(dim1=-2, dim2=-1).sum(-1) for part in (spread, whole))
         return bias, over(one), over(other)
 
@@ -100,15 +139,24 @@ def window_scores(law: Discrete, u: Tensor) -> Tensor:
     return u @ law.atoms.mT - law.cgf(u).unsqueeze(-1)
 
 
-def path_integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]) -> tuple[Tensor, ...]:
-    """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt, (length, query).
+def path_integrals(
+    chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]
+) -> tuple[Tensor, ...]:
+    """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt,
+    (length, query).
 
-    Scores (query, windows), values (query, windows, o), which are read less their limit, last (query, contexts).
+    Scores (query, windows), values (query, windows, o), which are read less their limit, last
+    (query, contexts).
     """
     reached = scores[:, chain._edges.flatten() > 0]
     spread = float((reached.amax(-1) - reached.amin(-1)).max())
     if spread > LARGEST_SPREAD:
-        raise InvalidArgumentError("z", f"scores that differ by {spread:.4g}", f"at most {LARGEST_SPREAD:g}", "Shrink the queries.")
+        raise InvalidArgumentError(
+            "z",
+            f"scores that differ by {spread:.4g}",
+            f"at most {LARGEST_SPREAD:g}",
+            "Shrink the queries.",
+        )
     low = -math.log(max(lengths)) - LEFT - reached.amax(-1).clamp_min(0.0)
     high = math.log(RIGHT / min(lengths)) - reached.amin(-1)
     count = math.ceil(float((high - low).max()) / PATH_STEP) + 1
@@ -118,16 +166,23 @@ def path_integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Ten
     parts = []
     for one, q in zip(tau.flatten().split(chunk), query.split(chunk), strict=True):
         used = slice(int(q[0]), int(q[-1]) + 1)
-        parts.append(path_moments(chain, one, q - q[0], scores[used], values[used], last[used], lengths))
-    nodes = PATH_STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)  # (length, query, node, o + 4)
-    nodes[:, :, 0, :-4] /= -math.expm1(-PATH_STEP)  # below the first node the mean, given the end of the path, falls like t alone
+        parts.append(
+            path_moments(chain, one, q - q[0], scores[used], values[used], last[used], lengths)
+        )
+    # (length, query, node, o + 4)
+    nodes = PATH_STEP * torch.cat(parts, 1).reshape(len(lengths), *tau.shape, -1)
+    # below the first node the mean, given the end of the path, falls like t alone
+    nodes[:, :, 0, :-4] /= -math.expm1(-PATH_STEP)
     found = nodes.sum(2)
     mean, (square, collision, lost_mean, lost) = found[..., :-4], found[..., -4:].unbind(-1)
     chances = chain._edges.flatten()
     limit = (chances * torch.exp(scores)).unsqueeze(-2) @ values  # (query, 1, o)
-    floor = FLOOR * collision * ((values - limit).square().sum(-1) @ chances)  # of the accuracy contract
+    # of the accuracy contract
+    floor = FLOOR * collision * ((values - limit).square().sum(-1) @ chances)
     right = PATH_ROUNDING * lost <= RELATIVE * square + floor
-    if not bool((right & (PATH_ROUNDING * lost_mean <= RELATIVE * mean.norm(dim=-1) + floor.sqrt())).all()):
+    if not bool(
+        (right & (PATH_ROUNDING * lost_mean <= RELATIVE * mean.norm(dim=-1) + floor.sqrt())).all()
+    ):
         remedy = "Use expansion=True for the first order in 1/L, or shorter prompts."
         given = "a path whose terms cancel so far that rounding is too much of the answer"
         raise InvalidArgumentError("length", given, "paths whose law keeps eight digits", remedy)
@@ -137,7 +192,9 @@ def path_integrals(chain: MarkovChain, scores: Tensor, values: Tensor, last: Ten
 def window_law(attention: SoftmaxAttention, chain: MarkovChain) -> Discrete:
     """Law of one token: a one-hot window of order + 1 symbols, which one head must read."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", validation.text(attention), "SoftmaxAttention with one head")
+        raise InvalidArgumentError(
+            "attention", validation.text(attention), "SoftmaxAttention with one head"
+        )
     if attention.dim != (chain.order + 1) * chain.alphabet:
         allowed = f"tokens of dimension {chain.order + 1} times {chain.alphabet}, the alphabet"
         raise InvalidArgumentError("attention", f"a layer on R^{attention.dim}", allowed)
@@ -146,9 +203,11 @@ def window_law(attention: SoftmaxAttention, chain: MarkovChain) -> Discrete:
 
 @dataclasses.dataclass
 class _Powers:
-    """Matrices, or rows πM^N of them: first P, that of t = 0, (k, n), and C, (query, o, k, n); then for each t the others.
+    """Matrices, or rows πM^N of them: first P, that of t = 0, (k, n), and C, (query, o, k, n); then
+    for each t the others.
 
-    ``near`` and ``apart`` are sizes of the terms of E and of A, (t, k, n), norms over the outputs; ``spread`` that of S.
+    ``near`` and ``apart`` are sizes of the terms of E and of A, (t, k, n), norms over the outputs;
+    ``spread`` that of S.
     """
 
     plain: Tensor
@@ -172,21 +231,47 @@ class _Powers:
         row = stationary @ moved if moved.shape[-2] > 1 else moved.squeeze(-2)
         moved = moved - row.sum(-1)[..., None, None] * stationary
         size = _norm(moved)
-        size = size + size.sum(-1, keepdim=True) * stationary  # of which the correction has spread the rounding
+        # of which the correction has spread the rounding
+        size = size + size.sum(-1, keepdim=True) * stationary
         lost = self.lost @ y.kept + self.plain @ y.lost
         kept = torch.where(2 * lost <= plain, plain - lost, self.kept @ y.kept)
         mine, its = self.moved[query], y.moved[query]
-        away = _each(self.away, y.kept) + _by(self.kept, y.away) + _each(mine, y.lost) + _by(self.lost, its)
-        near = self.near @ y.kept + self.kept @ y.near + _norm(mine) @ y.lost + self.lost @ _norm(its)
+        away = (
+            _each(self.away, y.kept)
+            + _by(self.kept, y.away)
+            + _each(mine, y.lost)
+            + _by(self.lost, its)
+        )
+        near = (
+            self.near @ y.kept + self.kept @ y.near + _norm(mine) @ y.lost + self.lost @ _norm(its)
+        )
         direct = _each(self.read, y.kept) + _by(self.kept, y.read)
         apart = self.apart @ y.kept + self.kept @ y.apart
         small = t * (size[query] + near)
-        read = torch.where((small <= apart).unsqueeze(1), t.unsqueeze(1) * (moved[query] - away), direct)
+        read = torch.where(
+            (small <= apart).unsqueeze(1), t.unsqueeze(1) * (moved[query] - away), direct
+        )
         pairs = torch.einsum("toij,tojk->tik", self.read, y.read)
         squared = self.squared @ y.kept + self.kept @ y.squared + 2 * pairs
-        spread = self.spread @ y.kept + self.kept @ y.spread + 2 * (self.apart @ _norm(y.read) + _norm(self.read) @ y.apart)
+        spread = (
+            self.spread @ y.kept
+            + self.kept @ y.spread
+            + 2 * (self.apart @ _norm(y.read) + _norm(self.read) @ y.apart)
+        )
         collided = self.collided @ y.kept + self.kept @ y.collided
-        return _Powers(plain, moved, kept, lost, away, read, squared, collided, near, torch.minimum(small, apart), spread)
+        return _Powers(
+            plain,
+            moved,
+            kept,
+            lost,
+            away,
+            read,
+            squared,
+            collided,
+            near,
+            torch.minimum(small, apart),
+            spread,
+        )
 
 
 def _each(x: Tensor, y: Tensor) -> Tensor:
@@ -206,12 +291,20 @@ def _norm(x: Tensor) -> Tensor:
 
 
 def path_moments(
-    chain: MarkovChain, tau: Tensor, query: Tensor, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]
+    chain: MarkovChain,
+    tau: Tensor,
+    query: Tensor,
+    scores: Tensor,
+    values: Tensor,
+    last: Tensor,
+    lengths: list[int],
 ) -> Tensor:
-    """t E[A e^{-tB}], t² E[‖A‖² e^{-tB}] and t² E[Σ e^{2s} e^{-tB}], weighted by the last context, t = e^τ; then their rounding.
+    """t E[A e^{-tB}], t² E[‖A‖² e^{-tB}] and t² E[Σ e^{2s} e^{-tB}], weighted by the last context,
+    t = e^τ; then their rounding.
 
-    A = Σ e^s v, B = Σ e^s over a path of L windows. Each τ has a query, which has scores (windows,) with E e^s = 1, values
-    (windows, o) with E e^s v = 0, and last (contexts,). Shape (length, τ, o + 4): rounding of ‖the first‖ and of the second.
+    A = Σ e^s v, B = Σ e^s over a path of L windows. Each τ has a query, which has scores (windows,)
+    with E e^s = 1, values (windows, o) with E e^s v = 0, and last (contexts,). Shape (length, τ,
+    o + 4): rounding of ‖the first‖ and of the second.
     """
     n, o = chain.contexts, values.shape[-1]
     stationary = chain.stationary.flatten()
@@ -220,7 +313,8 @@ def path_moments(
     above, tau = scores[query] - lowest, tau.unsqueeze(-1)
     least = torch.exp((tau + lowest).clamp_max(LARGEST_LOG))  # tc, as t alone may overflow
     grown = torch.exp((tau + scores[query]).clamp_max(LARGEST_LOG))  # tb
-    rise = torch.where(above < 1, least * torch.expm1(above.clamp(max=1.0)), grown - least)  # t(b - c)
+    # t(b - c)
+    rise = torch.where(above < 1, least * torch.expm1(above.clamp(max=1.0)), grown - least)
     t = torch.exp(tau.clamp_max(LARGEST_LOG)).unsqueeze(-1)
 
     def matrices(entries: Tensor) -> Tensor:
@@ -230,7 +324,8 @@ def path_moments(
         return empty.scatter_(-1, chain._successors.expand(shape), (rows * entries).reshape(shape))
 
     share = torch.exp(scores) * rows * stationary.repeat_interleave(chain.alphabet)
-    centred = (values - (share.unsqueeze(1) @ values) / share.sum(-1)[:, None, None]).mT  # (query, o, windows), to the last digit
+    # (query, o, windows), to the last digit
+    centred = (values - (share.unsqueeze(1) @ values) / share.sum(-1)[:, None, None]).mT
     weighted = torch.exp(scores).unsqueeze(1) * centred
     survival, gone = torch.exp(-rise), -torch.expm1(-rise)
     a = grown.unsqueeze(1) * centred[query]  # (τ, o, windows)
@@ -264,7 +359,12 @@ def path_moments(
             state.times(step, query, t, stationary) if length >> bit & 1 else state
             for state, length in zip(states, lengths, strict=True)
         ]
-    return torch.stack([_found(state, query, t, last, least * length) for state, length in zip(states, lengths, strict=True)])
+    return torch.stack(
+        [
+            _found(state, query, t, last, least * length)
+            for state, length in zip(states, lengths, strict=True)
+        ]
+    )
 
 
 def _found(state: _Powers, query: Tensor, t: Tensor, last: Tensor, exponent: Tensor) -> Tensor:
@@ -272,10 +372,17 @@ def _found(state: _Powers, query: Tensor, t: Tensor, last: Tensor, exponent: Ten
     end = last[query].unsqueeze(1)  # (τ, 1, contexts)
     scale = torch.exp(-exponent)  # (τ, 1)
     moved = state.moved[query]
-    centred = t * ((moved * (end - 1).unsqueeze(1)).sum(-1) - (state.away * end.unsqueeze(1)).sum(-1)).squeeze(-1).unsqueeze(-1)
+    centred = t * (
+        (moved * (end - 1).unsqueeze(1)).sum(-1) - (state.away * end.unsqueeze(1)).sum(-1)
+    ).squeeze(-1).unsqueeze(-1)
     centred, direct = centred.squeeze(-1), (state.read * end.unsqueeze(1)).sum((-2, -1))  # (τ, o)
     small = (t * (state.near * end + _norm(moved) * (end - 1).abs())).sum((-2, -1)).unsqueeze(-1)
     large = (state.apart * end).sum((-2, -1)).unsqueeze(-1)
     mean = torch.where(small <= large, centred, direct)
-    others = [(part * end).sum((-2, -1)).unsqueeze(-1) for part in (state.squared, state.collided, state.spread)]
-    return scale * torch.cat([mean, others[0], others[1], torch.minimum(small, large), others[2]], -1)
+    others = [
+        (part * end).sum((-2, -1)).unsqueeze(-1)
+        for part in (state.squared, state.collided, state.spread)
+    ]
+    return scale * torch.cat(
+        [mean, others[0], others[1], torch.minimum(small, large), others[2]], -1
+    )

@@ -1,10 +1,13 @@
-"""Blocks of tokens of which one coordinate is tilted whose law has heavy tails: integrals over the density of its score.
+"""Blocks of tokens of which one coordinate is tilted whose law has heavy tails: integrals over the
+density of its score.
 
-With t = e^{-x} and scores y = uz of density f, φ is the distribution function of y plus a Gumbel variable, and
+With t = e^{-x} and scores y = uz of density f, φ is the distribution function of y plus a Gumbel
+variable, and
 
     G_a[h](x) = E[h(z) e^{as - e^s}] = ∫ h((x+s)/u) e^{as - e^s} f(x+s) ds,   s = y - x:
 
-a graded set of x serves scores of any size, fine where the kernel or the density vary, geometric far out.
+a graded set of x serves scores of any size, fine where the kernel or the density vary, geometric
+far out.
 """
 
 import functools
@@ -24,12 +27,15 @@ from largeprompt.measures.scalar.product import ProductMeasure
 
 PANEL_NODES = 16  # of a Gauss-Legendre panel
 PLACES, MASSES = np.polynomial.legendre.leggauss(PANEL_NODES)
-LAST_GAP = float((1 - PLACES[-1]) / (PLACES[-1] - PLACES[-2]))  # from the last node to the end of its panel, by the gap before
+# from the last node to the end of its panel, by the gap before
+LAST_GAP = float((1 - PLACES[-1]) / (PLACES[-1] - PLACES[-2]))
 TOP, BOTTOM = 4.2, 44.0  # e^{-e^s} < 1e-28 above TOP; e^s < 1e-19 below -BOTTOM
-EVEN = np.concatenate([np.arange(TOP, -3.5, -0.9), -4.0 - 4.0 * np.arange(11)])  # panels of s, short where e^{-e^s} turns
+# panels of s, short where e^{-e^s} turns
+EVEN = np.concatenate([np.arange(TOP, -3.5, -0.9), -4.0 - 4.0 * np.arange(11)])
 LIGHT = 110.0  # scores beyond which only heavy tails have anything left
 RATIO = 1.5  # of neighboring panels far out
-SMALLEST_TILT = 1e-30  # the inner grid doubles from the width of the density to the scores that softmax tells apart
+# the inner grid doubles from the width of the density to the scores that softmax tells apart
+SMALLEST_TILT = 1e-30
 LARGEST_TILT = 1e6  # beyond, only the largest token is read
 DEFECT = 1e-10  # of the normalization Σ w = 1, beyond which the answer is refused
 
@@ -41,7 +47,9 @@ def panels(breaks: Array) -> tuple[Array, Array]:
 
 
 def _farthest(law: ScalarDensity, longest: float) -> float:
-    """Token beyond which tails that are no power laws leave 1e-16 of a token of so many, and of its square."""
+    """Token beyond which tails that are no power laws leave 1e-16 of a token of so many, and of its
+    square.
+    """
     typical, found = (float(law.upper_quantile(np.array(p / longest))) for p in (0.1, 1e-16))
     for _ in range(4 if math.isinf(law.moments) else 0):
         grown = max(1.0, found / max(typical, law.width)) ** 2
@@ -50,24 +58,30 @@ def _farthest(law: ScalarDensity, longest: float) -> float:
 
 
 def outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array, Array]:
-    """Nodes x and weights: short panels around kinks, even ones over the bulk, geometric ones as far as the tails matter."""
+    """Nodes x and weights: short panels around kinks, even ones over the bulk, geometric ones as
+    far as the tails matter.
+    """
     spread = float(law.upper_quantile(np.array(0.16)) - law.lower_quantile(np.array(0.16))) / 2
     width = tilt * max(law.width, spread)
     step = max(2.0, width / 3)
     heavy = math.isfinite(law.moments)
-    ratio = min(RATIO, 1 + 2 / law.moments) if heavy else RATIO  # a tail x^-ν varies over lengths x/ν
+    # a tail x^-ν varies over lengths x/ν
+    ratio = min(RATIO, 1 + 2 / law.moments) if heavy else RATIO
     sides = []
     for sign, side in ((1.0, law), (-1.0, law.mirrored())):
         far = tilt * _farthest(side, longest if sign > 0 else 1.0)
         bulk = min(max(far, 12 * width), 12 * width if heavy else (80 if sign > 0 else 40) * width)
-        beyond = 42 + math.log(longest) if sign > 0 else 12.0  # G_1 falls like e^{-x}, φ on the left faster than any exponential
+        # G_1 falls like e^{-x}, φ on the left faster than any exponential
+        beyond = 42 + math.log(longest) if sign > 0 else 12.0
         if sign > 0 and heavy:  # as far as the moments of a tail x^{-ν-1} are no power law
             far = max(far, (42 + math.log(longest)) * math.exp(20 / max(law.moments, 1.0)))
         even = step * np.arange(1, math.ceil((beyond + bulk) / step) + 1)
         count = max(0, math.ceil(math.log(max(far / even[-1], 1.0)) / math.log(ratio)))
         sides.append(np.concatenate([even, even[-1] * ratio ** np.arange(1, count + 1)]))
     short = [tilt * kink + 2.0 * np.arange(-8, 9) for kink in law.kinks]
-    points, weights = panels(np.unique(np.concatenate([-sides[1], [0.0], sides[0], *short, tilt * np.array(law.breaks)])))
+    points, weights = panels(
+        np.unique(np.concatenate([-sides[1], [0.0], sides[0], *short, tilt * np.array(law.breaks)]))
+    )
     return points.ravel(), weights.ravel()
 
 
@@ -77,9 +91,11 @@ def lowest(x: Array) -> Array:
 
 
 def inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array, Array]:
-    """Scores y = x + s, s, and weights for each x, (x, panel, node): longer panels to the left, and graded ones around kinks.
+    """Scores y = x + s, s, and weights for each x, (x, panel, node): longer panels to the left, and
+    graded ones around kinks.
 
-    Nodes are places of y where x is small, so that tokens y/u of small tilts keep their digits, and of s where x is large.
+    Nodes are places of y where x is small, so that tokens y/u of small tilts keep their digits, and
+    of s where x is large.
     """
     x, bottom = x[:, None], lowest(x)[:, None]
     moved = np.where(np.abs(x) < 2 * LIGHT, x, 0.0)
@@ -87,7 +103,9 @@ def inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array,
     doublings = max(4, math.ceil(math.log2(8 / (tilt * law.width))) + 1)
     reach = np.concatenate([[0.0], tilt * law.width * 2.0 ** np.arange(0, doublings)])
     if law.breaks:
-        breaks.append(np.clip(tilt * np.array(law.breaks) - (x - moved), moved + bottom, moved + TOP))
+        breaks.append(
+            np.clip(tilt * np.array(law.breaks) - (x - moved), moved + bottom, moved + TOP)
+        )
     for kink in law.kinks if not law.breaks else ():
         for graded in (reach, -reach):
             breaks.append(np.clip(tilt * kink - (x - moved) + graded, moved + bottom, moved + TOP))
@@ -95,7 +113,9 @@ def inner_grid(x: Array, law: ScalarDensity, tilt: float) -> tuple[Array, Array,
     return places + (x - moved)[..., None], places - moved[..., None], weights
 
 
-def survival(x: Array, law: ScalarDensity, tilt: float, mass: Array, s: Array) -> tuple[Array, Array]:
+def survival(
+    x: Array, law: ScalarDensity, tilt: float, mass: Array, s: Array
+) -> tuple[Array, Array]:
     """1 - φ and φ at each x, from the masses of the inner grid and the tails beyond it."""
     grown = np.exp(s)
     kept = law.lower((x + lowest(x)) / tilt) + (mass * np.exp(-grown)).sum((-2, -1))
@@ -103,26 +123,36 @@ def survival(x: Array, law: ScalarDensity, tilt: float, mass: Array, s: Array) -
 
 
 def tail_factor(x: Array, weights: Array, tail: float, power: int, order: int) -> float:
-    """What the last node of G_order[z^power] counts for, as the tail x^{-ν-1} goes on beyond the last panel.
+    """What the last node of G_order[z^power] counts for, as the tail x^{-ν-1} goes on beyond the
+    last panel.
 
-    ∫_{X > x} E[z^m e^{as - e^s}] dX with z^m f ∝ X^{m-ν-1} is (x̂/x̂_n)^{m-ν} x̂_n/(ν-m) times its value at the node x_n, but for
-    terms of order 1/x²: x̂ = x + ψ(a) is where the kernel e^{as - e^s} has its mean.
+    ∫_{X > x} E[z^m e^{as - e^s}] dX with z^m f ∝ X^{m-ν-1} is (x̂/x̂_n)^{m-ν} x̂_n/(ν-m) times its
+    value at the node x_n, but for terms of order 1/x²: x̂ = x + ψ(a) is where the kernel e^{as -
+    e^s} has its mean.
     """
     if not power < tail < math.inf:
         return 1.0
     mean = (-np.euler_gamma, 1 - np.euler_gamma)[order - 1]
     last, end = x[-1] + mean, x[-1] + (x[-1] - x[-2]) * LAST_GAP + mean
-    return 1 + float(math.exp((power - tail) * math.log(end / last)) * last / (tail - power) / weights[-1])
+    return 1 + float(
+        math.exp((power - tail) * math.log(end / last)) * last / (tail - power) / weights[-1]
+    )
 
 
-def density_blocks(law: ProductMeasure, u: Tensor, center: Array, lengths: Sequence[float], cumulants: int) -> Blocks:
-    """Blocks of a product of which one coordinate is tilted, u of shape (d,); tokens less ``center``."""
+def density_blocks(
+    law: ProductMeasure, u: Tensor, center: Array, lengths: Sequence[float], cumulants: int
+) -> Blocks:
+    """Blocks of a product of which one coordinate is tilted, u of shape (d,); tokens less
+    ``center``.
+    """
     index = int(torch.nonzero(u))
     tilt = float(u[index])
     size, side = abs(tilt), math.copysign(1.0, tilt)
     if not SMALLEST_TILT <= size <= LARGEST_TILT:
         allowed = f"0, or sizes from {SMALLEST_TILT:g} to {LARGEST_TILT:g}"
-        raise InvalidArgumentError("z", f"a tilt of {tilt:.3g} on {law!r}", allowed, "At 0 all weights are 1/L.")
+        raise InvalidArgumentError(
+            "z", f"a tilt of {tilt:.3g} on {law!r}", allowed, "At 0 all weights are 1/L."
+        )
     scalar = law.coordinate(index)
     assert isinstance(scalar, HasDensity)
     known = scalar.density() if side > 0 else scalar.density().mirrored()
@@ -145,9 +175,16 @@ def density_blocks(law: ProductMeasure, u: Tensor, center: Array, lengths: Seque
                 kernel[-1] *= tail_factor(x, measure, known.moments, order, order)
             mean = np.zeros((kernel.size, law.dim))
             mean[:, index] = side * score.ravel() / size - center[index]
-            yield OwnNodes(part, kernel, Independent(mean, *(np.broadcast_to(each, mean.shape) for each in others)))
+            yield OwnNodes(
+                part,
+                kernel,
+                Independent(mean, *(np.broadcast_to(each, mean.shape) for each in others)),
+            )
 
-    found = [survival(x[part], known, size, mass(part.start), inner_grid(x[part], known, size)[1]) for part in parts]
+    found = [
+        survival(x[part], known, size, mass(part.start), inner_grid(x[part], known, size)[1])
+        for part in parts
+    ]
     lost, kept = (np.concatenate(each) for each in zip(*found, strict=True))
     blocks = Blocks(measure, np.maximum(log_survival(lost, kept), NOTHING), pieces, law.dim)
     tokens = np.array(lengths)[:, None]
@@ -156,12 +193,18 @@ def density_blocks(law: ProductMeasure, u: Tensor, center: Array, lengths: Seque
     defect = float(np.abs(weights @ one - 1).max())
     if not defect < DEFECT:
         remedy = "Take a smaller tilt; of a density of your own, give kinks, breaks and width."
-        raise InvalidArgumentError("mu", f"a density whose weights sum to 1 ± {defect:.1g}", f"errors below {DEFECT:g}", remedy)
+        raise InvalidArgumentError(
+            "mu",
+            f"a density whose weights sum to 1 ± {defect:.1g}",
+            f"errors below {DEFECT:g}",
+            remedy,
+        )
     return blocks
 
 
 def _other_cumulants(law: ProductMeasure, index: int, count: int) -> Array:
-    """Cumulants of the coordinates that are not tilted, from the second to the fourth at most; none of the tilted one.
+    """Cumulants of the coordinates that are not tilted, from the second to the fourth at most; none
+    of the tilted one.
 
     Infinite variances are left out: what reads them is known to be infinite.
     """

@@ -1,7 +1,8 @@
-"""The exact law of attention over L tokens of any law but a Gaussian: one source of blocks for each law and tilt.
+"""The exact law of attention over L tokens of any law but a Gaussian: one source of blocks for each
+law and tilt.
 
-Which source serves a law is decided by :func:`source_of`, from what the law's type declares; the docstring of
-:func:`~largeprompt.finite_prompt` has the decision as a table.
+Which source serves a law is decided by :func:`source_of`, from what the law's type declares; the
+docstring of :func:`~largeprompt.finite_prompt` has the decision as a table.
 """
 
 import dataclasses
@@ -31,17 +32,22 @@ from largeprompt.measures.wrapped import AffineImage
 Source = Literal["nodes", "density", "contour"]
 
 LEAST_ROOM = -0.1  # contours need the cgf at ζu for ζ from here to beyond 1
-WIDEST_SCORES = 50.0  # standard deviation of scores for contours: time and memory grow like its square
-MOST_ENTRIES = 2**26  # of the matrices that the derivative in U needs at 60/TAU_STEP values of τ: 512 MiB
+# standard deviation of scores for contours: time and memory grow like its square
+WIDEST_SCORES = 50.0
+# of the matrices that the derivative in U needs at 60/TAU_STEP values of τ: 512 MiB
+MOST_ENTRIES = 2**26
 
 
 @dataclasses.dataclass(frozen=True)
 class Expectations:
-    """Expectations of attention over each length, for a batch of tilts: lengths lead, then the batch."""
+    """Expectations of attention over each length, for a batch of tilts: lengths lead, then the
+    batch.
+    """
 
     mean: Tensor  # (length, ..., o)
     collision: Tensor  # (length, ...)
-    errors: Callable[[], tuple[Tensor, Tensor, Tensor]]  # bias, mean squared error, and that without V
+    # bias, mean squared error, and that without V
+    errors: Callable[[], tuple[Tensor, Tensor, Tensor]]
     covariance: Callable[[], Tensor]
     jacobian: Callable[[], Tensor]  # E‖V(C_L - Γ)‖²
 
@@ -52,31 +58,61 @@ def source_of(law: Measure, u: Tensor) -> Source:
         return "nodes"
     low, high = law._tilt_range(u)
     tilted = torch.nonzero(u).flatten().tolist()
-    alone = isinstance(law, ProductMeasure) and len(tilted) == 1 and isinstance(law.coordinate(tilted[0]), HasDensity)
+    alone = (
+        isinstance(law, ProductMeasure)
+        and len(tilted) == 1
+        and isinstance(law.coordinate(tilted[0]), HasDensity)
+    )
     deviation = math.sqrt(max(float(u @ law.covariance @ u), 0.0)) if high > 1 else math.inf
     if alone and (low > LEAST_ROOM or deviation > WIDEST_SCORES):
         return "density"
     if high <= 1:
-        given = f"a tilt of {law!r}, along {len(tilted)} of its coordinates, outside the domain of its cgf"
-        allowed = "tilts inside the domain, or along one coordinate that declares its density (Student's t, log-normal, Laplace)"
-        raise TiltDomainError("z", given, allowed, "Average over drawn prompts: sample_prompts(...).")
+        given = (
+            f"a tilt of {law!r}, along {len(tilted)} of its coordinates, outside the domain of "
+            "its cgf"
+        )
+        allowed = (
+            "tilts inside the domain, or along one coordinate that declares its density "
+            "(Student's t, log-normal, Laplace)"
+        )
+        raise TiltDomainError(
+            "z", given, allowed, "Average over drawn prompts: sample_prompts(...)."
+        )
     if deviation > WIDEST_SCORES:
-        given, allowed = f"scores of standard deviation {deviation:.3g}", f"at most {WIDEST_SCORES:g} for {law!r}"
-        remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
+        given, allowed = (
+            f"scores of standard deviation {deviation:.3g}",
+            f"at most {WIDEST_SCORES:g} for {law!r}",
+        )
+        remedy = (
+            "Scale the query or the tokens, use certificate(...) for a bound, or "
+            "sample_prompts(...)."
+        )
         raise InvalidArgumentError("z", given, allowed, remedy)
     return "contour"
 
 
 def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
-    """The law for each tilt of u, shape (..., d), with values (..., o, d); numbers without a gradient."""
+    """The law for each tilt of u, shape (..., d), with values (..., o, d); numbers without a
+    gradient.
+    """
     if mu.batch_shape:
-        raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError(
+            "mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws."
+        )
     batch = np.broadcast_shapes(u.shape[:-1], values.shape[:-2])
     tilts = u.detach().expand(*batch, -1).reshape(-1, mu.dim).to("cpu", torch.float64)
-    read = values.detach().expand(*batch, -1, -1).reshape(-1, *values.shape[-2:]).to("cpu", torch.float64).numpy()
+    read = (
+        values.detach()
+        .expand(*batch, -1, -1)
+        .reshape(-1, *values.shape[-2:])
+        .to("cpu", torch.float64)
+        .numpy()
+    )
     law, matrix, offset = _unwrapped(mu.to(torch.float64, "cpu"))
     tokens = _Tokens.of(law, tilts @ matrix, list(lengths))
-    cells = [_Cell(tokens, query, V @ matrix.numpy(), V @ offset.numpy()) for query, V in enumerate(read)]
+    cells = [
+        _Cell(tokens, query, V @ matrix.numpy(), V @ offset.numpy()) for query, V in enumerate(read)
+    ]
 
     def stacked(part: Callable[[_Cell], Array], *shape: int) -> Tensor:
         found = np.stack([part(cell) for cell in cells], 1) if cells else np.zeros(0)
@@ -86,7 +122,9 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> E
     collision = stacked(lambda cell: cell.rows(lambda moments: moments.collision, np.ones(())))
     if bool((collision > 1 + 1e-6).any()):
         given = f"{mu!r}, whose cgf gives E Σ w² = {float(collision.max()):.3g}"
-        raise InvalidArgumentError("mu", given, "the cgf of a probability law, for which it is at most 1")
+        raise InvalidArgumentError(
+            "mu", given, "the cgf of a probability law, for which it is at most 1"
+        )
     return Expectations(
         stacked(lambda cell: cell.mean, outputs),
         collision,
@@ -101,7 +139,9 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> E
 
 
 def _unwrapped(mu: Measure) -> tuple[Measure, Tensor, Tensor]:
-    """Law, matrix and offset whose affine image a measure is; tokens far from the origin lose digits, unless they are centered."""
+    """Law, matrix and offset whose affine image a measure is; tokens far from the origin lose
+    digits, unless they are centered.
+    """
     if isinstance(mu, AffineImage):
         return mu.base, mu.matrix, mu.offset  # images of images are made one by map
     eye, center = torch.eye(mu.dim, dtype=torch.float64), torch.zeros(mu.dim, dtype=torch.float64)
@@ -137,7 +177,8 @@ class _Tokens:
         if bool(missing):
             given = f"a tilt of {self.law!r} outside the domain of its cgf"
             remedy = (
-                "There is no infinite-prompt limit to compare with; mean, covariance and effective_tokens of finite prompts exist."
+                "There is no infinite-prompt limit to compare with; mean, covariance and "
+                "effective_tokens of finite prompts exist."
             )
             raise TiltDomainError("z", given, "tilts inside the domain", remedy)
 
@@ -162,9 +203,16 @@ class _Tokens:
                     contours.append(query)
         rest = torch.tensor(contours, dtype=torch.int64)
         for group in group_by_scale(self.law, self.tilts[rest]):
-            found |= zip(rest[group].tolist(), contour_blocks(self.law, self.tilts[rest[group]], lengths, cumulants), strict=True)
+            found |= zip(
+                rest[group].tolist(),
+                contour_blocks(self.law, self.tilts[rest[group]], lengths, cumulants),
+                strict=True,
+            )
         square = np.square(self.limits).sum(-1).tolist()
-        return {i: OutputMoments(blocks, lengths, float(np.trace(self.single(i)[1])), square[i]) for i, blocks in found.items()}
+        return {
+            i: OutputMoments(blocks, lengths, float(np.trace(self.single(i)[1])), square[i])
+            for i, blocks in found.items()
+        }
 
     @functools.cached_property
     def moments(self) -> dict[int, OutputMoments]:
@@ -193,11 +241,23 @@ class _Cell:
     read: Array
     offset: Array
 
-    def rows(self, known: Callable[[OutputMoments], Array], single: Array, moments: OutputMoments | None = None) -> Array:
-        """One row for each length: a single token is read itself, an infinite prompt without error."""
+    def rows(
+        self,
+        known: Callable[[OutputMoments], Array],
+        single: Array,
+        moments: OutputMoments | None = None,
+    ) -> Array:
+        """One row for each length: a single token is read itself, an infinite
+        prompt without error.
+        """
         moments = moments or self.tokens.moments.get(self.query)
         rest, zero = iter(known(moments) if moments else ()), np.zeros_like(single)
-        return np.stack([single if n == 1 else zero if math.isinf(n) else next(rest) for n in self.tokens.lengths])
+        return np.stack(
+            [
+                single if n == 1 else zero if math.isinf(n) else next(rest)
+                for n in self.tokens.lengths
+            ]
+        )
 
     @functools.cached_property
     def _bias(self) -> Array:
@@ -229,17 +289,22 @@ class _Cell:
         if self._infinite(read):
             return np.full(len(self.tokens.lengths), math.inf)
         B = read if is_identity(read) else read.T @ read
-        single = np.nan_to_num(self.tokens.single(self.query)[1], posinf=0.0)  # of coordinates that are not read
+        # of coordinates that are not read
+        single = np.nan_to_num(self.tokens.single(self.query)[1], posinf=0.0)
         return self.rows(lambda moments: moments.error(B), np.asarray((B * single).sum()))
 
     @property
     def covariance(self) -> Array:
         if self._infinite(self.read):
             law = validation.text(self.tokens.law)
-            raise NoMomentError("covariance", law, "tokens with a variance", "It is infinite at every length.")
+            raise NoMomentError(
+                "covariance", law, "tokens with a variance", "It is infinite at every length."
+            )
         used = self.read.any(0)
         read, bias = self.read[:, used], self._bias[:, used]
-        found = self.rows(lambda moments: moments.second()[:, used][:, :, used], self.tokens.spread[used][:, used])
+        found = self.rows(
+            lambda moments: moments.second()[:, used][:, :, used], self.tokens.spread[used][:, used]
+        )
         several = np.array([length > 1 for length in self.tokens.lengths])[:, None, None]
         found = read @ (found - several * bias[:, :, None] * bias[:, None, :]) @ read.T
         outputs = np.arange(len(read))
@@ -253,8 +318,14 @@ class _Cell:
         most = math.isqrt(int(MOST_ENTRIES * TAU_STEP / 60))
         if dim > most:
             remedy = "Use jacobian_certificate(...) for a bound."
-            raise InvalidArgumentError("jacobian_u_mse", f"dimension {dim}", f"tokens of dimension at most {most}", remedy)
+            raise InvalidArgumentError(
+                "jacobian_u_mse", f"dimension {dim}", f"tokens of dimension at most {most}", remedy
+            )
         A, B = self.read.T @ self.read, matrix.T @ matrix
         limit = tokens.law._tilted_covariance(tokens.tilts[self.query]).numpy()
         moments = tokens.finite(4, [self.query]).get(self.query)
-        return self.rows(lambda found: jacobian_error(found, A, B, limit), np.asarray(np.trace(A @ limit @ B @ limit)), moments)
+        return self.rows(
+            lambda found: jacobian_error(found, A, B, limit),
+            np.asarray(np.trace(A @ limit @ B @ limit)),
+            moments,
+        )

@@ -1,4 +1,6 @@
-"""The law of attention over a finite prompt, as an object with its numbers: the one door to all of :mod:`largeprompt.law`."""
+"""The law of attention over a finite prompt, as an object with its numbers: the one door to all of
+:mod:`largeprompt.law`.
+"""
 
 import dataclasses
 import functools
@@ -30,9 +32,10 @@ Method = Literal["exact", "first order"]
 class FinitePromptLaw(ByLength):
     """What attention over L random tokens is, on average and around it.
 
-    Shapes: lengths lead (nothing for a single length), then heads, then queries. Tokens without an exponential moment, such as
-    Student's t, have a finite-prompt law and no limit: ``mean``, ``covariance`` and ``effective_tokens`` exist, and ``limit``,
-    ``bias`` and ``mse`` raise :class:`~largeprompt.errors.TiltDomainError`.
+    Shapes: lengths lead (nothing for a single length), then heads, then queries. Tokens without an
+    exponential moment, such as Student's t, have a finite-prompt law and no limit: ``mean``,
+    ``covariance`` and ``effective_tokens`` exist, and ``limit``, ``bias`` and ``mse`` raise
+    :class:`~largeprompt.errors.TiltDomainError`.
 
     Numbers other than ``mean`` and ``effective_tokens`` are computed when first asked for.
 
@@ -65,7 +68,11 @@ class FinitePromptLaw(ByLength):
 
     def __getstate__(self) -> dict[str, Any]:
         """The question and the numbers known so far, without their gradients."""
-        return {name: _detached(value) for name, value in self.__dict__.items() if name != "_expectations"}
+        return {
+            name: _detached(value)
+            for name, value in self.__dict__.items()
+            if name != "_expectations"
+        }
 
     @functools.cached_property
     @sheltered
@@ -83,7 +90,9 @@ class FinitePromptLaw(ByLength):
 
     @functools.cached_property
     def mean(self) -> Tensor:
-        """E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1), as then it does not exist."""
+        """E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1), as
+        then it does not exist.
+        """
         return self._pack(self._expectations.mean)
 
     @functools.cached_property
@@ -95,7 +104,11 @@ class FinitePromptLaw(ByLength):
     def score_variance(self) -> Tensor:
         """Variance of the scores u·x, u = Uz, shape (...)."""
         u = self.attention._tilts(self.z)
-        variance = (u.unsqueeze(-2) @ self._token.covariance.to(u) @ u.unsqueeze(-1)).squeeze(-1).squeeze(-1)
+        variance = (
+            (u.unsqueeze(-2) @ self._token.covariance.to(u) @ u.unsqueeze(-1))
+            .squeeze(-1)
+            .squeeze(-1)
+        )
         return variance.clamp_min(0.0).expand(self.effective_tokens.shape)
 
     @functools.cached_property
@@ -145,11 +158,15 @@ class FinitePromptLaw(ByLength):
 
     @property
     def regime(self) -> Any:
-        """'linear', 'heavy' or 'frozen'; an array of these names where there are several lengths or queries."""
+        """'linear', 'heavy' or 'frozen'; an array of these names where there are several lengths or
+        queries.
+        """
         lengths = np.asarray(self.length, dtype=np.float64)
         variance = self.score_variance.detach().cpu().to(torch.float64).numpy()
         spread = lengths.reshape(lengths.shape + (1,) * (variance.ndim - lengths.ndim))
-        names = np.vectorize(gaussian.regime, otypes=[object])(*np.broadcast_arrays(variance, spread))
+        names = np.vectorize(gaussian.regime, otypes=[object])(
+            *np.broadcast_arrays(variance, spread)
+        )
         return names.item() if names.ndim == 0 else names
 
     @property
@@ -158,7 +175,9 @@ class FinitePromptLaw(ByLength):
         return bool(self._token._in_domain(self.attention._tilts(self.z)).all())
 
     def _words(self, *more: str) -> str:
-        return super()._words(self.method, *more, *([] if self._batch or self._limited else ["no limit"]))
+        return super()._words(
+            self.method, *more, *([] if self._batch or self._limited else ["no limit"])
+        )
 
     def _columns(self) -> dict[str, Any]:
         tokens = {"effective_tokens": self.effective_tokens}
@@ -176,48 +195,63 @@ class FinitePromptLaw(ByLength):
             return self._summary()
         tokens = f"effective_tokens={plain(self.effective_tokens.detach())}"
         if not self._limited:
-            return f"FinitePromptLaw({self.method}, length={plain(self.length)}, no limit, {tokens})"
+            return (
+                f"FinitePromptLaw({self.method}, length={plain(self.length)}, no limit, {tokens})"
+            )
         numbers = f"rmse={float(self.rmse.detach()):.4g}, {tokens}, regime='{self.regime}'"
         return f"FinitePromptLaw({self.method}, length={plain(self.length)}, {numbers})"
 
 
 @sheltered
 def finite_prompt(
-    attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, length: Lengths, *, expansion: bool = False
+    attention: SoftmaxAttention,
+    mu: Measure | MarkovChain,
+    z: Tensor,
+    length: Lengths,
+    *,
+    expansion: bool = False,
 ) -> FinitePromptLaw:
-    """Law of softmax attention over a prompt of L independent tokens from ``mu``: exact, at a cost that does not depend on L.
+    """Law of softmax attention over a prompt of L independent tokens from ``mu``: exact, at a cost
+    that does not depend on L.
 
-    Exact for every law that the library has, and for any :class:`Measure` whose cgf takes complex tilts, on the scale of the
-    accuracy contract: E‖T_L - T‖² to 1e-8 of itself plus 1e-13 E[Y] ‖V‖² E‖x - T‖². What rounding keeps from it is refused. For
-    :class:`Gaussian` it is differentiable in the layer, the query and the law; for the others it gives numbers without a gradient.
+    Exact for every law that the library has, and for any :class:`Measure` whose cgf takes complex
+    tilts, on the scale of the accuracy contract: E‖T_L - T‖² to 1e-8 of itself plus 1e-13 E[Y] ‖V‖²
+    E‖x - T‖². What rounding keeps from it is refused. For :class:`Gaussian` it is differentiable in
+    the layer, the query and the law; for the others it gives numbers without a gradient.
 
-    ======================================================  ==============================================  ==================
-    law of the tokens                                       tilt u = Uz                                     method
-    ======================================================  ==============================================  ==================
-    Gaussian                                                any                                             closed form
-    Empirical, Discrete, GaussianMixture, Sphere            any                                             nodes of the score
-    MarkovChain                                             any                                             transfer matrix
-    products, affine images, your own                       inside the domain of the cgf                    contours
-    products with a Student-t, log-normal or Laplace entry  of that entry alone, where its cgf is infinite  density
-    the same                                                of several entries, where the cgf is infinite   refused
-    ======================================================  ==============================================  ==================
+    ======================================================
+    ============================================== ================== law of the tokens tilt u = Uz
+    method
+    ======================================================
+    ============================================== ================== Gaussian any closed form
+    Empirical, Discrete, GaussianMixture, Sphere any nodes of the score MarkovChain any transfer
+    matrix products, affine images, your own inside the domain of the cgf contours products with a
+    Student-t, log-normal or Laplace entry of that entry alone, where its cgf is infinite density
+    the same of several entries, where the cgf is infinite
+    refused
+    ======================================================
+    ============================================== ==================
 
-    Formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md and (engine.1) to (engine.6) of docs/mathematics/engine.md.
+    Formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md and (engine.1) to (engine.6)
+    of docs/mathematics/engine.md.
 
     Parameters
     ----------
     attention
         The layer.
     mu
-        The law of the tokens. An :class:`Empirical` gives prompts resampled from it: the bootstrap, exactly. A
-        :class:`~largeprompt.measures.MarkovChain` gives L windows of a stationary path, which are not independent.
+        The law of the tokens. An :class:`Empirical` gives prompts resampled from it: the bootstrap,
+        exactly. A :class:`~largeprompt.measures.MarkovChain` gives L windows of a stationary path,
+        which are not independent.
     z
         Queries, shape ``(*queries, d)``.
     length
-        L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of every result and share the work.
+        L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of
+        every result and share the work.
     expansion
-        Use the first order in 1/L, for any law with a finite cgf at 2u. It is an approximation, labelled 'first order', never a
-        bound: formulas (first.3) and (first.4) of docs/mathematics/first_order.md.
+        Use the first order in 1/L, for any law with a finite cgf at 2u. It is an approximation,
+        labelled 'first order', never a bound: formulas (first.3) and (first.4) of
+        docs/mathematics/first_order.md.
 
     Returns
     -------
@@ -238,7 +272,9 @@ def finite_prompt(
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
     lengths, several = validation.lengths("length", length, allow_infinity=True)
     method: Method = "first order" if validation.flag("expansion", expansion) else "exact"
-    token = mu.ngrams(mu.order + 1).to(device=attention.U.device) if isinstance(mu, MarkovChain) else mu
+    token = (
+        mu.ngrams(mu.order + 1).to(device=attention.U.device) if isinstance(mu, MarkovChain) else mu
+    )
     _, z = attention._values(token, z)
     law = FinitePromptLaw(attention, mu, z, tuple(lengths) if several else lengths[0], method)
     _ = law.mean, law.effective_tokens  # what cannot be had is refused here
@@ -259,7 +295,11 @@ def _detached(value: Any) -> Any:
 
 
 def _solve(
-    attention: SoftmaxAttention, mu: Measure | MarkovChain, z: Tensor, lengths: Sequence[float], method: Method
+    attention: SoftmaxAttention,
+    mu: Measure | MarkovChain,
+    z: Tensor,
+    lengths: Sequence[float],
+    method: Method,
 ) -> Expectations:
     """Choose the method, by the table of :func:`finite_prompt`."""
     if isinstance(mu, MarkovChain):
@@ -276,11 +316,16 @@ def _solve(
 def _moved(found: Expectations, device: torch.device) -> Expectations:
     """Expectations whose numbers are on another device."""
     mean, collision = found.mean.to(device), found.collision.to(device)
-    lazy = (lambda part=part: moved(part(), device) for part in (found.errors, found.covariance, found.jacobian))
+    lazy = (
+        lambda part=part: moved(part(), device)
+        for part in (found.errors, found.covariance, found.jacobian)
+    )
     return Expectations(mean, collision, *lazy)
 
 
-def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
+def _gaussian(
+    limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: Sequence[float]
+) -> Expectations:
     """The law of Gaussian tokens, with gradients."""
     laws, batch = gaussian.OutputLaws.of(mu, u, values, lengths), (len(lengths), *limit.shape[:-1])
 
@@ -290,33 +335,59 @@ def _gaussian(limit: Tensor, mu: Gaussian, u: Tensor, values: Tensor, lengths: S
     return Expectations(
         limit + laws.bias,
         laws.collision.expand(batch),
-        lambda: (laws.bias, laws.errors().expand(batch), laws.errors_without_values().expand(batch)),
+        lambda: (
+            laws.bias,
+            laws.errors().expand(batch),
+            laws.errors_without_values().expand(batch),
+        ),
         laws.covariance,
         jacobian,
     )
 
 
-def _expansion(limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
+def _expansion(
+    limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]
+) -> Expectations:
     """The first order in 1/L of any law, with gradients."""
     parts = [_first_order(mu, u, values, length) for length in lengths]
-    bias, covariance = (torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1))
-    mse, without_values, collision = (torch.stack([part[i].expand(limit.shape[:-1]) for part in parts]) for i in (2, 3, 4))
+    bias, covariance = (
+        torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1)
+    )
+    mse, without_values, collision = (
+        torch.stack([part[i].expand(limit.shape[:-1]) for part in parts]) for i in (2, 3, 4)
+    )
 
     if bool(torch.isnan(covariance).any() | torch.isnan(bias).any() | torch.isnan(mse).any()):
-        given, remedy = "scores so large that their first order is no number", "Shrink the query, or leave out expansion=True."
+        given, remedy = (
+            "scores so large that their first order is no number",
+            "Shrink the query, or leave out expansion=True.",
+        )
         raise InvalidArgumentError("z", given, "scores of ordinary size", remedy)
 
     def jacobian() -> Tensor:
-        remedy = "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a bound."
-        raise InvalidArgumentError("jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy)
+        remedy = (
+            "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a "
+            "bound."
+        )
+        raise InvalidArgumentError(
+            "jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy
+        )
 
-    return Expectations(limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian)
+    return Expectations(
+        limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian
+    )
 
 
 def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
-    """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and (first.4)."""
+    """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and
+    (first.4).
+    """
     mu._check_domain(2 * u)
-    rate = torch.exp(mu._cgf(2 * u) - 2 * mu._cgf(u) - math.log(length)) if math.isfinite(length) else torch.zeros_like(mu._cgf(u))
+    rate = (
+        torch.exp(mu._cgf(2 * u) - 2 * mu._cgf(u) - math.log(length))
+        if math.isfinite(length)
+        else torch.zeros_like(mu._cgf(u))
+    )
     delta = mu._tilted_mean(2 * u) - mu._tilted_mean(u)
     spread = mu._tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
     bias = -rate.unsqueeze(-1) * (values @ delta.unsqueeze(-1)).squeeze(-1)

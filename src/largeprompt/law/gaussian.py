@@ -1,6 +1,8 @@
-"""The exact law of attention over L Gaussian tokens, by formula (law.2) of docs/mathematics/finite_prompt.md.
+"""The exact law of attention over L Gaussian tokens, by formula (law.2) of
+docs/mathematics/finite_prompt.md.
 
-With S = Σ w ξ, Y = Σ w² and κ = Σ w ξ² - S² every number is a polynomial in q = σ² and a few moments of the weights: (law.4).
+With S = Σ w ξ, Y = Σ w² and κ = Σ w ξ² - S² every number is a polynomial in q = σ² and a few
+moments of the weights: (law.4).
 """
 
 from __future__ import annotations
@@ -23,15 +25,39 @@ from largeprompt.measures import Gaussian
 
 Regime = Literal["linear", "heavy", "frozen"]
 
-MANY = 256  # queries from which on a table of the moments, good to 1e-12, costs less than the moments themselves
+# queries from which on a table of the moments, good to 1e-12, costs less than the moments
+# themselves
+MANY = 256
 P2, P3, P4, P5 = (2, 0), (3, 0), (4, 0), (5, 0)
 OUTPUT: tuple[Product, ...] = ((P2,), (P3,), (P2, P2))
-JACOBIAN = (*OUTPUT, (P4,), (P2, P2, P2), (P2, P3), (P2, P2, P2, P2), (P2, P2, P3), (P2, P4), (P3, P3), (P5,))
+JACOBIAN = (
+    *OUTPUT,
+    (P4,),
+    (P2, P2, P2),
+    (P2, P3),
+    (P2, P2, P2, P2),
+    (P2, P2, P3),
+    (P2, P4),
+    (P3, P3),
+    (P5,),
+)
 A1, A2 = (1, 1), (1, 2)
-CENTRED = ((A2,), (A1, A1), (A2, A2), (A2, A1, A1), (A1, A1, A1, A1), ((2, 2),), (A1, (2, 1)), (A1, A1, P2), (A2, P2), (P2,))
+CENTRED = (
+    (A2,),
+    (A1, A1),
+    (A2, A2),
+    (A2, A1, A1),
+    (A1, A1, A1, A1),
+    ((2, 2),),
+    (A1, (2, 1)),
+    (A1, A1, P2),
+    (A2, P2),
+    (P2,),
+)
 
 
-COMBINATIONS = (  # c1 to c5 of (law.14), by the place in JACOBIAN: Y W3 Y² p4 Y³ YW3 Y⁴ Y²W3 Yp4 W3² p5
+# c1 to c5 of (law.14), by the place in JACOBIAN: Y W3 Y² p4 Y³ YW3 Y⁴ Y²W3 Yp4 W3² p5
+COMBINATIONS = (
     {0: 1, 2: 2, 1: -2},
     {0: 1, 2: 1, 1: -2},
     {0: 1, 2: 7, 4: 20, 5: -52, 1: -14, 3: 38},
@@ -64,8 +90,11 @@ class JacobianStatistics(NamedTuple):
 
 
 @sheltered
-def collision_moments(length: float, scale: Any, variance: Tensor | None = None) -> CollisionMoments:
-    """E Y, E W3 and E Y² of w = softmax(σξ), ξ_1..ξ_L standard normal: all that the error of attention over Gaussian tokens needs.
+def collision_moments(
+    length: float, scale: Any, variance: Tensor | None = None
+) -> CollisionMoments:
+    """E Y, E W3 and E Y² of w = softmax(σξ), ξ_1..ξ_L standard normal: all that the error of
+    attention over Gaussian tokens needs.
 
     Parameters
     ----------
@@ -74,7 +103,8 @@ def collision_moments(length: float, scale: Any, variance: Tensor | None = None)
     scale
         σ >= 0; a number, an array or a tensor, differentiable.
     variance
-        q = σ² as a tensor that may carry a gradient: second derivatives at σ = 0, where √q has none, pass through it.
+        q = σ² as a tensor that may carry a gradient: second derivatives at σ = 0, where √q has
+        none, pass through it.
 
     Returns
     -------
@@ -89,13 +119,19 @@ def collision_moments(length: float, scale: Any, variance: Tensor | None = None)
     0.194687 0.058060 0.042726
     """
     length, scale = validation.length("length", length, allow_infinity=True), checked_scale(scale)
-    return _collision_moments(length, scale, None if variance is None else validation.tensor("variance", variance))
+    return _collision_moments(
+        length, scale, None if variance is None else validation.tensor("variance", variance)
+    )
 
 
 def _collision_moments(length: float, scale: Tensor, variance: Tensor | None) -> CollisionMoments:
     found = weight_moments(length, scale, OUTPUT)
     if variance is not None and variance.requires_grad and bool((scale == 0).any()):
-        slopes = torch.tensor(slopes_at_zero(length, OUTPUT)).to(found).reshape(-1, *[1] * (found.dim() - 1))
+        slopes = (
+            torch.tensor(slopes_at_zero(length, OUTPUT))
+            .to(found)
+            .reshape(-1, *[1] * (found.dim() - 1))
+        )
         found = found + torch.where(scale == 0, slopes * variance, 0.0)
     return CollisionMoments(*found)
 
@@ -106,10 +142,12 @@ def _total(terms: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def jacobian_statistics(length: float, scale: Tensor) -> JacobianStatistics:
-    """Statistics of the softmax-weighted covariance of the scores: (law.14) and (law.15) of docs/mathematics/finite_prompt.md.
+    """Statistics of the softmax-weighted covariance of the scores: (law.14) and (law.15) of
+    docs/mathematics/finite_prompt.md.
 
-    The polynomials in q keep their digits at large L, integrals centred at E S where few tokens carry the weight; for each entry
-    the route whose terms are smaller, and hence round less, is taken.
+    The polynomials in q keep their digits at large L, integrals centred at E S where few tokens
+    carry the weight; for each entry the route whose terms are smaller, and hence round less, is
+    taken.
     """
     m = weight_moments(length, scale, JACOBIAN)
     q = scale**2
@@ -124,18 +162,26 @@ def jacobian_statistics(length: float, scale: Tensor) -> JacobianStatistics:
     spread, cross, mixed = (
         # the value of the better route, the gradient of the differentiable one
         value + torch.where(other_size < size, other - value, 0.0).detach()
-        for (value, size), (other, other_size) in zip(stein, _centred(length, scale, m[0]), strict=True)
+        for (value, size), (other, other_size) in zip(
+            stein, _centred(length, scale, m[0]), strict=True
+        )
     )
     return JacobianStatistics(spread, cross, mixed, m[2], c2)
 
 
 def _centred(length: float, scale: Tensor, collision: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Spread, cross and mixed from A_b = Σ w (ξ - c)^b with c = E S: κ = A_2 - A_1², as values and sizes of terms."""
+    """Spread, cross and mixed from A_b = Σ w (ξ - c)^b with c = E S: κ = A_2 - A_1², as values and
+    sizes of terms.
+    """
     sigma = scale.detach().cpu().double().reshape(-1).numpy()
     center = sigma * (1 - collision.detach().cpu().double().reshape(-1).numpy())
     values = torch.from_numpy(np.asarray(lattice_moments(length, sigma, center, CENTRED))).to(scale)
     a2, a11, a22, a211, a1111, b2, a1b1, a11y, a2y, y = values.reshape(len(CENTRED), *scale.shape)
-    parts = [a22, -2 * a211, a1111, -2 * a2, 2 * a11, torch.ones_like(a2)], [b2, -2 * a1b1, a11y], [a2y, -a11y, -y]
+    parts = (
+        [a22, -2 * a211, a1111, -2 * a2, 2 * a11, torch.ones_like(a2)],
+        [b2, -2 * a1b1, a11y],
+        [a2y, -a11y, -y],
+    )
     return [_total(terms) for terms in parts]
 
 
@@ -145,7 +191,9 @@ def trace(matrix: Tensor) -> Tensor:
 
 
 def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Γu, the standard deviation σ = √(u^T Γ u) of the scores, with derivative 0 at σ = 0, and their variance."""
+    """Γu, the standard deviation σ = √(u^T Γ u) of the scores, with derivative 0 at σ = 0, and
+    their variance.
+    """
     shift = mu.shift(u)
     variance = (u * shift).sum(-1)
     positive = variance > 0
@@ -153,11 +201,15 @@ def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """E Y and E[Y - 6 W3 + 6 Y²], each (length, ...): by quadrature for few queries, from a table of them for many."""
+    """E Y and E[Y - 6 W3 + 6 Y²], each (length, ...): by quadrature for few queries, from a table
+    of them for many.
+    """
     if sigma.numel() < MANY or not float(variance.detach().max()) <= FROZEN:
         sigma = checked_scale(sigma)
         found = [_collision_moments(length, sigma, variance) for length in lengths]
-        return torch.stack([one.collision for one in found]), torch.stack([one.along for one in found])
+        return torch.stack([one.collision for one in found]), torch.stack(
+            [one.along for one in found]
+        )
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     q = variance.to(torch.float64).clamp_min(0.0)
     y = along = q.new_zeros(len(lengths), *q.shape)
@@ -173,8 +225,8 @@ def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple
 class OutputLaws:
     """Law of the output for each length: lengths lead, then heads and queries.
 
-    bias = -E[Y] VΓu;  Cov T_L = E[Y] VΓV^T + (a - E[Y]²) VΓuu^TΓV^T;  mse = E[Y] tr VΓV^T + a ‖VΓu‖²,  a = E[Y - 6 W3 + 6 Y²]:
-    formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md.
+    bias = -E[Y] VΓu; Cov T_L = E[Y] VΓV^T + (a - E[Y]²) VΓuu^TΓV^T; mse = E[Y] tr VΓV^T + a ‖VΓu‖²,
+    a = E[Y - 6 W3 + 6 Y²]: formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md.
     """
 
     mu: Gaussian
@@ -188,7 +240,10 @@ class OutputLaws:
         """Laws for tilts u and each of several lengths."""
         shift, sigma, variance = _scores(mu, u)
         more = (1,) * max(0, values.dim() - 2 - sigma.dim())  # heads that V has and U has not
-        y, along = (found.reshape(len(lengths), *more, *sigma.shape) for found in _moments(sigma, variance, lengths))
+        y, along = (
+            found.reshape(len(lengths), *more, *sigma.shape)
+            for found in _moments(sigma, variance, lengths)
+        )
         return cls(mu, values, shift, y, along)
 
     @property
@@ -205,7 +260,9 @@ class OutputLaws:
         """Cov T_L, shape (length, ..., o, o)."""
         read, y = self._read, self.collision[..., None, None]
         spread = self.values @ self.mu.covariance @ self.values.mT
-        return y * spread + (self.along[..., None, None] - y**2) * (read.unsqueeze(-1) * read.unsqueeze(-2))
+        return y * spread + (self.along[..., None, None] - y**2) * (
+            read.unsqueeze(-1) * read.unsqueeze(-2)
+        )
 
     def errors(self) -> Tensor:
         """E‖T_L - T‖², shape (length, ...)."""
@@ -218,7 +275,9 @@ class OutputLaws:
 
 
 def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Tensor:
-    """E‖V(C_L - Γ)‖_F², C_L the softmax-weighted covariance of tokens: formula (law.13) of docs/mathematics/finite_prompt.md."""
+    """E‖V(C_L - Γ)‖_F², C_L the softmax-weighted covariance of tokens: formula (law.13) of
+    docs/mathematics/finite_prompt.md.
+    """
     shift, sigma, _ = _scores(mu, u)
     statistics = jacobian_statistics(length, sigma)
     safe = torch.where(sigma > 0, sigma, 1.0)
@@ -240,10 +299,12 @@ def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Te
 
 
 def regime(score_variance: float, length: float) -> Regime:
-    """Name the regime of softmax attention with Gaussian scores of this variance over this many tokens.
+    """Name the regime of softmax attention with Gaussian scores of this variance over this many
+    tokens.
 
-    With α = σ/√(2 ln L): 'linear' for α < 1/2 (L > e^{2σ²}), 'heavy' for 1/2 <= α < 1 (rare large tokens set the error), 'frozen'
-    for α >= 1 (L <= e^{σ²/2}; few tokens carry the weight): formula (reg.1) of docs/mathematics/regimes.md.
+    With α = σ/√(2 ln L): 'linear' for α < 1/2 (L > e^{2σ²}), 'heavy' for 1/2 <= α < 1 (rare large
+    tokens set the error), 'frozen' for α >= 1 (L <= e^{σ²/2}; few tokens carry the weight): formula
+    (reg.1) of docs/mathematics/regimes.md.
 
     Parameters
     ----------

@@ -1,10 +1,12 @@
 """The mean squared error of the derivative in U, from blocks of one token of orders one to four.
 
-With f = yy^T - Γ, Γ = E yy^T e^s, S = Σ w y and D = Σ w f - SS^T, the error of the softmax-weighted covariance,
+With f = yy^T - Γ, Γ = E yy^T e^s, S = Σ w y and D = Σ w f - SS^T, the error of the softmax-weighted
+covariance,
 
     E tr(A D B D) = E tr(A Σwf B Σwf) - E[S^T A Σwf B S + S^T B Σwf A S] + E[S^T A S · S^T B S],
 
-each a sum over all ways in which its factors may share tokens: formula (engine.2) of docs/mathematics/engine.md.
+each a sum over all ways in which its factors may share tokens: formula (engine.2) of
+docs/mathematics/engine.md.
 """
 
 import functools
@@ -28,17 +30,29 @@ def jacobian_error(moments: OutputMoments, A: Array, B: Array, limit: Array) -> 
     """E tr(A D B D) for symmetric A and B, shape (length,); ``limit`` is Γ."""
     blocks = moments.blocks
     if not all(piece.moments.complete for piece in blocks.pieces(2)):
-        allowed = "laws that know four derivatives of their cgf: those of the library, and your own in up to six dimensions"
+        allowed = (
+            "laws that know four derivatives of their cgf: those of the library, and your "
+            "own in up to six dimensions"
+        )
         remedy = "Give complex_cumulants(w, order=4), or use jacobian_certificate(...) for a bound."
-        raise InvalidArgumentError("jacobian_u_mse", "a law with two derivatives of its cgf", allowed, remedy)
+        raise InvalidArgumentError(
+            "jacobian_u_mse", "a law with two derivatives of its cgf", allowed, remedy
+        )
     dim, g = blocks.dim, blocks.first
     AG, BG, crossed = A @ limit, B @ limit, A @ limit @ B
     crossed = (crossed + crossed.T) / 2
     quartic = blocks.total(2, lambda y: y.squared_twice(A, B))
-    pairs = blocks.total(2, lambda y: np.stack([np.ones(len(y.mean)), y.squared(A), y.squared(B), y.squared(crossed)], -1), (4,))
+    pairs = blocks.total(
+        2,
+        lambda y: np.stack(
+            [np.ones(len(y.mean)), y.squared(A), y.squared(B), y.squared(crossed)], -1
+        ),
+        (4,),
+    )
     lost, a2, b2, c2 = pairs.T
     f1, y2 = blocks.matrices(1), blocks.matrices(2)
-    y1 = blocks.total(1, lambda y: np.ones(len(y.mean)))  # what G_1 makes of a constant, so that f1 is that of f
+    # what G_1 makes of a constant, so that f1 is that of f
+    y1 = blocks.total(1, lambda y: np.ones(len(y.mean)))
     f1_size = np.abs(f1) + np.abs(y1)[:, None, None] * np.abs(limit)
     f1 = f1 - y1[:, None, None] * limit
     fa, fb = (blocks.total(2, functools.partial(_cubed, M), (dim,)) for M in (A, B))
@@ -49,7 +63,9 @@ def jacobian_error(moments: OutputMoments, A: Array, B: Array, limit: Array) -> 
     four = blocks.total(4, lambda y: y.squared_twice(A, B))
     gA, gB = g @ A, g @ B
     along_a, along_b = (gA * g).sum(-1), (gB * g).sum(-1)
-    ff, fy, yy = (np.einsum("tij,tji->t", A @ one, B @ other) for one, other in ((f1, f1), (f1, y2), (y2, y2)))
+    ff, fy, yy = (
+        np.einsum("tij,tji->t", A @ one, B @ other) for one, other in ((f1, f1), (f1, y2), (y2, y2))
+    )
     gfg, gyg = (np.einsum("ti,tij,tj->t", gA, middle, gB) for middle in (f1, y2))
     squares = (quartic - 2 * c2 + lost * np.trace(AG @ BG), ff)
     crossed_terms = (three, (gB * fa).sum(-1) + (gA * fb).sum(-1) + fy, gfg)
@@ -70,12 +86,23 @@ def jacobian_error(moments: OutputMoments, A: Array, B: Array, limit: Array) -> 
             size += abs(factor) * (chosen @ np.abs(term))
     rounding = DERIVATIVE_ROUNDING * size
     if blocks.noise is not None:
-        sizes = (blocks.total_and_size(order, lambda y: y.squared_twice(A, B))[1] for order in (2, 3, 4))
+        sizes = (
+            blocks.total_and_size(order, lambda y: y.squared_twice(A, B))[1] for order in (2, 3, 4)
+        )
         rounding += ROUNDING * sum(weights[0] @ one for one in sizes)
-    scale = moments.collision * moments.spread**2 * math.sqrt(np.linalg.norm(A, 2) * np.linalg.norm(B, 2)) ** 2
+    scale = (
+        moments.collision
+        * moments.spread**2
+        * math.sqrt(np.linalg.norm(A, 2) * np.linalg.norm(B, 2)) ** 2
+    )
     if not bool((rounding <= LOOSER * (RELATIVE * np.abs(total) + FLOOR * scale)).all()):
-        given = "weights so concentrated, or tokens whose squares vary so little, that its terms cancel"
+        given = (
+            "weights so concentrated, or tokens whose squares vary so little, that its terms cancel"
+        )
         raise InvalidArgumentError(
-            "jacobian_u_mse", given, "errors exact to six digits", "Use jacobian_certificate(...) for a bound."
+            "jacobian_u_mse",
+            given,
+            "errors exact to six digits",
+            "Use jacobian_certificate(...) for a bound.",
         )
     return np.maximum(total, 0.0)

@@ -1,7 +1,8 @@
 """Blocks of a law whose score has real nodes: atoms, mixtures of Gaussians, the sphere.
 
-A node j has probability p_j, score s_j and moments of the token given it, and G_a[f] = Σ_j p_j E_j[f] e^{a(τ+s_j) - e^{τ+s_j}}:
-all terms of G_2 are positive, and nothing cancels, however far apart the scores are.
+A node j has probability p_j, score s_j and moments of the token given it, and G_a[f] = Σ_j p_j
+E_j[f] e^{a(τ+s_j) - e^{τ+s_j}}: all terms of G_2 are positive, and nothing cancels, however far
+apart the scores are.
 """
 
 import math
@@ -25,21 +26,32 @@ WIDER = 14.0  # by how much τ goes on where something is left at its end
 
 
 def score_range(log_mass: Tensor, scores: Tensor, shortest: float, longest: float) -> Range:
-    """τ from where L t² E e^{2s}, of E Σ w² >= 1/L, is nothing to where every token has e^{-t e^s} of nothing, or φ^{L-2} is.
+    """τ from where L t² E e^{2s}, of E Σ w² >= 1/L, is nothing to where every token has e^{-t e^s}
+    of nothing, or φ^{L-2} is.
 
     ``scores`` may have a batch dimension in front, of which the slowest to vanish counts.
     """
     used = torch.isfinite(log_mass)
     log_mass, scores = log_mass[used], scores[..., used].reshape(-1, int(used.sum()))
-    pair, top = float(torch.logsumexp(log_mass + 2 * scores, -1).max()), max(0.0, float(scores.max()))
-    below = NEGLIGIBLE / 2 + math.log(longest) + min(max(pair, 0.0) / 2, top)  # pair is large where rare tokens have large scores
+    pair, top = (
+        float(torch.logsumexp(log_mass + 2 * scores, -1).max()),
+        max(0.0, float(scores.max())),
+    )
+    # pair is large where rare tokens have large scores
+    below = NEGLIGIBLE / 2 + math.log(longest) + min(max(pair, 0.0) / 2, top)
     lowest = scores.amin(0)
     likely = log_mass > log_mass.max() - NEGLIGIBLE
     end = 4.0 + max(0.0, -float(lowest[likely].min()))
-    for above in np.arange(end, 0.0, -1.0) if end < MOST_LEVELS else ():  # from the right: between far scores there is nothing too
+    # from the right: between far scores there is nothing too
+    for above in np.arange(end, 0.0, -1.0) if end < MOST_LEVELS else ():
         grown = torch.exp((above + lowest).clamp_max(LARGEST_LOG))
         kept = float(torch.logsumexp(log_mass - grown, 0))
-        if float((log_mass + 2 * (above + lowest) - grown).max()) + (shortest - 2) * kept + 2 * math.log(longest) > -NEGLIGIBLE:
+        if (
+            float((log_mass + 2 * (above + lowest) - grown).max())
+            + (shortest - 2) * kept
+            + 2 * math.log(longest)
+            > -NEGLIGIBLE
+        ):
             break
         end = float(above)
     return below, end
@@ -66,24 +78,39 @@ def _blocks(groups: Sequence[Group], tau: Array, dim: int) -> Blocks:
 
     def pieces(order: int) -> Iterator[Piece]:
         for rows, grown, mass, moments in parts():
-            yield Piece(rows, mass * np.minimum(grown, NOTHING_SURVIVES) ** order * np.exp(-grown), moments)
+            yield Piece(
+                rows, mass * np.minimum(grown, NOTHING_SURVIVES) ** order * np.exp(-grown), moments
+            )
 
-    return Blocks(np.full(len(tau), TAU_STEP), np.maximum(log_survival(lost, kept), NOTHING), pieces, dim)
+    return Blocks(
+        np.full(len(tau), TAU_STEP), np.maximum(log_survival(lost, kept), NOTHING), pieces, dim
+    )
 
 
 def node_blocks(mu: Measure, u: Tensor, limit: Array, lengths: Sequence[float]) -> Blocks:
-    """Blocks for prompts of these lengths, 1 < L < ∞, of a law with nodes along the tilt u, of limit T."""
+    """Blocks for prompts of these lengths, 1 < L < ∞, of a law with nodes along the tilt u, of
+    limit T.
+    """
     assert isinstance(mu, HasScoreNodes)
     cgf = float(mu._cgf(u))
 
     def groups(below: float) -> list[Group]:
         nodes = mu._score_nodes(u, LARGEST_EXPONENT + below + cgf)
-        return [(np.exp(n.log_mass), n.scores - cgf, Common(n.mean - limit, n.spread, n.scale, n.sphere)) for n in nodes]
+        return [
+            (
+                np.exp(n.log_mass),
+                n.scores - cgf,
+                Common(n.mean - limit, n.spread, n.scale, n.sphere),
+            )
+            for n in nodes
+        ]
 
     def build(below: float, above: float) -> Blocks:
         return _blocks(groups(below), grid(below, above), mu.dim)
 
     known = mu._score_nodes(u, LARGEST_EXPONENT + cgf)
-    log_mass, scores = (torch.from_numpy(np.concatenate([group[i] for group in known])) for i in (0, 1))
+    log_mass, scores = (
+        torch.from_numpy(np.concatenate([group[i] for group in known])) for i in (0, 1)
+    )
     start = score_range(log_mass, scores - cgf, min(lengths), max(lengths))
     return widened(build, lengths, start, WIDER)

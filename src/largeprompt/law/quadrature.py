@@ -1,9 +1,11 @@
-"""One quadrature for every e^{-tZ} integral: from block expectations of a token to moments of softmax weights over L tokens.
+"""One quadrature for every e^{-tZ} integral: from block expectations of a token to moments of
+softmax weights over L tokens.
 
-    E Σ_{distinct l_1..l_k} Π_i w_{l_i}^{a_i} f_i(x_{l_i}) = L(L-1)...(L-k+1)/(n-1)! ∫ φ(τ)^{L-k} Π_i G_{a_i}[f_i](τ) dτ,
-    G_a[f](τ) = E[f(x) e^{as - e^s}],  s = τ + score,  φ = G_0[1],  n = Σ a_i:
+    E Σ_{distinct l_1..l_k} Π_i w_{l_i}^{a_i} f_i(x_{l_i}) = L(L-1)...(L-k+1)/(n-1)! ∫ φ(τ)^{L-k}
+    Π_i G_{a_i}[f_i](τ) dτ, G_a[f](τ) = E[f(x) e^{as - e^s}], s = τ + score, φ = G_0[1], n = Σ a_i:
 
-formulas (quad.1) to (quad.4) of docs/mathematics/quadrature.md. A law of tokens enters by log φ and its blocks alone.
+formulas (quad.1) to (quad.4) of docs/mathematics/quadrature.md. A law of tokens enters by log φ and
+its blocks alone.
 """
 
 import functools
@@ -29,7 +31,8 @@ Product = tuple[Term, ...]  # of such sums
 Range = tuple[float, float]  # τ from -below to above
 
 LARGEST_EXPONENT = 6.7  # e^{-e^s} underflows beyond
-EDGE = 1e-17  # what an integrand may still be at the ends of the range, relative to its largest value
+# what an integrand may still be at the ends of the range, relative to its largest value
+EDGE = 1e-17
 MOST_NODES = 1_000_000  # of τ
 NOTHING = -1e290  # log of a φ that has underflowed: times zero tokens it is 0
 
@@ -50,8 +53,8 @@ def _set_partitions(items: Sequence[Term]) -> Iterator[list[list[Term]]]:
 def block_counts(product: Product) -> tuple[tuple[Product, int], ...]:
     """Ways in which the factors of a product of sums over tokens may share tokens.
 
-    Factors that take the same token form a block, whose exponents add up; different blocks take distinct tokens. Returns each
-    multiset of blocks with the number of set partitions that give it.
+    Factors that take the same token form a block, whose exponents add up; different blocks take
+    distinct tokens. Returns each multiset of blocks with the number of set partitions that give it.
 
     >>> from largeprompt.law.quadrature import block_counts
     >>> block_counts(((2, 0), (2, 0)))  # Y² = Σ_{l≠m} w_l² w_m² + Σ_l w_l⁴
@@ -59,21 +62,31 @@ def block_counts(product: Product) -> tuple[tuple[Product, int], ...]:
     """
     found: Counter[Product] = Counter()
     for partition in _set_partitions(product):
-        found[tuple(sorted((sum(a for a, _ in block), sum(b for _, b in block)) for block in partition))] += 1
+        found[
+            tuple(
+                sorted((sum(a for a, _ in block), sum(b for _, b in block)) for block in partition)
+            )
+        ] += 1
     return tuple(sorted(found.items()))
 
 
 def blocks_of(products: Sequence[Product]) -> list[Term]:
     """All blocks that products ask for."""
-    return sorted({block for product in products for blocks, _ in block_counts(product) for block in blocks})
+    return sorted(
+        {block for product in products for blocks, _ in block_counts(product) for block in blocks}
+    )
 
 
 def log_survival(lost: Values, kept: Values) -> Values:
-    """log φ from 1 - φ where φ is near one, and from φ itself where little is left of it; for tensors both differentiable."""
+    """log φ from 1 - φ where φ is near one, and from φ itself where little is left of it; for
+    tensors both differentiable.
+    """
     if isinstance(lost, Tensor):
         near = lost < 0.5
         return torch.where(
-            near, torch.log1p(-torch.where(near, lost, 0.0)), torch.log(torch.where(near, 1.0, kept).clamp_min(1e-300))
+            near,
+            torch.log1p(-torch.where(near, lost, 0.0)),
+            torch.log(torch.where(near, 1.0, kept).clamp_min(1e-300)),
         )
     with np.errstate(divide="ignore"):
         return np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(kept))
@@ -87,7 +100,9 @@ def power(log_phi: Values, count: Any) -> Values:
 
 
 def drawn(length: Any, count: int, log_phi: Values, measure: Any = 1.0) -> Values:
-    """L(L-1)...(L-k+1) φ^{L-k}, k tokens picked and the others left, times the measure of each τ."""
+    """L(L-1)...(L-k+1) φ^{L-k}, k tokens picked and the others left, times the measure
+    of each τ.
+    """
     for i in range(count):
         measure = measure * (length - i)
     return measure * power(log_phi, length - count)  # type: ignore[no-any-return]
@@ -105,7 +120,9 @@ def largest_tau(length: float, widest: float, narrowest: float) -> float:
 
 
 def relative_ends(integrand: Array, axes: int = 1) -> Array:
-    """What an integrand is at both ends of each τ, relative to its largest value: (axis, 2); τ leads, then what is batched."""
+    """What an integrand is at both ends of each τ, relative to its largest value: (axis, 2); τ
+    leads, then what is batched.
+    """
     size, ends = np.abs(integrand), np.empty((axes, 2))
     for axis in range(axes):
         profile = size.max(axis=tuple(i for i in range(axes) if i != axis))
@@ -117,8 +134,13 @@ def relative_ends(integrand: Array, axes: int = 1) -> Array:
 def check_spread(widest: float, nodes: int = MOST_NODES) -> None:
     """Refuse scores that are so far apart that no grid holds them."""
     if not widest <= nodes * SCORE_STEP:
-        remedy = "The scores are too far apart for this quadrature; use smaller parameters, or sample_prompts(...)."
-        raise InvalidArgumentError("scores", f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}", remedy)
+        remedy = (
+            "The scores are too far apart for this quadrature; use smaller parameters, or "
+            "sample_prompts(...)."
+        )
+        raise InvalidArgumentError(
+            "scores", f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}", remedy
+        )
 
 
 def widen(
@@ -129,7 +151,9 @@ def widen(
     edge: float = EDGE,
     nodes: int = MOST_NODES,
 ) -> Result:
-    """Widen the ranges of τ until integrands are nothing at their ends: ``evaluate`` returns its result and the relative ends."""
+    """Widen the ranges of τ until integrands are nothing at their ends: ``evaluate`` returns its
+    result and the relative ends.
+    """
     while True:
         widest = max(below + above for below, above in ranges)
         check_spread(widest, nodes)
@@ -137,8 +161,13 @@ def widen(
         if (ends <= edge).all():
             return result
         if not np.isfinite(ends).all():
-            remedy = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-            raise InvalidArgumentError("scores", "block expectations that overflow", "scores of moderate size", remedy)
+            remedy = (
+                "Scale the query or the tokens, use certificate(...) for a bound, or "
+                "sample_prompts(...)."
+            )
+            raise InvalidArgumentError(
+                "scores", "block expectations that overflow", "scores of moderate size", remedy
+            )
         ranges = [
             (below + (14.0 if low > edge else 0.0), above + (further if high > edge else 0.0))
             for (below, above), (low, high) in zip(ranges, ends, strict=True)
@@ -156,15 +185,19 @@ def partition_integrals(
 ) -> Array:
     """E Π_j Σ_l (·) of each product, shape (product, ...), for 1 < L < ∞.
 
-    ``blocks(*ranges)`` returns log φ and the blocks on a grid over the ranges: (τ, ...) for one softmax, (τ, τ', ...) for two, each
-    with its own normalisation.
+    ``blocks(*ranges)`` returns log φ and the blocks on a grid over the ranges: (τ, ...) for one
+    softmax, (τ, τ', ...) for two, each with its own normalisation.
     """
     grid = tuple(range(len(ranges)))
 
     def evaluate(ranges: Sequence[Range]) -> tuple[Array, Array]:
         log_phi, known = blocks(*ranges)
         values, ends = [], np.zeros((len(grid), 2))
-        survival = {k: power(log_phi, length - k) for k in range(1, 1 + max(map(len, products))) if k <= length}
+        survival = {
+            k: power(log_phi, length - k)
+            for k in range(1, 1 + max(map(len, products)))
+            if k <= length
+        }
         for product in products:
             orders = math.prod(math.factorial(sum(term[i] for term in product) - 1) for i in grid)
             value: Array = np.zeros(log_phi.shape[len(grid) :])
@@ -175,7 +208,9 @@ def partition_integrals(
                 integrand = survival[k] * math.prod(known[part] for part in parts)
                 ends = np.maximum(ends, relative_ends(integrand, len(grid)))
                 chosen = math.prod(length - i for i in range(k))
-                value = value + ways * chosen / orders * step ** len(grid) * integrand.sum(axis=grid)
+                value = value + ways * chosen / orders * step ** len(grid) * integrand.sum(
+                    axis=grid
+                )
             values.append(value)
         return np.stack(values), ends
 

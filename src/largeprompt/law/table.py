@@ -1,4 +1,6 @@
-"""The two weight moments in the law of Gaussian tokens as smooth functions of the score variance, tabulated for each length."""
+"""The two weight moments in the law of Gaussian tokens as smooth functions of the score variance,
+tabulated for each length.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ P2, P3 = (2, 0), (3, 0)
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives
 DEGREE = 15
 LONG = 1e6  # tokens from which on f turns more sharply, at larger q
-WIDTHS = {False: ((3, 0.25), (4, 0.5), (12, 1.0)), True: ((4, 0.25), (5, 0.5), (12, 1.0))}  # cells of y = log(1 + q): up to where
+# cells of y = log(1 + q): up to where
+WIDTHS = {False: ((3, 0.25), (4, 0.5), (12, 1.0)), True: ((4, 0.25), (5, 0.5), (12, 1.0))}
 
 
 def _edges(spans: tuple[tuple[int, float], ...]) -> NDArray[np.float64]:
     starts = [0, *(high for high, _ in spans)]
-    return np.concatenate([np.arange(low, high, width) for low, (high, width) in zip(starts, spans, strict=False)] + [[starts[-1]]])
+    return np.concatenate(
+        [np.arange(low, high, width) for low, (high, width) in zip(starts, spans, strict=False)]
+        + [[starts[-1]]]
+    )
 
 
 EDGES = {long: _edges(spans) for long, spans in WIDTHS.items()}
@@ -32,28 +38,39 @@ FROZEN = math.expm1(12)  # beyond this score variance one token is read, whateve
 
 _ANGLES = (np.arange(DEGREE + 1) + 0.5) * math.pi / (DEGREE + 1)
 _NODES = np.cos(_ANGLES)  # Chebyshev's, of a cell -1 <= x <= 1
-_TRANSFORM = 2 / (DEGREE + 1) * np.cos(np.outer(np.arange(DEGREE + 1), _ANGLES))  # from values to coefficients of T_k
+# from values to coefficients of T_k
+_TRANSFORM = 2 / (DEGREE + 1) * np.cos(np.outer(np.arange(DEGREE + 1), _ANGLES))
 _TRANSFORM[0] /= 2
 _POWERS = np.stack(
-    [np.pad(np.polynomial.chebyshev.cheb2poly(row[: k + 1]), (0, DEGREE - k)) for k, row in enumerate(np.eye(DEGREE + 1))], -1
+    [
+        np.pad(np.polynomial.chebyshev.cheb2poly(row[: k + 1]), (0, DEGREE - k))
+        for k, row in enumerate(np.eye(DEGREE + 1))
+    ],
+    -1,
 )
 
 
 @functools.lru_cache(maxsize=2**14)
 def _cell(length: float, low: float, high: float) -> Tensor:
-    """Coefficients in x of log Lf and h/f in one cell, shape (DEGREE + 1, 2): nothing but the exact law."""
+    """Coefficients in x of log Lf and h/f in one cell, shape (DEGREE + 1, 2): nothing but the exact
+    law.
+    """
     y = low + (high - low) * (_NODES + 1) / 2
-    f, w3, y2 = weight_moments(length, torch.from_numpy(np.sqrt(np.expm1(y))), [(P2,), (P3,), (P2, P2)])
+    f, w3, y2 = weight_moments(
+        length, torch.from_numpy(np.sqrt(np.expm1(y))), [(P2,), (P3,), (P2, P2)]
+    )
     values = torch.stack([(f * length).log(), (w3 - y2) / f], -1).numpy()
-    return torch.from_numpy(_POWERS @ (_TRANSFORM @ values))  # in two steps: their product would lose five digits
+    # in two steps: their product would lose five digits
+    return torch.from_numpy(_POWERS @ (_TRANSFORM @ values))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WeightTables:
-    """f(q) = E Y and h(q) = E[W3 - Y²] for several lengths: polynomials for log Lf and h/f in cells of log(1 + q).
+    """f(q) = E Y and h(q) = E[W3 - Y²] for several lengths: polynomials for log Lf and h/f in cells
+    of log(1 + q).
 
-    Values are good to 1e-12 of f, first derivatives in q to 1e-10 and second ones to 1e-8. Beyond q = 162,754 softmax reads one
-    token, and both functions are continued by their powers of q.
+    Values are good to 1e-12 of f, first derivatives in q to 1e-10 and second ones to 1e-8. Beyond
+    q = 162,754 softmax reads one token, and both functions are continued by their powers of q.
     """
 
     lengths: tuple[float, ...]
@@ -64,9 +81,19 @@ class WeightTables:
     def reaching(cls, lengths: Sequence[float], needed: float) -> WeightTables:
         """Tables that cover score variances up to ``needed``."""
         edges = EDGES[max(lengths) >= LONG]
-        cells = list(itertools.pairwise(edges[: int(np.searchsorted(edges[1:-1], math.log1p(needed))) + 2].tolist()))
-        rows = {n: torch.stack([_cell(n, *cell) for cell in cells], -1) for n in dict.fromkeys(lengths)}
-        return cls(tuple(lengths), torch.from_numpy(edges), torch.stack([rows[length] for length in lengths], 2))
+        cells = list(
+            itertools.pairwise(
+                edges[: int(np.searchsorted(edges[1:-1], math.log1p(needed))) + 2].tolist()
+            )
+        )
+        rows = {
+            n: torch.stack([_cell(n, *cell) for cell in cells], -1) for n in dict.fromkeys(lengths)
+        }
+        return cls(
+            tuple(lengths),
+            torch.from_numpy(edges),
+            torch.stack([rows[length] for length in lengths], 2),
+        )
 
     def __call__(self, q: Tensor) -> tuple[Tensor, Tensor]:
         """f(q) and h(q) for q of shape (length, ...); differentiable."""
@@ -74,7 +101,9 @@ class WeightTables:
         return _Smooth.apply(q, *f), _Smooth.apply(q, *h)  # type: ignore[no-untyped-call]
 
     def derivatives(self, q: Tensor, order: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """f, f', ... and h, h', ... in q up to the first or second order, without autograd; on the device of q."""
+        """f, f', ... and h, h', ... in q up to the first or second order, without autograd; on the
+        device of q.
+        """
         edges, coefficients = self.edges.to(q.device), self.coefficients.to(q.device)
         inside = q.clamp_max(FROZEN)
         y = torch.log1p(inside)
@@ -96,12 +125,17 @@ class WeightTables:
         if order > 1:
             log_f2, ratio2 = 2 * bend * rate**2 - slope * rate / (1 + inside)
             f2 = f * (log_f2 + log_f1**2)
-            first = ((f, f1, f2), (f * ratio, f1 * ratio + f * ratio1, f2 * ratio + 2 * f1 * ratio1 + f * ratio2))
+            first = (
+                (f, f1, f2),
+                (f * ratio, f1 * ratio + f * ratio1, f2 * ratio + 2 * f1 * ratio1 + f * ratio2),
+            )
         return _continued(*first, q)
 
 
 def _continued(f: Orders, h: Orders, q: Tensor) -> tuple[Orders, Orders]:
-    """Both functions beyond the table: powers -1/2, -3/2 of q for 1 - f, -1, -3/2 for 1 - f - 6h, which q multiplies in E S²."""
+    """Both functions beyond the table: powers -1/2, -3/2 of q for 1 - f, -1, -3/2 for 1 - f - 6h,
+    which q multiplies in E S².
+    """
     far = q > FROZEN
     if not bool(far.any()):
         return f, h
@@ -109,16 +143,25 @@ def _continued(f: Orders, h: Orders, q: Tensor) -> tuple[Orders, Orders]:
     r = _powers(1 - f[0] - 6 * h[0], -(f[1] + 6 * h[1]) * FROZEN, (1.0, 1.5), q)
     f_far = (1 - u[0], -u[1], -u[2])
     h_far = tuple((one - other) / 6 for one, other in zip(u, r, strict=True))
-    f, h = (tuple(torch.where(far, *each) for each in zip(*both, strict=False)) for both in ((f_far, f), (h_far, h)))
+    f, h = (
+        tuple(torch.where(far, *each) for each in zip(*both, strict=False))
+        for both in ((f_far, f), (h_far, h))
+    )
     return f, h
 
 
 def _powers(value: Tensor, slope: Tensor, powers: tuple[float, float], q: Tensor) -> Orders:
-    """Two powers of FROZEN/q with that value and slope (in log q) at FROZEN, and two derivatives in q."""
+    """Two powers of FROZEN/q with that value and slope (in log q) at FROZEN, and two derivatives in
+    q.
+    """
     k, n = powers
     last = -(slope + k * value) / (n - k)
     first, last = (value - last) * (FROZEN / q) ** k, last * (FROZEN / q) ** n
-    return first + last, -(k * first + n * last) / q, (k * (k + 1) * first + n * (n + 1) * last) / q**2
+    return (
+        first + last,
+        -(k * first + n * last) / q,
+        (k * (k + 1) * first + n * (n + 1) * last) / q**2,
+    )
 
 
 class _Smooth(torch.autograd.Function):

@@ -1,10 +1,11 @@
-"""Moments of a centred token y = x - T at the nodes of a quadrature, up to the fourth, whatever kind of node it is.
+"""Moments of a centred token y = x - T at the nodes of a quadrature, up to the fourth, whatever
+kind of node it is.
 
-A node fixes the score, or one complex tilt; y still varies given the node, with mean m, covariance C and cumulants κ3, κ4, which
-are complex at complex tilts. For symmetric matrices A and B,
+A node fixes the score, or one complex tilt; y still varies given the node, with mean m, covariance
+C and cumulants κ3, κ4, which are complex at complex tilts. For symmetric matrices A and B,
 
-    E y^T B y = tr BC + m^T B m,     E[y · y^T B y] = m E[y^T B y] + 2CBm + κ3:B,
-    E[y^T A y · y^T B y] = E[y^T A y] E[y^T B y] + 2 tr ACBC + 4 m^T A C B m + 2 m^T A κ3:B + 2 m^T B κ3:A + κ4::AB.
+    E y^T B y = tr BC + m^T B m, E[y · y^T B y] = m E[y^T B y] + 2CBm + κ3:B, E[y^T A y · y^T B y] =
+    E[y^T A y] E[y^T B y] + 2 tr ACBC + 4 m^T A C B m + 2 m^T A κ3:B + 2 m^T B κ3:A + κ4::AB.
 """
 
 import abc
@@ -63,18 +64,33 @@ class TokenMoments(abc.ABC):
         """E y^T B y of each node."""
         if is_identity(B):
             return self.trace(B) + (self.mean**2).sum(-1)
-        moved = self.mean.real @ B + 1j * (self.mean.imag @ B) if np.iscomplexobj(self.mean) else self.mean @ B
+        moved = (
+            self.mean.real @ B + 1j * (self.mean.imag @ B)
+            if np.iscomplexobj(self.mean)
+            else self.mean @ B
+        )
         return self.trace(B) + (moved * self.mean).sum(-1)
 
     def cubed(self, B: Array) -> Numbers:
         """E[y · y^T B y] of each node, shape (node, d)."""
-        return self.mean * self.squared(B)[:, None] + 2 * self.spread_along(self.mean @ B) + self.third(B)
+        return (
+            self.mean * self.squared(B)[:, None]
+            + 2 * self.spread_along(self.mean @ B)
+            + self.third(B)
+        )
 
     def squared_twice(self, A: Array, B: Array) -> Numbers:
         """E[y^T A y · y^T B y] of each node."""
         a, b = self.mean @ A, self.mean @ B
-        crossed = 4 * (a * self.spread_along(b)).sum(-1) + 2 * (a * self.third(B) + b * self.third(A)).sum(-1)
-        return self.squared(A) * self.squared(B) + 2 * self.trace_pair(A, B) + crossed + self.fourth(A, B)
+        crossed = 4 * (a * self.spread_along(b)).sum(-1) + 2 * (
+            a * self.third(B) + b * self.third(A)
+        ).sum(-1)
+        return (
+            self.squared(A) * self.squared(B)
+            + 2 * self.trace_pair(A, B)
+            + crossed
+            + self.fourth(A, B)
+        )
 
     def total_second(self, weights: Numbers) -> Array:
         """Real part of Σ weights E yy^T over the nodes: (row, d, d) for weights (row, node)."""
@@ -120,10 +136,11 @@ class Independent(TokenMoments):
 
 @dataclasses.dataclass(frozen=True)
 class Common(TokenMoments):
-    """Covariances that are multiples of one matrix, shape (d, d), by the factors ``scale``, shape (node,); none for plain atoms.
+    """Covariances that are multiples of one matrix, shape (d, d), by the factors ``scale``, shape
+    (node,); none for plain atoms.
 
-    ``sphere`` is for tokens uniform on a sphere rather than Gaussian given the node: κ4::AB is its entry times
-    tr CA tr CB + 2 tr CACB.
+    ``sphere`` is for tokens uniform on a sphere rather than Gaussian given the node: κ4::AB is its
+    entry times tr CA tr CB + 2 tr CACB.
     """
 
     spread: Array | None = None
@@ -161,7 +178,9 @@ class Common(TokenMoments):
 
 @dataclasses.dataclass(frozen=True)
 class Dense(TokenMoments):
-    """A covariance for each node, shape (node, d, d), and where known the cumulants of order three and four."""
+    """A covariance for each node, shape (node, d, d), and where known the cumulants of order three
+    and four.
+    """
 
     covariance: Numbers
     skew: Numbers = None  # (node, d, d, d)

@@ -1,4 +1,6 @@
-"""Probability measures that know their cumulant generating function, and hence what attention makes of them."""
+"""Probability measures that know their cumulant generating function, and hence what attention makes
+of them.
+"""
 
 from largeprompt.measures import scalar
 from largeprompt.measures.base import Measure

@@ -1,6 +1,7 @@
 """The abstract probability measure: everything follows from its cumulant generating function.
 
-    Λ(u) = log ∫ e^{u·x} dμ(x),   ∇Λ(u) = mean of the tilt e^{u·x - Λ(u)} dμ(x),   ∇²Λ(u) = its covariance,
+    Λ(u) = log ∫ e^{u·x} dμ(x), ∇Λ(u) = mean of the tilt e^{u·x - Λ(u)} dμ(x), ∇²Λ(u) = its
+    covariance,
 
 formulas (tilt.2) and (tilt.3) of docs/mathematics/tilting.md.
 """
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 else:
 
     class attribute:  # noqa: N801
-        """Computed attribute that a subclass may replace by a stored one, which a ``property`` would forbid.
+        """Computed attribute that a subclass may replace by a stored one, which a ``property``
+        would forbid.
 
         Gaussian stores its mean, other laws compute it; to the caller both are ``mu.mean``.
         """
@@ -51,15 +53,17 @@ else:
 
 MOST_DERIVED = 6  # dimensions in which all fourth derivatives of a cgf are worth finding
 LARGEST_MULTIPLE = 64.0  # of a tilt, as far as anybody looks for the edge of a domain
-DOMAIN_EDGE = 1e-13  # of a domain, relative: closer to its end the rounding of a tilt decides everything
+# of a domain, relative: closer to its end the rounding of a tilt decides everything
+DOMAIN_EDGE = 1e-13
 
 
 class Measure(abc.ABC):
     """A probability measure on R^d.
 
-    A subclass gives ``dim``, :meth:`cgf` and :meth:`sample`; tilted means and covariances, moments, tilts and affine
-    images are then derived by automatic differentiation. A subclass that knows a closed form overrides it, and one that
-    can draw from its own tilts implements :meth:`sample_tilted`.
+    A subclass gives ``dim``, :meth:`cgf` and :meth:`sample`; tilted means and covariances, moments,
+    tilts and affine images are then derived by automatic differentiation. A subclass that knows a
+    closed form overrides it, and one that can draw from its own tilts implements
+    :meth:`sample_tilted`.
 
     Leading dimensions are batches: ``u`` of shape (..., d) broadcasts against ``batch_shape``.
 
@@ -80,7 +84,9 @@ class Measure(abc.ABC):
     @attribute
     def dim(self) -> int:
         """Dimension d of the space that the tokens live in."""
-        raise NotImplementedError(f"{type(self).__name__} must say its dimension: dim = d, or a property dim")
+        raise NotImplementedError(
+            f"{type(self).__name__} must say its dimension: dim = d, or a property dim"
+        )
 
     @abc.abstractmethod
     def cgf(self, u: Tensor) -> Tensor:
@@ -106,14 +112,22 @@ class Measure(abc.ABC):
     def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
         """Draw n independent tokens for each batch member, shape ``(*batch_shape, n, d)``.
 
-        The laws of the library take a generator, an integer as its seed, or nothing: new numbers each time, which repeat after
-        ``torch.manual_seed``. A law of your own gets what the caller gave; the library gives a generator.
+        The laws of the library take a generator, an integer as its seed, or nothing: new numbers
+        each time, which repeat after ``torch.manual_seed``. A law of your own gets what the caller
+        gave; the library gives a generator.
         """
 
     def sample_tilted(self, u: Tensor, n: int, generator: Randomness | None = None) -> Tensor:
-        """Draw n independent tokens from the tilt by each u, shape ``(*broadcast(u, batch_shape), n, d)``."""
-        given, remedy = f"a tilt of {self!r}", f"Implement {type(self).__name__}.sample_tilted(u, n, generator)."
-        raise InvalidArgumentError("sample", given, "laws that can draw from their own tilts", remedy)
+        """Draw n independent tokens from the tilt by each u, shape ``(*broadcast(u, batch_shape),
+        n, d)``.
+        """
+        given, remedy = (
+            f"a tilt of {self!r}",
+            f"Implement {type(self).__name__}.sample_tilted(u, n, generator).",
+        )
+        raise InvalidArgumentError(
+            "sample", given, "laws that can draw from their own tilts", remedy
+        )
 
     @attribute
     def batch_shape(self) -> torch.Size:
@@ -142,9 +156,11 @@ class Measure(abc.ABC):
 
     @attribute
     def relative_precision(self) -> bool:
-        """Whether tilted variances keep their digits however small they are, as sech² u does and 1 - tanh² u does not.
+        """Whether tilted variances keep their digits however small they are, as sech² u does and
+        1 - tanh² u does not.
 
-        Certificates add what rounding may have lost: where this is False, 10⁻¹⁴ or so of E‖x‖² under the tilt.
+        Certificates add what rounding may have lost: where this is False, 10⁻¹⁴ or so of E‖x‖²
+        under the tilt.
         """
         return False
 
@@ -154,11 +170,15 @@ class Measure(abc.ABC):
         return math.inf
 
     def tilted_mean(self, u: Tensor) -> Tensor:
-        """Mean of the tilt, ∇Λ(u), shape (..., d): the softmax average of the tokens. Derived by autodiff unless overridden."""
+        """Mean of the tilt, ∇Λ(u), shape (..., d): the softmax average of the tokens. Derived by
+        autodiff unless overridden.
+        """
         return self._mean_by_autodiff(self._tilts(u))
 
     def tilted_covariance(self, u: Tensor) -> Tensor:
-        """Covariance of the tilt, ∇²Λ(u), shape (..., d, d). Derived by autodiff unless overridden."""
+        """Covariance of the tilt, ∇²Λ(u), shape (..., d, d). Derived by
+        autodiff unless overridden.
+        """
         return self._covariance_by_autodiff(self._matrices_fit(self._tilts(u)))
 
     def tilt(self, u: Tensor) -> Measure:
@@ -174,10 +194,12 @@ class Measure(abc.ABC):
         return self._tilted_norm_moment4(self._origin(), self._center(center))
 
     def tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        """∫ ‖x - center‖² ‖V(x - center)‖² dμ_u(x) for the tilt by u; V of shape (o, d), the identity when left out.
+        """∫ ‖x - center‖² ‖V(x - center)‖² dμ_u(x) for the tilt by u; V of shape (o, d), the
+        identity when left out.
 
-        Derived from cumulants along d² directions: E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ - 2y_j⁴]/12, where y_i are the
-        coordinates of x - center along the right singular vectors of V, each divided by its relative size: none hides another.
+        Derived from cumulants along d² directions: E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ -
+        2y_j⁴]/12, where y_i are the coordinates of x - center along the right singular vectors of
+        V, each divided by its relative size: none hides another.
         """
         return self._tilted_norm_moment4(self._tilts(u), self._center(center), V)
 
@@ -194,7 +216,8 @@ class Measure(abc.ABC):
         Returns
         -------
         tuple of Tensor
-            κ1, κ2, κ3, κ4, each of shape (n, ...): variance is κ2, skewness κ3/κ2^{3/2}, excess kurtosis κ4/κ2².
+            κ1, κ2, κ3, κ4, each of shape (n, ...): variance is κ2, skewness κ3/κ2^{3/2}, excess
+            kurtosis κ4/κ2².
         """
         u = self._origin() if u is None else self._tilts(u)
         found = self._directional_cumulants(self._directions(directions), u)
@@ -202,49 +225,65 @@ class Measure(abc.ABC):
         return k1, k2, k3, k4
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        """Λ, ∇Λ and ∇²Λ at complex tilts: all that :func:`~largeprompt.finite_prompt` needs of a law to be exact for it.
+        """Λ, ∇Λ and ∇²Λ at complex tilts: all that :func:`~largeprompt.finite_prompt` needs of a
+        law to be exact for it.
 
-        Derived by autodiff from :meth:`cgf` where that accepts complex numbers, as a formula in ``torch`` functions does.
+        Derived by autodiff from :meth:`cgf` where that accepts complex numbers, as a formula in
+        ``torch`` functions does.
 
         Parameters
         ----------
         w
             Complex tilts, shape (n, d), with real parts inside the domain of the cgf.
         order
-            0 for Λ alone, 2, or 4 for the error of the derivative in U; laws that know no more give the first two derivatives, as
-            does the derivation by autodiff in more than six dimensions.
+            0 for Λ alone, 2, or 4 for the error of the derivative in U; laws that know no more give
+            the first two derivatives, as does the derivation by autodiff in more than six
+            dimensions.
 
         Returns
         -------
         tuple of Tensor
-            Λ(w), shape (n,), up to multiples of 2πi; ∇Λ(w), shape (n, d); ∇²Λ(w), shape (n, d, d), ... Laws with independent
-            coordinates give the derivatives of each coordinate's cgf, shape (n, d), from the first up to ``order``.
+            Λ(w), shape (n,), up to multiples of 2πi; ∇Λ(w), shape (n, d); ∇²Λ(w), shape (n, d, d),
+            ... Laws with independent coordinates give the derivatives of each coordinate's cgf,
+            shape (n, d), from the first up to ``order``.
         """
         return self._complex_by_autodiff(w, order)
 
     def tilt_range(self, u: Tensor) -> tuple[float, float]:
-        """Open interval of the real ζ at which Λ(ζu) is finite, for one tilt u; found by bisection, up to 64 on either side."""
+        """Open interval of the real ζ at which Λ(ζu) is finite, for one tilt u; found by bisection,
+        up to 64 on either side.
+        """
         return self._range_by_bisection(self._vectors("u", u, ": one tilt"))
 
-    def to(self, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Self:
+    def to(
+        self, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+    ) -> Self:
         """Return the same measure with its parameters in another dtype or on another device."""
-        device = None if device is None else torch.empty(0, device=device).device  # "cuda" is "cuda:0"
+        # "cuda" is "cuda:0"
+        device = None if device is None else torch.empty(0, device=device).device
         if dtype in (None, self.dtype) and device in (None, self.device):
             return self
         if not dataclasses.is_dataclass(self):
-            raise InvalidArgumentError("to", type(self).__name__, "measures that are dataclasses", "Build it anew.")
+            raise InvalidArgumentError(
+                "to", type(self).__name__, "measures that are dataclasses", "Build it anew."
+            )
         changed: dict[str, Any] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Tensor | Measure):
-                changed[field.name] = value.to(dtype=dtype or self.dtype, device=device or self.device)
+                changed[field.name] = value.to(
+                    dtype=dtype or self.dtype, device=device or self.device
+                )
             elif isinstance(value, torch.dtype):
                 changed[field.name] = dtype or value
             elif isinstance(value, torch.device):
                 changed[field.name] = device or value
-        result = object.__new__(type(self))  # no checks: parameters in single precision need not pass those of double precision
+        # no checks: parameters in single precision need not pass those of double precision
+        result = object.__new__(type(self))
         fields = [field.name for field in dataclasses.fields(self)]
-        validation.store(result, **{name: changed.get(name, getattr(self, name)) for name in fields})
+        validation.store(
+            result, **{name: changed.get(name, getattr(self, name)) for name in fields}
+        )
         return result
 
     def __repr__(self) -> str:
@@ -263,14 +302,17 @@ class Measure(abc.ABC):
         return f"{self._formula()} on R{f'^{{{self.dim}}}' if self.dim > 1 else ''}{batch}"
 
     def _formula(self) -> str:
-        """The law as mathematicians write it, in the notation of :mod:`largeprompt.display.notation`."""
+        """The law as mathematicians write it, in the notation of
+        :mod:`largeprompt.display.notation`.
+        """
         return type(self).__name__
 
     def _details(self) -> str:
         """Further entries of the one-line repr."""
         return ""
 
-    # What the library calls, with arguments that were checked at the door: a law of one's own overrides the public methods.
+    # What the library calls, with arguments that were checked at the door: a law of one's own
+    # overrides the public methods.
 
     def _cgf(self, u: Tensor) -> Tensor:
         return self.cgf(u)
@@ -290,11 +332,15 @@ class Measure(abc.ABC):
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Scales r and s of the rounding of tilted moments, each of shape (..., d).
 
-        With ε a few units of rounding and t = Σ abs(u_i) r_i, what is computed of Λ(u) is within ε(1 + t), of ∇Λ(u)_i within
-        ε(r_i + t s_i), and of ∇²Λ(u)_ij within ε(1 + t) s_i s_j. A law with ``relative_precision`` has r_i² = E_u x_i² and
-        s_i² = Var_u x_i; any other law has r_i² = s_i² = E_u‖x‖², which is what differentiating a well-rounded cgf gives.
+        With ε a few units of rounding and t = Σ abs(u_i) r_i, what is computed of Λ(u) is within
+        ε(1 + t), of ∇Λ(u)_i within ε(r_i + t s_i), and of ∇²Λ(u)_ij within ε(1 + t) s_i s_j. A law
+        with ``relative_precision`` has r_i² = E_u x_i² and s_i² = Var_u x_i; any other law has
+        r_i² = s_i² = E_u‖x‖², which is what differentiating a well-rounded cgf gives.
         """
-        mean, variance = self._tilted_mean(u), self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
+        mean, variance = (
+            self._tilted_mean(u),
+            self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1).clamp_min(0.0),
+        )
         square = variance + mean**2
         if self.relative_precision:
             return square.sqrt(), variance.sqrt()
@@ -310,7 +356,9 @@ class Measure(abc.ABC):
     def _mean_by_autodiff(self, u: Tensor) -> Tensor:
         point, keep_graph = self._differentiable(u)
         with recorded():
-            (gradient,) = torch.autograd.grad(self._cgf(point).sum(), point, create_graph=keep_graph)
+            (gradient,) = torch.autograd.grad(
+                self._cgf(point).sum(), point, create_graph=keep_graph
+            )
         return gradient
 
     def _covariance_by_autodiff(self, u: Tensor) -> Tensor:
@@ -318,7 +366,10 @@ class Measure(abc.ABC):
         with recorded():
             (gradient,) = torch.autograd.grad(self._cgf(point).sum(), point, create_graph=True)
             entries = [entry.sum() for entry in gradient.unbind(-1)]
-            rows = [torch.autograd.grad(entry, point, create_graph=keep_graph, retain_graph=True)[0] for entry in entries]
+            rows = [
+                torch.autograd.grad(entry, point, create_graph=keep_graph, retain_graph=True)[0]
+                for entry in entries
+            ]
         return torch.stack(rows, dim=-2)
 
     def _tilt(self, u: Tensor) -> Measure:
@@ -334,21 +385,32 @@ class Measure(abc.ABC):
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         u, center = torch.broadcast_tensors(u, center)
-        basis, factor = torch.eye(self.dim, dtype=self.dtype, device=self.device), u.new_ones(self.dim)
+        basis, factor = (
+            torch.eye(self.dim, dtype=self.dtype, device=self.device),
+            u.new_ones(self.dim),
+        )
         if V is not None:
             _, sizes, basis = torch.linalg.svd(V)
             factor = torch.nn.functional.pad(sizes.square(), (0, self.dim - len(sizes)))
         offset = self._tilted_mean(u) - center
         second = self._tilted_covariance(u) + offset.unsqueeze(-1) * offset.unsqueeze(-2)
-        square = (basis @ second @ basis.mT).detach().diagonal(dim1=-2, dim2=-1).reshape(-1, self.dim)  # E y_i²
+        # E y_i²
+        square = (
+            (basis @ second @ basis.mT).detach().diagonal(dim1=-2, dim2=-1).reshape(-1, self.dim)
+        )
         square = square.amax(0) if len(square) else torch.ones_like(factor)
-        square = (square / square.max()).nan_to_num(1.0).clamp_min(1e-40 if self.dtype == torch.float64 else 1e-8)
+        square = (
+            (square / square.max())
+            .nan_to_num(1.0)
+            .clamp_min(1e-40 if self.dtype == torch.float64 else 1e-8)
+        )
         i, j = torch.triu_indices(self.dim, self.dim, offset=1, device=self.device)
         basis = basis / square.sqrt().unsqueeze(-1)
         directions = torch.cat([basis, basis[i] + basis[j], basis[i] - basis[j]])
         k1, k2, k3, k4 = self._directional_cumulants(directions, u)
         k1 = k1 - torch.einsum("...d,nd->n...", center, directions)
-        single, plus, minus = fourth_moment(k1, k2, k3, k4).split([self.dim, len(i), len(i)])  # E y_i⁴, E (y_i ± y_j)⁴
+        # E y_i⁴, E (y_i ± y_j)⁴
+        single, plus, minus = fourth_moment(k1, k2, k3, k4).split([self.dim, len(i), len(i)])
         pairs = (plus + minus - 2 * single[i] - 2 * single[j]) / 12
         own, mixed = factor * square**2, (factor[i] + factor[j]) * square[i] * square[j]
         return torch.einsum("n,n...->...", own, single) + torch.einsum("n,n...->...", mixed, pairs)
@@ -359,7 +421,9 @@ class Measure(abc.ABC):
         keep_graph = self._finite_cgf(u).requires_grad
         with recorded():
             t = torch.zeros(shape, dtype=self.dtype, device=self.device, requires_grad=True)
-        _, k1, k2, k3, k4 = derivatives(lambda t: self._cgf(u + t.unsqueeze(-1) * steps), t, 4, keep_graph)
+        _, k1, k2, k3, k4 = derivatives(
+            lambda t: self._cgf(u + t.unsqueeze(-1) * steps), t, 4, keep_graph
+        )
         return k1, k2, k3, k4
 
     def _complex_by_autodiff(self, w: Tensor, order: int) -> tuple[Tensor, ...]:
@@ -374,7 +438,11 @@ class Measure(abc.ABC):
                 slope = complex_derivative(value, point)
                 rows = [complex_derivative(entry, point) for entry in slope.unbind(-1)]
                 found = [value, slope, torch.stack(rows, dim=-2)]
-                found += higher_derivatives(self._cgf, w) if order > 2 and self.dim <= MOST_DERIVED else []
+                found += (
+                    higher_derivatives(self._cgf, w)
+                    if order > 2 and self.dim <= MOST_DERIVED
+                    else []
+                )
         except (TypeError, RuntimeError, LargePromptError) as error:
             raise no_complex_tilts(self, error) from error
         return tuple(part.detach() for part in found)
@@ -402,13 +470,17 @@ class Measure(abc.ABC):
             return torch.stack([self._in_domain(one) for one in u])
 
     def _require_law(self) -> None:
-        """Refuse a law of one's own whose cgf is none: not 0 at 0, or without finite derivatives there."""
+        """Refuse a law of one's own whose cgf is none: not 0 at 0, or without finite derivatives
+        there.
+        """
         direction = torch.ones(self.dim, dtype=self.dtype, device=self.device)
 
         def inside(t: float) -> bool:
             return bool(self._in_domain(t * direction))
 
-        require_law(self, lambda t: self._cgf(t.unsqueeze(-1) * direction), direction.new_zeros(()), inside)
+        require_law(
+            self, lambda t: self._cgf(t.unsqueeze(-1) * direction), direction.new_zeros(()), inside
+        )
 
     @property
     def _like(self) -> Tensor:
@@ -429,7 +501,9 @@ class Measure(abc.ABC):
         """Check vectors, shape (..., d), that broadcast with the batch."""
         value = validation.shaped(name, value, (self.dim,), meaning, like=self._like)
         if self.batch_shape:
-            validation.broadcast(f"{name} and the measure's batch", value.shape[:-1], self.batch_shape)
+            validation.broadcast(
+                f"{name} and the measure's batch", value.shape[:-1], self.batch_shape
+            )
         return value
 
     def _check_domain(self, u: Tensor) -> None:  # noqa: B027
@@ -438,7 +512,9 @@ class Measure(abc.ABC):
     def _matrices_fit(self, u: Tensor) -> Tensor:
         """Refuse more (d, d) matrices than fit into memory, one for each tilt and batch member."""
         count = math.prod(np.broadcast_shapes(u.shape[:-1], self.batch_shape))
-        validation.affordable("dim", self.dim, needed=count * self.dim**2 * u.element_size(), device=u.device)
+        validation.affordable(
+            "dim", self.dim, needed=count * self.dim**2 * u.element_size(), device=u.device
+        )
         return u
 
     def _center(self, center: Tensor) -> Tensor:
@@ -450,44 +526,72 @@ class Measure(abc.ABC):
         directions = validation.tensor("directions", directions, like=self._like)
         if directions.dim() != 2 or directions.shape[-1] != self.dim:
             given = f"shape {validation.shape_text(directions.shape)}"
-            raise InvalidArgumentError("directions", given, f"shape (n, {self.dim}): one direction for each row")
+            raise InvalidArgumentError(
+                "directions", given, f"shape (n, {self.dim}): one direction for each row"
+            )
         return directions
 
     def _affine(self, matrix: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
         """Check an affine map, and give the missing offset as zero."""
         row = ": one row for each output coordinate"
-        matrix = validation.shaped("matrix", matrix, ("o", self.dim), row, like=self._like, batch=False)
+        matrix = validation.shaped(
+            "matrix", matrix, ("o", self.dim), row, like=self._like, batch=False
+        )
         if offset is None:
             return matrix, matrix.new_zeros(matrix.shape[0])
         entry = ", one entry for each row of matrix"
-        return matrix, validation.shaped("offset", offset, matrix.shape[:1], entry, like=matrix, batch=False)
+        return matrix, validation.shaped(
+            "offset", offset, matrix.shape[:1], entry, like=matrix, batch=False
+        )
 
     def _drawing(self, n: int, generator: Randomness | None) -> tuple[int, torch.Generator]:
-        """Check the arguments that every sampler has; without a generator, PyTorch's own gives the seed of one."""
+        """Check the arguments that every sampler has; without a generator, PyTorch's own gives the
+        seed of one.
+        """
         seed = int(torch.randint(2**63 - 1, ())) if generator is None else generator
         n, numbers = validation.integer("n", n), math.prod(self.batch_shape) * self.dim
-        validation.affordable("n", n, needed=n * numbers * self.dtype.itemsize, device=self.device, remedy="Draw them in parts.")
+        validation.affordable(
+            "n",
+            n,
+            needed=n * numbers * self.dtype.itemsize,
+            device=self.device,
+            remedy="Draw them in parts.",
+        )
         return n, validation.generator(seed, self.device)
 
     def _differentiable(self, u: Tensor) -> tuple[Tensor, bool]:
-        """Point to differentiate the cgf at, and whether somebody will differentiate the result again."""
+        """Point to differentiate the cgf at, and whether somebody will differentiate the result
+        again.
+        """
         u = u.expand(*np.broadcast_shapes(u.shape[:-1], self.batch_shape), self.dim)
         wanted = self._finite_cgf(u).requires_grad
         with recorded():
-            return (u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()), wanted
+            return (
+                u.clone() if wanted and u.requires_grad else u.detach().clone().requires_grad_()
+            ), wanted
 
     def _finite_cgf(self, u: Tensor) -> Tensor:
-        """Λ(u), or an error where a law of one's own says that it is infinite, or NaN: derivatives there may look like numbers."""
+        """Λ(u), or an error where a law of one's own says that it is infinite, or NaN: derivatives
+        there may look like numbers.
+        """
         value = self._cgf(u)
         if not bool(torch.isfinite(value).all()):
-            given, allowed = f"a tilt at which the cgf of {self!r} is not finite", "tilts inside the domain of the cgf"
-            remedy = "Attention has no infinite-prompt limit there: shrink the scores, or ask about a finite prompt."
+            given, allowed = (
+                f"a tilt at which the cgf of {self!r} is not finite",
+                "tilts inside the domain of the cgf",
+            )
+            remedy = (
+                "Attention has no infinite-prompt limit there: shrink the scores, or ask "
+                "about a finite prompt."
+            )
             raise TiltDomainError("u", given, allowed, remedy)
         return value
 
 
 class LibraryMeasure(Measure):
-    """A measure of the library: its public methods check their arguments and call private ones, which trust them."""
+    """A measure of the library: its public methods check their arguments and call private ones,
+    which trust them.
+    """
 
     def cgf(self, u: Tensor) -> Tensor:
         return self._cgf(self._tilts(u))

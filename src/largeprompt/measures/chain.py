@@ -1,4 +1,6 @@
-"""Markov chains over a finite alphabet: the prompts of in-context n-gram learning, whose tokens depend on one another."""
+"""Markov chains over a finite alphabet: the prompts of in-context n-gram learning, whose tokens
+depend on one another.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,17 @@ BLOCK = 256  # steps for which uniform numbers are drawn at once
 class MarkovChain:
     """A stationary Markov chain of any order: x_t depends on the ``order`` symbols before it.
 
-    The windows (x_t, ..., x_{t+k-1}), one-hot, are tokens of a prompt, whose empirical measure tends to the law of one window,
-    :meth:`ngrams`; :meth:`long_run_covariance` gives the fluctuations around it. Contexts, that is runs of ``order`` symbols, make
-    a chain of order one (the lifted chain). It must have one closed class, without period; contexts outside it may exist and have
-    stationary probability 0.
+    The windows (x_t, ..., x_{t+k-1}), one-hot, are tokens of a prompt, whose empirical measure
+    tends to the law of one window, :meth:`ngrams`; :meth:`long_run_covariance` gives the
+    fluctuations around it. Contexts, that is runs of ``order`` symbols, make a chain of order one
+    (the lifted chain). It must have one closed class, without period; contexts outside it may exist
+    and have stationary probability 0.
 
     Parameters
     ----------
     transition
-        P(next symbol | context), shape (m, ..., m, m): first the ``order`` symbols of the context, oldest first, then the next.
+        P(next symbol | context), shape (m, ..., m, m): first the ``order`` symbols of the context,
+        oldest first, then the next.
 
     Examples
     --------
@@ -56,21 +60,34 @@ class MarkovChain:
         shape = transition.shape
         if len(shape) < 2 or shape[-1] < 2 or len(set(shape)) != 1:
             allowed = "shape (m, ..., m, m), one axis more than the order, m >= 2"
-            raise InvalidArgumentError("transition", f"shape {validation.shape_text(shape)}", allowed)
+            raise InvalidArgumentError(
+                "transition", f"shape {validation.shape_text(shape)}", allowed
+            )
         _check_contexts("transition", shape[-1], len(shape) - 1)
-        validation.store(self, transition=validation.weights("transition", transition).cpu())  # where paths are summed
+        # where paths are summed
+        validation.store(self, transition=validation.weights("transition", transition).cpu())
         validation.store(self, _recurrent=recurrent_contexts(self.rows, self._successors))
 
     @classmethod
-    def random(cls, alphabet: int, order: int, concentration: float, generator: validation.Randomness) -> Self:
-        """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on the simplex."""
+    def random(
+        cls, alphabet: int, order: int, concentration: float, generator: validation.Randomness
+    ) -> Self:
+        """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on
+        the simplex.
+        """
         alphabet = validation.integer("alphabet", alphabet, minimum=2)
-        order, concentration = validation.integer("order", order), validation.positive("concentration", concentration)
+        order, concentration = (
+            validation.integer("order", order),
+            validation.positive("concentration", concentration),
+        )
         generator = validation.generator(generator, torch.device("cpu"))
         _check_contexts("order", alphabet, order)
         shape = (alphabet,) * (order + 1)
-        # a gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, which do not underflow for small a
-        larger = torch._standard_gamma(torch.full(shape, concentration + 1, dtype=torch.float64), generator=generator)
+        # a gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, which do
+        # not underflow for small a
+        larger = torch._standard_gamma(
+            torch.full(shape, concentration + 1, dtype=torch.float64), generator=generator
+        )
         uniform = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)
         return cls(torch.softmax(torch.log(larger) + torch.log(uniform) / concentration, -1))
 
@@ -104,14 +121,18 @@ class MarkovChain:
     def stationary(self) -> Tensor:
         """Law π of the last ``order`` symbols, shape (m,) * order: π P = π for the lifted chain."""
         ones = torch.ones_like(self.matrix)
-        found = _solved((self._eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
+        found = (
+            _solved((self._eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
+        )
         if not float(found.sum()) > 0:
             raise _falls_apart()
         return (found / found.sum()).reshape(self.transition.shape[:-1])
 
     @functools.cached_property
     def eigenvalues(self) -> Tensor:
-        """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,); the first is 1."""
+        """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,); the first
+        is 1.
+        """
         try:
             found: Tensor = torch.linalg.eigvals(self.matrix)
         except RuntimeError:  # LinAlgError
@@ -130,19 +151,25 @@ class MarkovChain:
 
     @property
     def relaxation_time(self) -> float:
-        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten; infinite where the gap is below rounding."""
+        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten; infinite where the
+        gap is below rounding.
+        """
         try:
             return 1 / self.spectral_gap if self.spectral_gap > 0 else math.inf
         except InvalidArgumentError:  # no eigenvalues: the chain falls apart
             return math.inf
 
     def lazy(self, holding: float) -> MarkovChain:
-        """The chain that repeats its last symbol with probability ``holding`` and else moves as before.
+        """The chain that repeats its last symbol with probability ``holding`` and else moves as
+        before.
 
-        At order one the stationary law stays, and an eigenvalue λ becomes holding + (1 - holding) λ.
+        At order one the stationary law stays, and an eigenvalue λ becomes holding + (1 - holding)
+        λ.
         """
         if not (isinstance(holding, int | float) and 0 <= holding < 1):
-            raise InvalidArgumentError("holding", validation.text(holding), "a number from 0 up to, not including, 1")
+            raise InvalidArgumentError(
+                "holding", validation.text(holding), "a number from 0 up to, not including, 1"
+            )
         stay = torch.eye(self.alphabet, dtype=self.transition.dtype).expand_as(self.transition)
         return MarkovChain((1 - holding) * self.transition + holding * stay)
 
@@ -150,10 +177,16 @@ class MarkovChain:
         """The same chain as one of a higher order."""
         order = validation.integer("order", order, minimum=self.order)
         _check_contexts("order", self.alphabet, order)
-        return self if order == self.order else MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
+        return (
+            self
+            if order == self.order
+            else MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
+        )
 
     def independent(self) -> MarkovChain:
-        """The control without memory: symbols drawn independently from the stationary law of one symbol."""
+        """The control without memory: symbols drawn independently from the stationary law of one
+        symbol.
+        """
         return MarkovChain(self.ngram_law(1).expand_as(self.transition).contiguous())
 
     def ngram_law(self, k: int) -> Tensor:
@@ -168,7 +201,8 @@ class MarkovChain:
         return law
 
     def ngrams(self, k: int) -> Discrete:
-        """Law of one token: the window of k symbols as k one-hot vectors in a row, atoms (m^k, k·m) in lexicographic order.
+        """Law of one token: the window of k symbols as k one-hot vectors in a row, atoms (m^k, k·m)
+        in lexicographic order.
 
         It is the limit of the empirical measure of the tokens of a long path.
         """
@@ -179,7 +213,9 @@ class MarkovChain:
         return Discrete(self.tokens(windows, k)[:, 0], (law / law.sum()).flatten())
 
     def tokens(self, symbols: Tensor, k: int) -> Tensor:
-        """One-hot windows of k symbols of each path, shape (..., length - k + 1, k·m), for paths of shape (..., length)."""
+        """One-hot windows of k symbols of each path, shape (..., length - k + 1, k·m), for paths of
+        shape (..., length).
+        """
         k = validation.integer("k", k)
         symbols = self._paths(symbols, k, f"at least k = {k} symbols")
         hot = torch.nn.functional.one_hot(symbols, self.alphabet).to(self.transition.dtype)
@@ -189,16 +225,21 @@ class MarkovChain:
         """Stationary paths of ``length`` symbols, integers of shape (replicas, length)."""
         return sample_chains([self], length, replicas, generator)[0]
 
-    def lagged_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
-        """Σ_{k>=1} (1 - k/L) Cov(f(w_0), g(w_k)), windows w_k that start k symbols later; all k for L = ∞, else k < L.
+    def lagged_covariance(
+        self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf
+    ) -> Tensor:
+        """Σ_{k>=1} (1 - k/L) Cov(f(w_0), g(w_k)), windows w_k that start k symbols later; all k for
+        L = ∞, else k < L.
 
-        With ḡ = E[g | context], φ_f the flow of f into contexts and Z the fundamental matrix, formula (ngram.5) of
-        docs/mathematics/ngram.md, it is φ_f·Z ḡ, and φ_f·Z[(1 - 1/L) ḡ - (P - P^L) Z ḡ/L] at length L.
+        With ḡ = E[g | context], φ_f the flow of f into contexts and Z the fundamental matrix,
+        formula (ngram.5) of docs/mathematics/ngram.md, it is φ_f·Z ḡ, and φ_f·Z[(1 - 1/L) ḡ - (P -
+        P^L) Z ḡ/L] at length L.
 
         Parameters
         ----------
         f, g
-            Values of vector functionals on the windows of ``ngrams(k)``, shape (..., c, m^k), any k; g = f when left out.
+            Values of vector functionals on the windows of ``ngrams(k)``, shape (..., c, m^k), any
+            k; g = f when left out.
         length
             L, the number of windows.
 
@@ -210,29 +251,41 @@ class MarkovChain:
         chain, f, g, length = self._aligned(f, g, length)
         return chain._after(f, g, length)
 
-    def long_run_covariance(self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf) -> Tensor:
-        """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of the means over L windows.
+    def long_run_covariance(
+        self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf
+    ) -> Tensor:
+        """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of the
+        means over L windows.
 
-        Exact at every length and at infinity (the covariance of the central limit theorem), by formula (ngram.5) of
-        docs/mathematics/ngram.md. Parameters and shapes as for :meth:`lagged_covariance`.
+        Exact at every length and at infinity (the covariance of the central limit theorem), by
+        formula (ngram.5) of docs/mathematics/ngram.md. Parameters and shapes as for
+        :meth:`lagged_covariance`.
         """
         chain, f, g, length = self._aligned(f, g, length)
         same = (f * chain._edges.flatten()) @ g.mT  # both are centred
         return same + chain._after(f, g, length) + chain._after(g, f, length).mT
 
     def context_index(self, symbols: Tensor) -> Tensor:
-        """Number of the context that ends at each symbol from the ``order``-th on, shape (..., length - order + 1)."""
+        """Number of the context that ends at each symbol from the ``order``-th on, shape (...,
+        length - order + 1).
+        """
         symbols = self._paths(symbols, self.order, f"at least {self.order}, the order")
         place = self.alphabet ** torch.arange(self.order - 1, -1, -1)
         return (symbols.unfold(-1, self.order, 1) * place).sum(-1)
 
     def __repr__(self) -> str:
-        return f"MarkovChain(alphabet={self.alphabet}, order={self.order}, relaxation_time={self.relaxation_time:.4g})"
+        return (
+            f"MarkovChain(alphabet={self.alphabet}, order={self.order}, "
+            f"relaxation_time={self.relaxation_time:.4g})"
+        )
 
     @property
     def _successors(self) -> Tensor:
         """Context after each (context, next symbol), shape (m^r, m)."""
-        return torch.arange(self.contexts * self.alphabet).reshape(self.contexts, self.alphabet) % self.contexts
+        return (
+            torch.arange(self.contexts * self.alphabet).reshape(self.contexts, self.alphabet)
+            % self.contexts
+        )
 
     @functools.cached_property
     def _edges(self) -> Tensor:
@@ -252,7 +305,8 @@ class MarkovChain:
         """:meth:`lagged_covariance` for centred functionals of windows of order + 1 symbols."""
         flow = f.new_zeros(*f.shape[:-1], self.contexts)
         flow.index_add_(-1, self._successors.flatten(), f * self._edges.flatten())
-        ahead = (g.unflatten(-1, (self.contexts, self.alphabet)) * self.rows).sum(-1)  # E[g | context], (..., c', contexts)
+        # E[g | context], (..., c', contexts)
+        ahead = (g.unflatten(-1, (self.contexts, self.alphabet)) * self.rows).sum(-1)
         solved: Tensor = ahead @ self._fundamental.mT
         if not math.isinf(length):
             step = self.matrix - torch.linalg.matrix_power(self.matrix, int(length))
@@ -264,12 +318,19 @@ class MarkovChain:
         windows = round(math.log(max(result.shape[-1], 1), self.alphabet)) if result.dim() else 0
         if result.dim() < 2 or windows < 1 or self.alphabet**windows != result.shape[-1]:
             allowed = f"shape (..., c, {self.alphabet}^k): c values on every window of k symbols"
-            given, remedy = f"shape {validation.shape_text(result.shape)}", "Evaluate it on the rows of ngrams(k).atoms."
+            given, remedy = (
+                f"shape {validation.shape_text(result.shape)}",
+                "Evaluate it on the rows of ngrams(k).atoms.",
+            )
             raise InvalidArgumentError(name, given, allowed, remedy)
         return result
 
-    def _aligned(self, f: Tensor, g: Tensor | None, length: float) -> tuple[MarkovChain, Tensor, Tensor, float]:
-        """The chain at an order that sees both windows, the functionals centred, on its windows of order + 1 symbols, and L."""
+    def _aligned(
+        self, f: Tensor, g: Tensor | None, length: float
+    ) -> tuple[MarkovChain, Tensor, Tensor, float]:
+        """The chain at an order that sees both windows, the functionals centred, on its windows of
+        order + 1 symbols, and L.
+        """
         length = validation.length("length", length, allow_infinity=True)
         f = self._functional("f", f)
         g = f if g is None else self._functional("g", g)
@@ -278,7 +339,8 @@ class MarkovChain:
         full = chain._edges.flatten()
 
         def spread(value: Tensor) -> Tensor:
-            wide = value.repeat_interleave(full.shape[0] // value.shape[-1], -1)  # the symbols beyond its window do not matter
+            # the symbols beyond its window do not matter
+            wide = value.repeat_interleave(full.shape[0] // value.shape[-1], -1)
             return wide - (wide @ full).unsqueeze(-1)
 
         return chain, spread(f), spread(g), length
@@ -297,14 +359,18 @@ def _check_contexts(name: str, alphabet: int, order: int) -> None:
     """Refuse a lifted chain that is too large, before anything of its size is made."""
     if order * math.log(alphabet) > math.log(MOST_CONTEXTS) + 1e-9:
         given = f"{alphabet} symbols at order {order}, {alphabet}^{order} contexts"
-        raise InvalidArgumentError(name, given, f"at most {MOST_CONTEXTS} contexts", "Lower the order or the alphabet.")
+        raise InvalidArgumentError(
+            name, given, f"at most {MOST_CONTEXTS} contexts", "Lower the order or the alphabet."
+        )
 
 
 def _check_windows(alphabet: int, k: int, entries: int) -> None:
     """Refuse windows of k symbols, ``entries`` numbers for each, that do not fit into memory."""
     if k * math.log(alphabet) + math.log(entries) > math.log(MOST_ENTRIES):
         given = f"{k}, {alphabet}^{k} windows of {entries} numbers each"
-        raise InvalidArgumentError("k", given, f"at most {MOST_ENTRIES} numbers in all", "Take shorter windows.")
+        raise InvalidArgumentError(
+            "k", given, f"at most {MOST_ENTRIES} numbers in all", "Take shorter windows."
+        )
 
 
 def _solved(matrix: Tensor, right: Tensor) -> Tensor:
@@ -319,10 +385,14 @@ def _solved(matrix: Tensor, right: Tensor) -> Tensor:
 def _falls_apart() -> InvalidArgumentError:
     allowed = "probabilities that let every class be left within 1e15 steps"
     remedy = "Draw it with a larger concentration, or mix in a little of the uniform law."
-    return InvalidArgumentError("transition", "a chain that is reducible up to rounding", allowed, remedy)
+    return InvalidArgumentError(
+        "transition", "a chain that is reducible up to rounding", allowed, remedy
+    )
 
 
-def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, generator: validation.Randomness) -> Tensor:
+def sample_chains(
+    chains: Sequence[MarkovChain], length: int, replicas: int, generator: validation.Randomness
+) -> Tensor:
     """Stationary paths of several chains of one alphabet and order, drawn together.
 
     Parameters
@@ -345,19 +415,28 @@ def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, gen
     >>> lp.measures.sample_chains([chain, chain.independent()], 100, 5, torch.Generator().manual_seed(0)).shape
     torch.Size([2, 5, 100])
     """
-    length, replicas = validation.integer("length", length), validation.integer("replicas", replicas)
+    length, replicas = (
+        validation.integer("length", length),
+        validation.integer("replicas", replicas),
+    )
     chains = validation.listed("chains", chains, "a sequence of chains")
     for chain in chains:
         validation.instance("chains", chain, MarkovChain, "one or more chains")
     if len({chain.transition.shape for chain in chains}) != 1:
-        raise InvalidArgumentError("chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order")
+        raise InvalidArgumentError(
+            "chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order"
+        )
     generator = validation.generator(generator, chains[0].transition.device)
     if len(chains) * replicas * length > MOST_ENTRIES:
         given = f"{len(chains) * replicas} paths of {length} symbols"
-        raise InvalidArgumentError("length", given, f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time.")
+        raise InvalidArgumentError(
+            "length", given, f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time."
+        )
     m, r, n = chains[0].alphabet, chains[0].order, chains[0].contexts
     rows = torch.cat([chain.rows for chain in chains]).cumsum(-1)
-    rows = rows / rows[:, -1:]  # the last is exactly 1, so that a uniform number below 1 never falls on a symbol of probability 0
+    # the last is exactly 1, so that a uniform number below 1 never falls on a symbol of probability
+    # 0
+    rows = rows / rows[:, -1:]
     start = torch.stack([chain.stationary.flatten() for chain in chains])
     context = torch.multinomial(start, replicas, replacement=True, generator=generator)
     first = torch.arange(len(chains)).unsqueeze(-1) * n
@@ -365,7 +444,14 @@ def sample_chains(chains: Sequence[MarkovChain], length: int, replicas: int, gen
     for place in range(r):
         path[place] = context // m ** (r - 1 - place) % m
     for begin in range(r, length, BLOCK):
-        uniform = torch.rand(min(BLOCK, length - begin), len(chains), replicas, 1, generator=generator, dtype=rows.dtype)
+        uniform = torch.rand(
+            min(BLOCK, length - begin),
+            len(chains),
+            replicas,
+            1,
+            generator=generator,
+            dtype=rows.dtype,
+        )
         for step, draw in enumerate(uniform, begin):
             path[step] = (rows[first + context] <= draw).sum(-1)
             context = (context * m + path[step]) % n

@@ -15,7 +15,9 @@ from largeprompt.measures.placed import TensorMeasure
 
 
 def square_root(covariance: Tensor) -> Tensor:
-    """Return R with R R^T = covariance: Cholesky where it exists, else from the eigenvectors (singular matrices)."""
+    """Return R with R R^T = covariance: Cholesky where it exists, else from the eigenvectors
+    (singular matrices).
+    """
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(covariance)
     if bool((info != 0).any()):
@@ -38,7 +40,8 @@ def gaussian_norm_moment4(offset: Tensor, covariance: Tensor, V: Tensor | None =
 class Gaussian(TensorMeasure):
     """N(m, Γ), singular Γ included.
 
-    Λ(u) = u·m + u^T Γ u/2 and the tilt by u is N(m + Γu, Γ), formula (tilt.5) of docs/mathematics/tilting.md.
+    Λ(u) = u·m + u^T Γ u/2 and the tilt by u is N(m + Γu, Γ), formula (tilt.5) of
+    docs/mathematics/tilting.md.
 
     Parameters
     ----------
@@ -61,10 +64,14 @@ class Gaussian(TensorMeasure):
     def __post_init__(self) -> None:
         mean = validation.shaped("mean", self.mean, ("d",))
         dim = mean.shape[-1]
-        covariance = validation.shaped("covariance", self.covariance, (dim, dim), f", for a mean in R^{dim}", like=mean)
+        covariance = validation.shaped(
+            "covariance", self.covariance, (dim, dim), f", for a mean in R^{dim}", like=mean
+        )
         validation.covariance("covariance", covariance)
         batch = validation.broadcast("mean and covariance", mean.shape[:-1], covariance.shape[:-2])
-        validation.store(self, mean=mean.expand(*batch, dim), covariance=covariance.expand(*batch, dim, dim))
+        validation.store(
+            self, mean=mean.expand(*batch, dim), covariance=covariance.expand(*batch, dim, dim)
+        )
 
     @property
     def dim(self) -> int:
@@ -80,7 +87,9 @@ class Gaussian(TensorMeasure):
 
     @property
     def _compact_covariance(self) -> Tensor:
-        """Γ without the batch dimensions along which it was only repeated, as one matrix if all members share it."""
+        """Γ without the batch dimensions along which it was only repeated, as one matrix if all
+        members share it.
+        """
         if self.covariance.numel() and not any(self.covariance.stride()[:-2]):
             return self.covariance[(0,) * len(self.batch_shape)]
         return self.covariance
@@ -94,7 +103,11 @@ class Gaussian(TensorMeasure):
     def shift(self, u: Tensor) -> Tensor:
         """Γu, by which the tilt moves the mean, shape (..., d)."""
         covariance = self._compact_covariance
-        return u @ covariance.mT if covariance.dim() == 2 else (covariance @ u.unsqueeze(-1)).squeeze(-1)
+        return (
+            u @ covariance.mT
+            if covariance.dim() == 2
+            else (covariance @ u.unsqueeze(-1)).squeeze(-1)
+        )
 
     def _cgf(self, u: Tensor) -> Tensor:
         return (u * (self.mean + self.shift(u) / 2)).sum(-1)
@@ -109,7 +122,11 @@ class Gaussian(TensorMeasure):
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         spread = self.covariance.to(w.dtype)
         shift = w @ spread
-        return (((self.mean + shift / 2) * w).sum(-1), self.mean + shift, spread.expand(len(w), -1, -1))[: order + 1]
+        return (
+            ((self.mean + shift / 2) * w).sum(-1),
+            self.mean + shift,
+            spread.expand(len(w), -1, -1),
+        )[: order + 1]
 
     def _tilt(self, u: Tensor) -> Gaussian:
         mean = self._tilted_mean(u)
@@ -117,7 +134,9 @@ class Gaussian(TensorMeasure):
 
     def _map(self, matrix: Tensor, offset: Tensor) -> Gaussian:
         mean, covariance = self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT
-        return self._trusted(validation.in_range("matrix", mean), validation.in_range("matrix", covariance))
+        return self._trusted(
+            validation.in_range("matrix", mean), validation.in_range("matrix", covariance)
+        )
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         return gaussian_norm_moment4(self._tilted_mean(u) - center, self.covariance, V)

@@ -15,7 +15,13 @@ from largeprompt.display import notation
 from largeprompt.measures.gaussian import Gaussian, gaussian_norm_moment4, square_root
 from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP, Array, ScoreNodes, check_scores
+from largeprompt.measures.score_nodes import (
+    NORMAL_REACH,
+    SCORE_STEP,
+    Array,
+    ScoreNodes,
+    check_scores,
+)
 
 WIDEST_STEP = 0.5  # of a normal variable: the rule errs by e^{-2π²/WIDEST_STEP²}
 
@@ -24,8 +30,8 @@ WIDEST_STEP = 0.5  # of a normal variable: the rule errs by e^{-2π²/WIDEST_STE
 class GaussianMixture(TensorMeasure):
     """Σ_k π_k N(m_k, Γ_k), singular Γ_k included.
 
-    Λ(u) = log Σ_k π_k e^{Λ_k(u)}; component k tilts by itself, with weight ∝ π_k e^{Λ_k(u)}: formula (tilt.7) of
-    docs/mathematics/tilting.md.
+    Λ(u) = log Σ_k π_k e^{Λ_k(u)}; component k tilts by itself, with weight ∝ π_k e^{Λ_k(u)}:
+    formula (tilt.7) of docs/mathematics/tilting.md.
 
     Parameters
     ----------
@@ -54,11 +60,24 @@ class GaussianMixture(TensorMeasure):
     def __post_init__(self) -> None:
         means = validation.shaped("means", self.means, ("k", "d"))
         count, dim = means.shape[-2:]
-        rows, shape = f", one for each of the {count} rows of means", f", for means of shape (..., {count}, {dim})"
+        rows, shape = (
+            f", one for each of the {count} rows of means",
+            f", for means of shape (..., {count}, {dim})",
+        )
         weights = validation.shaped("weights", self.weights, (count,), rows, like=means)
-        covariances = validation.shaped("covariances", self.covariances, (count, dim, dim), shape, like=means)
-        validation.broadcast("weights, means and covariances", weights.shape[:-1], means.shape[:-2], covariances.shape[:-3])
-        weights, covariances = validation.weights("weights", weights), validation.covariance("covariances", covariances)
+        covariances = validation.shaped(
+            "covariances", self.covariances, (count, dim, dim), shape, like=means
+        )
+        validation.broadcast(
+            "weights, means and covariances",
+            weights.shape[:-1],
+            means.shape[:-2],
+            covariances.shape[:-3],
+        )
+        weights, covariances = (
+            validation.weights("weights", weights),
+            validation.covariance("covariances", covariances),
+        )
         validation.store(self, weights=weights, means=means, covariances=covariances)
 
     @property
@@ -72,7 +91,11 @@ class GaussianMixture(TensorMeasure):
 
     @property
     def batch_shape(self) -> torch.Size:
-        return torch.Size(np.broadcast_shapes(self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]))
+        return torch.Size(
+            np.broadcast_shapes(
+                self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]
+            )
+        )
 
     @property
     def _like(self) -> Tensor:
@@ -116,9 +139,13 @@ class GaussianMixture(TensorMeasure):
         return (value, mean, within + (share * centred).mT @ centred)[: order + 1]
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
-        """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ - ee^T) independent of it."""
+        """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ -
+        ee^T) independent of it.
+        """
         found, tilt = [], u.numpy()
-        for weight, mean, covariance in zip(self.weights.numpy(), self.means.numpy(), self.covariances.numpy(), strict=True):
+        for weight, mean, covariance in zip(
+            self.weights.numpy(), self.means.numpy(), self.covariances.numpy(), strict=True
+        ):
             if weight == 0:
                 continue
             shift, level = covariance @ tilt, float(tilt @ mean)
@@ -130,11 +157,19 @@ class GaussianMixture(TensorMeasure):
             if sigma > 0:
                 e, step = shift / sigma, min(WIDEST_STEP, SCORE_STEP / sigma)
                 # the whole law, tilted once, and twice as far as the scores go
-                end = min(NORMAL_REACH + 2 * sigma, max(NORMAL_REACH + sigma, (top - level) / sigma))
-                xi = step * np.arange(-math.ceil(NORMAL_REACH / step), math.ceil(end / step) + 1, dtype=np.float64)
+                end = min(
+                    NORMAL_REACH + 2 * sigma, max(NORMAL_REACH + sigma, (top - level) / sigma)
+                )
+                xi = step * np.arange(
+                    -math.ceil(NORMAL_REACH / step), math.ceil(end / step) + 1, dtype=np.float64
+                )
                 log_mass = np.asarray(-(xi**2) / 2 + math.log(step / math.sqrt(2 * math.pi)))
             rest = covariance - np.outer(e, e)
-            found.append(ScoreNodes(log_mass + math.log(weight), level + sigma * xi, mean + xi[:, None] * e, rest))
+            found.append(
+                ScoreNodes(
+                    log_mass + math.log(weight), level + sigma * xi, mean + xi[:, None] * e, rest
+                )
+            )
         return found
 
     def _tilt(self, u: Tensor) -> GaussianMixture:
@@ -143,17 +178,26 @@ class GaussianMixture(TensorMeasure):
 
     def _map(self, matrix: Tensor, offset: Tensor) -> GaussianMixture:
         means, covariances = self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT
-        return self._trusted(self.weights, validation.in_range("matrix", means), validation.in_range("matrix", covariances))
+        return self._trusted(
+            self.weights,
+            validation.in_range("matrix", means),
+            validation.in_range("matrix", covariances),
+        )
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         component_cgf, means = self._tilted_components(u)
         offset = means - center.unsqueeze(-2)
-        return (weighted_softmax(self.weights, component_cgf) * gaussian_norm_moment4(offset, self.covariances, V)).sum(-1)
+        return (
+            weighted_softmax(self.weights, component_cgf)
+            * gaussian_norm_moment4(offset, self.covariances, V)
+        ).sum(-1)
 
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         shape = (*self.batch_shape, n)
         component = random_index(self.weights, shape, generator).unsqueeze(-1)
-        noise = torch.randn((*shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)
+        noise = torch.randn(
+            (*shape, self.dim), generator=generator, dtype=self.dtype, device=self.device
+        )
         means = self.means.expand(*self.batch_shape, -1, -1)
         roots = square_root(self.covariances).expand(*self.batch_shape, -1, -1, -1)
         tokens = torch.zeros_like(noise)
@@ -166,7 +210,9 @@ class GaussianMixture(TensorMeasure):
         if self.batch_shape or self.components > notation.MOST:
             return f"Σ_{{k≤{self.components}}} π_{{k}} N(m_{{k}}, Γ_{{k}})"
         parts = zip(self.weights, self.means, self.covariances, strict=True)
-        return " + ".join(f"{notation.number(w)} {Gaussian._trusted(m, C)._formula()}" for w, m, C in parts)
+        return " + ".join(
+            f"{notation.number(w)} {Gaussian._trusted(m, C)._formula()}" for w, m, C in parts
+        )
 
     def _details(self) -> str:
         return f", components={self.components}"

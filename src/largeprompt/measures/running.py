@@ -1,4 +1,6 @@
-"""Running state of softmax attention over tokens that arrive in parts, and the exact rule to merge two states."""
+"""Running state of softmax attention over tokens that arrive in parts, and the exact rule to merge
+two states.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from largeprompt import validation
 
 
 def log_masses(masses: Tensor) -> Tensor:
-    """log ω_l, with -1e30 for log 0: finite, so that a part without mass has no NaN in value or gradient."""
+    """log ω_l, with -1e30 for log 0: finite, so that a part without mass has no NaN in value or
+    gradient.
+    """
     return torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), -1e30)
 
 
@@ -20,12 +24,14 @@ def log_masses(masses: Tensor) -> Tensor:
 class RunningTilt:
     """Tilted moments of the tokens seen so far, for a batch of tilts.
 
-    States of disjoint parts merge exactly, in any order, so that a prompt may be sharded over chunks, processes or machines.
+    States of disjoint parts merge exactly, in any order, so that a prompt may be sharded over
+    chunks, processes or machines.
 
     Attributes
     ----------
     log_mass
-        log Σ ω_l e^{u·x_l} for tokens x_l with masses ω_l (one each, unless weighted) and a tilt u, shape (...).
+        log Σ ω_l e^{u·x_l} for tokens x_l with masses ω_l (one each, unless weighted) and a tilt u,
+        shape (...).
     log_total
         log Σ ω_l: the logarithm of the number of tokens when they are not weighted.
     mean
@@ -48,8 +54,12 @@ class RunningTilt:
     covariance: Tensor | None = None
 
     @classmethod
-    def of(cls, u: Tensor, tokens: Tensor, masses: Tensor | None = None, *, covariance: bool = False) -> RunningTilt:
-        """State of one part: u (..., n, d), tokens (..., c, d), masses (..., c); every tilt reads every token of its batch."""
+    def of(
+        cls, u: Tensor, tokens: Tensor, masses: Tensor | None = None, *, covariance: bool = False
+    ) -> RunningTilt:
+        """State of one part: u (..., n, d), tokens (..., c, d), masses (..., c); every tilt reads
+        every token of its batch.
+        """
         scores = u @ tokens.mT  # (..., n, c)
         if masses is None:
             log_total = scores.new_full((), math.log(tokens.shape[-2]))
@@ -79,7 +89,9 @@ class RunningTilt:
             spread = between.unsqueeze(-1) * between.unsqueeze(-2)
             p, q = p[..., None, None], q[..., None, None]
             covariance = p * self.covariance + q * other.covariance + p * q * spread
-        return RunningTilt(log_mass, torch.logaddexp(self.log_total, other.log_total), mean, covariance)
+        return RunningTilt(
+            log_mass, torch.logaddexp(self.log_total, other.log_total), mean, covariance
+        )
 
     @property
     def cgf(self) -> Tensor:

@@ -9,18 +9,22 @@ from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
 
-NORMAL_REACH = 8.8  # standard deviations on either side of the center of a normal variable: 1e-18 of it lies outside
-SCORE_STEP = 0.14  # of the scores: the trapezoid rule errs by e^{-π²/SCORE_STEP} for the kernels of softmax
+# standard deviations on either side of the center of a normal variable: 1e-18 of it lies outside
+NORMAL_REACH = 8.8
+# of the scores: the trapezoid rule errs by e^{-π²/SCORE_STEP} for the kernels of softmax
+SCORE_STEP = 0.14
 MOST_SCORE_NODES = 20_000  # ten seconds of work
 
 Array = NDArray[np.float64]
 
 
 class ScoreNodes(NamedTuple):
-    """Nodes j of probability p_j at which the score is s_j and the token has a known mean and covariance.
+    """Nodes j of probability p_j at which the score is s_j and the token has a known mean and
+    covariance.
 
-    Covariances are multiples ``scale`` (node,) of one matrix ``spread`` (d, d); none for plain atoms. Tokens are Gaussian given the
-    node, or where ``sphere`` is given uniform on a sphere: κ4::AB is its entry times tr CA tr CB + 2 tr CACB.
+    Covariances are multiples ``scale`` (node,) of one matrix ``spread`` (d, d); none for plain
+    atoms. Tokens are Gaussian given the node, or where ``sphere`` is given uniform on a sphere:
+    κ4::AB is its entry times tr CA tr CB + 2 tr CACB.
     """
 
     log_mass: Array  # log p_j
@@ -33,10 +37,14 @@ class ScoreNodes(NamedTuple):
 
 @runtime_checkable
 class HasScoreNodes(Protocol):
-    """A law that declares real nodes of its score, which then give the exact law of a finite prompt."""
+    """A law that declares real nodes of its score, which then give the exact law of a finite
+    prompt.
+    """
 
     def _score_nodes(self, u: Tensor, top: float) -> Sequence[ScoreNodes]:
-        """Groups of nodes along the tilt u, shape (d,); they need to serve scores up to ``top``, tilted once."""
+        """Groups of nodes along the tilt u, shape (d,); they need to serve scores up to ``top``,
+        tilted once.
+        """
 
 
 def check_scores(widest: float) -> None:
@@ -44,5 +52,8 @@ def check_scores(widest: float) -> None:
     if not widest <= MOST_SCORE_NODES * SCORE_STEP:
         remedy = "Use smaller parameters, or sample_prompts(...)."
         raise InvalidArgumentError(
-            "z", f"scores {widest:.3g} apart", f"scores at most {MOST_SCORE_NODES * SCORE_STEP:g} apart", remedy
+            "z",
+            f"scores {widest:.3g} apart",
+            f"scores at most {MOST_SCORE_NODES * SCORE_STEP:g} apart",
+            remedy,
         )

@@ -10,7 +10,13 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.numerics.bessel import bessel_ratio, complex_log_hyp0f1, cosine_reach, far_slope, log_hyp0f1
+from largeprompt.measures.numerics.bessel import (
+    bessel_ratio,
+    complex_log_hyp0f1,
+    cosine_reach,
+    far_slope,
+    log_hyp0f1,
+)
 from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.numerics.special import sech2, sign_derivatives
 from largeprompt.measures.placed import PlacedMeasure
@@ -21,10 +27,11 @@ FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exac
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sphere(PlacedMeasure):
-    """Uniform on the sphere of radius r in R^d; r = √d by default, which gives unit variance in each coordinate.
+    """Uniform on the sphere of radius r in R^d; r = √d by default, which gives unit variance in
+    each coordinate.
 
-    With k = r‖u‖: Λ(u) = log 0F1(; d/2; k²/4), ∇Λ = r I_{d/2}(k)/I_{d/2-1}(k) along u, formula (tilt.9) of
-    docs/mathematics/tilting.md. Accurate for d from 1 to 10,000 and any k.
+    With k = r‖u‖: Λ(u) = log 0F1(; d/2; k²/4), ∇Λ = r I_{d/2}(k)/I_{d/2-1}(k) along u, formula
+    (tilt.9) of docs/mathematics/tilting.md. Accurate for d from 1 to 10,000 and any k.
 
     Parameters
     ----------
@@ -46,9 +53,13 @@ class Sphere(PlacedMeasure):
         super().__post_init__()
         dim = validation.integer("dim", self.dim)
         validation.affordable("dim", dim, needed=8.0 * dim)
-        radius = validation.tensor("radius", math.sqrt(dim) if self.radius is None else self.radius, like=self._like)
+        radius = validation.tensor(
+            "radius", math.sqrt(dim) if self.radius is None else self.radius, like=self._like
+        )
         if radius.dim() != 0 or not bool(radius > 0):
-            raise InvalidArgumentError("radius", validation.text(self.radius), "one positive number")
+            raise InvalidArgumentError(
+                "radius", validation.text(self.radius), "one positive number"
+            )
         validation.in_range("radius", radius**4)
         validation.store(self, dim=dim, radius=radius)
 
@@ -81,7 +92,12 @@ class Sphere(PlacedMeasure):
         square, eye = self._square(u), torch.eye(self.dim, dtype=self.dtype, device=self.device)
         ratio, following = bessel_ratio(square, self._order), bessel_ratio(square, self._order + 1)
         across = self._radius**2 * ratio[..., None, None]
-        along = self._radius**4 * (ratio * (following - ratio))[..., None, None] * u.unsqueeze(-1) * u.unsqueeze(-2)
+        along = (
+            self._radius**4
+            * (ratio * (following - ratio))[..., None, None]
+            * u.unsqueeze(-1)
+            * u.unsqueeze(-2)
+        )
         near = across * eye + along
         far = (square > (FAR * (self._order + 1) ** 2) ** 2).unsqueeze(-1)
         if not bool(far.any()):
@@ -94,15 +110,22 @@ class Sphere(PlacedMeasure):
         return torch.where(far.unsqueeze(-1), across * (eye - axis) + slope * axis, near)
 
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        variance = self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1)  # the small one along u is a difference of those across
-        return self._radius.expand_as(u), variance.amax(-1, keepdim=True).clamp_min(0.0).sqrt().expand_as(u)
+        # the small one along u is a difference of those across
+        variance = self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1)
+        return self._radius.expand_as(u), variance.amax(-1, keepdim=True).clamp_min(
+            0.0
+        ).sqrt().expand_as(u)
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1 is log cosh."""
+        """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1
+        is log cosh.
+        """
         if self.dim == 1:
             radius = float(self._radius)
             known = sign_derivatives(radius * w[:, 0], order)
-            return tuple((slope * radius**i).reshape(-1, *(1,) * i) for i, slope in enumerate(known))
+            return tuple(
+                (slope * radius**i).reshape(-1, *(1,) * i) for i, slope in enumerate(known)
+            )
         square = self._radius**2 * (w**2).sum(-1)
         logs = [complex_log_hyp0f1(square, self._order + j) for j in range(min(order, 2) + 1)]
         if not order:
@@ -111,11 +134,20 @@ class Sphere(PlacedMeasure):
         first, second = (torch.exp(log - logs[0]) for log in logs[1:])
         m1 = self._radius**2 / self.dim * first
         m2 = self._radius**4 / (self.dim * (self.dim + 2)) * second
-        outer, eye = w.unsqueeze(-1) * w.unsqueeze(-2), torch.eye(self.dim, dtype=w.dtype, device=w.device)
-        return logs[0], m1.unsqueeze(-1) * w, m1[:, None, None] * eye + (m2 - m1**2)[:, None, None] * outer
+        outer, eye = (
+            w.unsqueeze(-1) * w.unsqueeze(-2),
+            torch.eye(self.dim, dtype=w.dtype, device=w.device),
+        )
+        return (
+            logs[0],
+            m1.unsqueeze(-1) * w,
+            m1[:, None, None] * eye + (m2 - m1**2)[:, None, None] * outer,
+        )
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
-        """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on the sphere across u."""
+        """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on
+        the sphere across u.
+        """
         dim, radius, tilt = self.dim, float(self._radius), u.numpy()
         size = float(np.linalg.norm(tilt))
         check_scores(radius * size)
@@ -123,24 +155,33 @@ class Sphere(PlacedMeasure):
         if dim == 1:
             y, cosine, log_mass = np.zeros(2), np.array([-1.0, 1.0]), np.full(2, -math.log(2.0))
         else:
-            # c = tanh y: the density in y is ∝ cosh(y)^{1-d}, smooth, and an even grid of y is a trapezoid rule
-            # tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
+            # c = tanh y: the density in y is ∝ cosh(y)^{1-d}, smooth, and an even grid of y is a
+            # trapezoid rule tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
             end = cosine_reach(dim - 1) + math.asinh(4 * radius * size / (dim - 1)) / 2
             wide = 20 * (radius * size + 1) * min(end, 4.0) / (1 + 0.1 * math.sqrt(dim))
             count = math.ceil(max(200, 10 * end, wide))
             y = np.linspace(-end, end, 2 * count + 1)
             cosine, log_mass = np.tanh(y), -(dim - 1) * np.logaddexp(y, -y)
             log_mass -= np.logaddexp.reduce(log_mass)
-        across, rest, m = np.eye(dim) - np.outer(axis, axis), (radius / np.cosh(y)) ** 2, max(dim - 1, 1)
+        across, rest, m = (
+            np.eye(dim) - np.outer(axis, axis),
+            (radius / np.cosh(y)) ** 2,
+            max(dim - 1, 1),
+        )
         mean, fourth = radius * cosine[:, None] * axis, rest**2 * (1 / (m * (m + 2)) - 1 / m**2)
         return [ScoreNodes(log_mass, radius * size * cosine, mean, across, rest / m, fourth)]
 
     def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
         """From the derivatives g_j of the cgf in ‖u‖²/2, and those of B_ν: r²B_ν(B_{ν+1} - B_ν)."""
         a = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        b0, b1, b2, b3 = (self._radius**2 * bessel_ratio(self._square(u), self._order + j) for j in range(4))
+        b0, b1, b2, b3 = (
+            self._radius**2 * bessel_ratio(self._square(u), self._order + j) for j in range(4)
+        )
         once0, once1, once2 = b0 * (b1 - b0), b1 * (b2 - b1), b2 * (b3 - b2)  # b' of each
-        twice0, twice1 = once0 * (b1 - b0) + b0 * (once1 - once0), once1 * (b2 - b1) + b1 * (once2 - once1)
+        twice0, twice1 = (
+            once0 * (b1 - b0) + b0 * (once1 - once0),
+            once1 * (b2 - b1) + b1 * (once2 - once1),
+        )
         thrice0 = twice0 * (b1 - b0) + 2 * once0 * (once1 - once0) + b0 * (twice1 - twice0)
         along, size = (a * u).sum(-1), a.square().sum(-1)
         k1, k2 = b0 * along, b0 * size + once0 * along**2
@@ -158,21 +199,33 @@ class Sphere(PlacedMeasure):
         return (base - 2 * first) ** 2 + 4 * variance
 
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
-        point = torch.randn((n, self.dim), generator=generator, dtype=self.dtype, device=self.device)
+        point = torch.randn(
+            (n, self.dim), generator=generator, dtype=self.dtype, device=self.device
+        )
         return self._radius * torch.nn.functional.normalize(point, dim=-1)
 
     def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        """Draw from the von Mises-Fisher law by Wood's rejection from a projected uniform direction."""
+        """Draw from the von Mises-Fisher law by Wood's rejection from a projected uniform
+        direction.
+        """
         u = u.detach()
         radius = self._radius.detach()
         k = (radius * u.norm(dim=-1)).unsqueeze(-1).expand(*u.shape[:-1], n)
         axis = torch.nn.functional.normalize(u, dim=-1).unsqueeze(-2)
-        direction = torch.randn((*k.shape, self.dim), generator=generator, dtype=self.dtype, device=self.device)
+        direction = torch.randn(
+            (*k.shape, self.dim), generator=generator, dtype=self.dtype, device=self.device
+        )
         if self.dim == 1:
-            uniform = torch.rand(k.shape, generator=generator, dtype=self.dtype, device=self.device).unsqueeze(-1)
-            return torch.where(uniform < torch.sigmoid(2 * radius * u.unsqueeze(-2)), radius, -radius)
+            uniform = torch.rand(
+                k.shape, generator=generator, dtype=self.dtype, device=self.device
+            ).unsqueeze(-1)
+            return torch.where(
+                uniform < torch.sigmoid(2 * radius * u.unsqueeze(-2)), radius, -radius
+            )
         gap = self._gap_along_axis(k, generator).unsqueeze(-1)  # 1 - cosine of the angle to u
-        across = torch.nn.functional.normalize(direction - (direction * axis).sum(-1, keepdim=True) * axis, dim=-1)
+        across = torch.nn.functional.normalize(
+            direction - (direction * axis).sum(-1, keepdim=True) * axis, dim=-1
+        )
         tokens = radius * ((1 - gap) * axis + torch.sqrt(gap * (2 - gap)) * across)
         free = radius * torch.nn.functional.normalize(direction, dim=-1)
         return torch.where(k.unsqueeze(-1) > 0, tokens, free)
@@ -185,12 +238,20 @@ class Sphere(PlacedMeasure):
         gap, waiting = torch.zeros_like(k), torch.ones_like(k, dtype=torch.bool)
         while bool(waiting.any()):
             bw, xw, kw = b[waiting], x0[waiting], k[waiting]
-            normal = torch.randn((bw.numel(), self.dim), generator=generator, dtype=self.dtype, device=self.device)
-            beta = (1 + normal[:, 0] / normal.norm(dim=-1)) / 2  # Beta(m/2, m/2): a coordinate of a uniform direction
+            normal = torch.randn(
+                (bw.numel(), self.dim), generator=generator, dtype=self.dtype, device=self.device
+            )
+            # Beta(m/2, m/2): a coordinate of a uniform direction
+            beta = (1 + normal[:, 0] / normal.norm(dim=-1)) / 2
             proposal = 2 * bw * beta / (1 - (1 - bw) * beta)
-            short = 2 * bw / (1 + bw)  # 1 - x0, and 1 - x0 t below, both without cancellation at large k
-            log_ratio = kw * (short - proposal) + m * torch.log((short + xw * proposal) * (1 + bw) ** 2 / (4 * bw))
-            uniform = torch.rand(bw.shape, generator=generator, dtype=self.dtype, device=self.device)
+            # 1 - x0, and 1 - x0 t below, both without cancellation at large k
+            short = 2 * bw / (1 + bw)
+            log_ratio = kw * (short - proposal) + m * torch.log(
+                (short + xw * proposal) * (1 + bw) ** 2 / (4 * bw)
+            )
+            uniform = torch.rand(
+                bw.shape, generator=generator, dtype=self.dtype, device=self.device
+            )
             accepted = log_ratio >= torch.log1p(-uniform)
             chosen = tuple(index[accepted] for index in waiting.nonzero(as_tuple=True))
             gap[chosen] = proposal[accepted]

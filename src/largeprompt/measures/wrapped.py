@@ -1,4 +1,6 @@
-"""Tilts and affine images of measures whose family is not closed under them: wrappers that change the argument of the cgf."""
+"""Tilts and affine images of measures whose family is not closed under them: wrappers that change
+the argument of the cgf.
+"""
 
 import dataclasses
 
@@ -32,7 +34,9 @@ class Wrapped(TensorMeasure):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Tilted(Wrapped):
-    """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u); made by :meth:`Measure.tilt`."""
+    """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u); made by
+    :meth:`Measure.tilt`.
+    """
 
     natural: Tensor  # u, shape (..., d)
 
@@ -97,7 +101,9 @@ class Tilted(Wrapped):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AffineImage(Wrapped):
-    """Law of A x + b for x from ``base``, with cgf Λ_base(A^T v) + b·v; made by :meth:`Measure.map`."""
+    """Law of A x + b for x from ``base``, with cgf Λ_base(A^T v) + b·v; made by
+    :meth:`Measure.map`.
+    """
 
     matrix: Tensor  # A, shape (o, d)
     offset: Tensor  # b, shape (o,)
@@ -109,7 +115,10 @@ class AffineImage(Wrapped):
 
     def _formula(self) -> str:
         matrix, offset = notation.matrix(self.matrix, "A"), notation.vector(self.offset, "b")
-        return f"law of {matrix} x{'' if offset == '0' else f' + {offset}'}, x ~ {self.base._formula()},"
+        return (
+            f"law of {matrix} x{'' if offset == '0' else f' + {offset}'}, x ~ "
+            f"{self.base._formula()},"
+        )
 
     @property
     def dim(self) -> int:

@@ -1,4 +1,6 @@
-"""How long is long enough: errors averaged over a random query, and the smallest prompt whose error is within a tolerance."""
+"""How long is long enough: errors averaged over a random query, and the smallest prompt whose error
+is within a tolerance.
+"""
 
 from largeprompt.planning.average import QueryAverage, query_average
 from largeprompt.planning.dependent import effective_length

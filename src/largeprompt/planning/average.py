@@ -1,4 +1,6 @@
-"""The error of a finite prompt averaged over a random query: exactly, as a bound, or as an estimate with an error bar."""
+"""The error of a finite prompt averaged over a random query: exactly, as a bound, or as an estimate
+with an error bar.
+"""
 
 import dataclasses
 import math
@@ -29,7 +31,8 @@ METHODS: tuple[str, ...] = get_args(Method)
 Errors = Callable[[Sequence[float]], Tensor]  # mean squared errors (length,) of the lengths given
 GROUPS = 8
 TAIL = 1e-30  # probability beyond the nodes: nothing, also beside an error of 1e-15
-SMALL, DEGREE = 0.1, 12  # score variances up to this are read through a polynomial of so many coefficients
+# score variances up to this are read through a polynomial of so many coefficients
+SMALL, DEGREE = 0.1, 12
 NEGLIGIBLE = 1e-17  # share of the sum of bounds below which a node is left out
 
 
@@ -95,11 +98,12 @@ def query_average(
     points: int = 4096,
     generator: validation.Randomness | None = None,
 ) -> QueryAverage:
-    """E‖T_L - T‖², or a bound of it, averaged over a random query: the quantity of the paper's Proposition 3.1 (claim C3).
+    """E‖T_L - T‖², or a bound of it, averaged over a random query: the quantity of the paper's
+    Proposition 3.1 (claim C3).
 
-    For Gaussian tokens and a Gaussian query an integral over the score variance q alone, whatever the dimension:
-    E[E Y(q)] tr VΓV^T + E[‖VΓUz‖² E[Y - 6 W3 + 6 Y²](q)], q = z^TU^TΓUz, by the rule of docs/mathematics/queries.md. Relative error
-    1e-11; numbers, without a gradient.
+    For Gaussian tokens and a Gaussian query an integral over the score variance q alone, whatever
+    the dimension: E[E Y(q)] tr VΓV^T + E[‖VΓUz‖² E[Y - 6 W3 + 6 Y²](q)], q = z^TU^TΓUz, by the rule
+    of docs/mathematics/queries.md. Relative error 1e-11; numbers, without a gradient.
 
     Parameters
     ----------
@@ -108,12 +112,14 @@ def query_average(
     queries
         Law of the queries.
     method
-        'exact': Gaussian tokens with a Gaussian query or a mixture, and any tokens with finitely many queries (``Discrete``,
-        ``Empirical``). 'certified': the same laws, a proved bound, section 7 of docs/mathematics/certificates.md. 'estimate': any
-        laws, from queries that are drawn. Rare large queries carry such averages, and an estimate may miss them.
+        'exact': Gaussian tokens with a Gaussian query or a mixture, and any tokens with finitely
+        many queries (``Discrete``, ``Empirical``). 'certified': the same laws, a proved bound,
+        section 7 of docs/mathematics/certificates.md. 'estimate': any laws, from queries that are
+        drawn. Rare large queries carry such averages, and an estimate may miss them.
     points
-        Of an estimate: queries in all, a power of two of at least 64, in eight independent groups, whose scatter is the standard
-        error. Scrambled Sobol points for a Gaussian query or a mixture, independent draws from other laws.
+        Of an estimate: queries in all, a power of two of at least 64, in eight independent groups,
+        whose scatter is the standard error. Scrambled Sobol points for a Gaussian query or a
+        mixture, independent draws from other laws.
     generator
         Of an estimate: its randomness.
 
@@ -133,24 +139,39 @@ def query_average(
     one_head(attention)
     one_law(mu)
     if not isinstance(queries, Measure):
-        raise InvalidArgumentError("queries", type(queries).__name__, "a law of queries, such as Gaussian(mean, covariance)")
+        raise InvalidArgumentError(
+            "queries",
+            type(queries).__name__,
+            "a law of queries, such as Gaussian(mean, covariance)",
+        )
     lengths, several = validation.lengths("length", length)
     if validation.choice("method", method, METHODS) == "estimate":
-        groups = [finite_prompt(attention, mu, z, lengths).mse.mean(-1) for z in drawn(queries, points, generator)]
+        groups = [
+            finite_prompt(attention, mu, z, lengths).mse.mean(-1)
+            for z in drawn(queries, points, generator)
+        ]
         stacked = torch.stack(groups)
         mse, spread = stacked.mean(0), stacked.std(0) / math.sqrt(GROUPS)
     else:
         mse = average_errors(attention, mu, queries, method)(lengths)
         spread = torch.zeros_like(mse)
-    return QueryAverage(*((mse, spread) if several else (mse[0], spread[0])), tuple(lengths) if several else lengths[0], method)
+    return QueryAverage(
+        *((mse, spread) if several else (mse[0], spread[0])),
+        tuple(lengths) if several else lengths[0],
+        method,
+    )
 
 
 def drawn(queries: Measure, points: int, generator: validation.Randomness | None) -> list[Tensor]:
     """Eight independent groups of queries, each of shape (points/8, d)."""
     points = validation.integer("points", points)
     if points < 8 * GROUPS or points & (points - 1):
-        raise InvalidArgumentError("points", str(points), f"a power of two of at least {8 * GROUPS}")
-    validation.affordable("points", points, needed=24.0 * points * (queries.dim + 1), device=queries.device)
+        raise InvalidArgumentError(
+            "points", str(points), f"a power of two of at least {8 * GROUPS}"
+        )
+    validation.affordable(
+        "points", points, needed=24.0 * points * (queries.dim + 1), device=queries.device
+    )
     generator = validation.generator(generator, queries.device)
     each = points // GROUPS
     if isinstance(queries, Gaussian | GaussianMixture):
@@ -159,7 +180,9 @@ def drawn(queries: Measure, points: int, generator: validation.Randomness | None
     return list(queries.sample(points, generator).reshape(GROUPS, each, queries.dim))
 
 
-def average_errors(attention: SoftmaxAttention, mu: Measure, queries: Measure, method: str) -> Errors:
+def average_errors(
+    attention: SoftmaxAttention, mu: Measure, queries: Measure, method: str
+) -> Errors:
     """Function of lengths that gives the exact averages, or bounds of them."""
     if method == "certified":
         return lambda lengths: certificate(attention, mu, queries, list(lengths)).bound
@@ -177,43 +200,69 @@ def average_errors(attention: SoftmaxAttention, mu: Measure, queries: Measure, m
         f"'exact' for {mu!r} and {queries!r}",
         "Gaussian tokens with a Gaussian query or a mixture, or finitely many queries",
     )
-    raise InvalidArgumentError("method", given, allowed, "Use method='estimate' with a generator, which has an error bar.")
+    raise InvalidArgumentError(
+        "method", given, allowed, "Use method='estimate' with a generator, which has an error bar."
+    )
 
 
 def _gathered(columns: Any) -> Any:
-    """Nodes (first row) and weights, shape (3, n), with those at small q, of which there may be hundreds, moved to a few.
+    """Nodes (first row) and weights, shape (3, n), with those at small q, of which there may be
+    hundreds, moved to a few.
 
-    The moments are analytic in q, and nearly polynomials for small q: weights of an interpolation at Chebyshev points.
+    The moments are analytic in q, and nearly polynomials for small q: weights of an interpolation
+    at Chebyshev points.
     """
     small = columns[0] < SMALL
     if small.sum() <= DEGREE:
         return columns
     places = np.polynomial.chebyshev.chebpts1(DEGREE)
     at = np.polynomial.chebyshev.chebvander(2 * columns[0, small] / SMALL - 1, DEGREE - 1)
-    moved = np.linalg.solve(np.polynomial.chebyshev.chebvander(places, DEGREE - 1).T, at.T @ columns[1:, small].T)
+    moved = np.linalg.solve(
+        np.polynomial.chebyshev.chebvander(places, DEGREE - 1).T, at.T @ columns[1:, small].T
+    )
     return np.concatenate([np.stack([SMALL * (places + 1) / 2, *moved.T]), columns[:, ~small]], -1)
 
 
 class _GaussianAverage:
-    """Exact errors of Gaussian tokens and a Gaussian query, or a mixture of such: nodes of q are shared by all lengths."""
+    """Exact errors of Gaussian tokens and a Gaussian query, or a mixture of such: nodes of q are
+    shared by all lengths.
+    """
 
-    def __init__(self, attention: SoftmaxAttention, mu: Gaussian, queries: Gaussian | GaussianMixture) -> None:
+    def __init__(
+        self, attention: SoftmaxAttention, mu: Gaussian, queries: Gaussian | GaussianMixture
+    ) -> None:
         one_law(mu)
         attention._values(mu, queries.mean)
         double, self.like = torch.float64, mu.mean
-        U, covariance, V = (matrix.detach().to(double) for matrix in (attention.U, mu.covariance, attention.V))
+        U, covariance, V = (
+            matrix.detach().to(double) for matrix in (attention.U, mu.covariance, attention.V)
+        )
         self.exponent = binary_exponent(V, (-2, -1))
         M, B, spread = score_forms(U, covariance, V * torch.exp2(-self.exponent))
         if not (np.isfinite(M).all() and np.isfinite(B).all()):
-            given, allowed = "scores whose variance is beyond floating-point numbers", "scores of a standard deviation up to 500"
+            given, allowed = (
+                "scores whose variance is beyond floating-point numbers",
+                "scores of a standard deviation up to 500",
+            )
             raise InvalidArgumentError(
-                "attention.U", given, allowed, "Scores spread so far are argmax: only the largest token is read."
+                "attention.U",
+                given,
+                allowed,
+                "Scores spread so far are argmax: only the largest token is read.",
             )
         columns: list[Any] = []
         for weight, part in gaussian_parts(queries):
-            rule = gaussian_form_rule(M, part.covariance.cpu().numpy(), part.mean.cpu().numpy(), tail=TAIL)
-            columns.append(np.stack([rule.nodes, weight * spread * rule.weights, weight * rule.form_weights(B)]))
-        self.nodes, self.across, self.along = torch.from_numpy(_gathered(np.concatenate(columns, -1)))
+            rule = gaussian_form_rule(
+                M, part.covariance.cpu().numpy(), part.mean.cpu().numpy(), tail=TAIL
+            )
+            columns.append(
+                np.stack(
+                    [rule.nodes, weight * spread * rule.weights, weight * rule.form_weights(B)]
+                )
+            )
+        self.nodes, self.across, self.along = torch.from_numpy(
+            _gathered(np.concatenate(columns, -1))
+        )
 
     def __call__(self, lengths: Sequence[float]) -> Tensor:
         total = self.across + self.along
@@ -222,5 +271,7 @@ class _GaussianAverage:
             most = gaussian_collision_bound(self.nodes, length) * total  # what each node can add
             kept = most.abs() > NEGLIGIBLE * most.sum()
             moments = collision_moments(length, self.nodes[kept].sqrt())
-            found.append((moments.collision * self.across[kept] + moments.along * self.along[kept]).sum())
+            found.append(
+                (moments.collision * self.across[kept] + moments.along * self.along[kept]).sum()
+            )
         return rescaled(torch.stack(found), self.exponent.cpu()).to(self.like)

@@ -20,13 +20,20 @@ MOST_LAGS = 1 << 24  # 128 MiB
 
 @sheltered
 def effective_length(
-    attention: SoftmaxAttention, mu: Gaussian, z: Tensor, length: Lengths, correlation: float | Sequence[float]
+    attention: SoftmaxAttention,
+    mu: Gaussian,
+    z: Tensor,
+    length: Lengths,
+    correlation: float | Sequence[float],
 ) -> Tensor:
-    """Number of independent tokens that are worth as much, to first order, as L dependent ones: stationary Gaussian tokens.
+    """Number of independent tokens that are worth as much, to first order, as L dependent ones:
+    stationary Gaussian tokens.
 
-        L_eff = e^q (tr VΓV^T + ‖VΓu‖²) / Σ_{abs(k) < L} (1/L)(1 - abs(k)/L) e^{q c_k} (c_k tr VΓV^T + c_k² ‖VΓu‖²)
+        L_eff = e^q (tr VΓV^T + ‖VΓu‖²) / Σ_{abs(k) < L} (1/L)(1 - abs(k)/L) e^{q c_k} (c_k tr
+        VΓV^T + c_k² ‖VΓu‖²)
 
-    for tokens with Cov(z_0, z_k) = c_k Γ and scores of variance q, formula (first.9) of docs/mathematics/first_order.md.
+    for tokens with Cov(z_0, z_k) = c_k Γ and scores of variance q, formula (first.9) of
+    docs/mathematics/first_order.md.
 
     Parameters
     ----------
@@ -35,7 +42,8 @@ def effective_length(
     length
         L, from 1 on, or several, which then lead the shape of the result.
     correlation
-        φ in (-1, 1), for c_k = φ^k (an AR(1) process), or the autocorrelations c_1, c_2, ..., zero beyond the last.
+        φ in (-1, 1), for c_k = φ^k (an AR(1) process), or the autocorrelations c_1, c_2, ..., zero
+        beyond the last.
 
     Returns
     -------
@@ -52,7 +60,9 @@ def effective_length(
     2.34e+06
     """
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError("attention", validation.text(attention), "SoftmaxAttention with a single head")
+        raise InvalidArgumentError(
+            "attention", validation.text(attention), "SoftmaxAttention with a single head"
+        )
     if not isinstance(mu, Gaussian) or mu.batch_shape:
         raise InvalidArgumentError("mu", validation.text(mu), "one Gaussian, the law of each token")
     lengths, several = validation.lengths("length", length)
@@ -73,10 +83,16 @@ def effective_length(
         variance = total + size + lagged.sum(-1)
         if bool(((variance <= 0) & (total + size > 0)).any()):
             least = float((variance / (total + size)).min())
-            given = f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the variance of independent ones"
+            given = (
+                f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the "
+                "variance of independent ones"
+            )
             allowed = "autocorrelations of a stationary process, which are positive definite"
-            raise InvalidArgumentError("correlation", given, allowed, "A single c_1, say, is at most 1/2 in size.")
-        found.append(long * torch.where(total + size > 0, (total + size) / variance, 1.0))  # a point mass has no error
+            raise InvalidArgumentError(
+                "correlation", given, allowed, "A single c_1, say, is at most 1/2 in size."
+            )
+        # a point mass has no error
+        found.append(long * torch.where(total + size > 0, (total + size) / variance, 1.0))
     return torch.stack(found) if several else found[0]
 
 
@@ -85,13 +101,22 @@ def _autocorrelations(correlation: Any, length: int) -> Tensor:
     c = validation.tensor("correlation", correlation).to(torch.float64)
     if c.dim() > 1 or (c.dim() == 0 and not abs(float(c)) < 1):
         given = f"{float(c):g}" if c.dim() == 0 else f"shape {validation.shape_text(c.shape)}"
-        raise InvalidArgumentError("correlation", given, "a number between -1 and 1, or a sequence of autocorrelations")
+        raise InvalidArgumentError(
+            "correlation", given, "a number between -1 and 1, or a sequence of autocorrelations"
+        )
     if c.dim() == 0:
-        memory = math.ceil(math.log(SMALLEST) / math.log(abs(float(c)))) if c else 0  # φ^k is nothing beyond this lag
+        # φ^k is nothing beyond this lag
+        memory = math.ceil(math.log(SMALLEST) / math.log(abs(float(c)))) if c else 0
         count = min(length - 1, 1 + memory)
         if count > MOST_LAGS:
-            raise InvalidArgumentError("correlation", f"{float(c)!r}, which {count} lags matter for", f"at most {MOST_LAGS} lags")
+            raise InvalidArgumentError(
+                "correlation",
+                f"{float(c)!r}, which {count} lags matter for",
+                f"at most {MOST_LAGS} lags",
+            )
         return c ** torch.arange(1, count + 1, dtype=torch.float64, device=c.device)
     if bool((c.abs() > 1).any()):
-        raise InvalidArgumentError("correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1")
+        raise InvalidArgumentError(
+            "correlation", f"{float(c.abs().max()):g}", "autocorrelations between -1 and 1"
+        )
     return c[: length - 1]

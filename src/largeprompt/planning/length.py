@@ -31,8 +31,9 @@ class PromptLength(float):
     length
         Smallest L found within tolerance; ``math.inf`` for 'never'.
     rmse
-        Root mean squared error at that length (certified: the root of its bound), or at 10^15 for 'never': deep in the frozen
-        regime of Gaussian tokens a lower bound of it, as the reason then says.
+        Root mean squared error at that length (certified: the root of its bound), or at 10^15 for
+        'never': deep in the frozen regime of Gaussian tokens a lower bound of it, as the reason
+        then says.
     tolerance
         What was asked, as an absolute distance.
     method
@@ -78,12 +79,15 @@ def prompt_length(
     points: int = 4096,
     generator: validation.Randomness | None = None,
 ) -> PromptLength:
-    """Smallest prompt length from which on, up to 10^15 tokens, the root mean squared error is at most ``tolerance``.
+    """Smallest prompt length from which on, up to 10^15 tokens, the root mean squared error is at
+    most ``tolerance``.
 
-    The error usually falls with the length, but need not: a rare token that the limit reads is missing from most short prompts.
-    Two lengths bound it at all lengths between them, formulas (cert.14) and (cert.15) of docs/mathematics/certificates.md. Hence
-    the guarantee, up to the rounding of the errors: no length from the answer to 10^15 exceeds the tolerance by more than 1e-5 of
-    it, and the length just below the answer exceeds it (certified: is not proved to be within it).
+    The error usually falls with the length, but need not: a rare token that the limit reads is
+    missing from most short prompts. Two lengths bound it at all lengths between them, formulas
+    (cert.14) and (cert.15) of docs/mathematics/certificates.md. Hence the guarantee, up to the
+    rounding of the errors: no length from the answer to 10^15 exceeds the tolerance by more than
+    1e-5 of it, and the length just below the answer exceeds it (certified: is not proved to be
+    within it).
 
     Parameters
     ----------
@@ -94,12 +98,15 @@ def prompt_length(
     tolerance
         Distance allowed between T_L and the target, in root mean square.
     method
-        For one query 'exact' or 'certified', for any law of tokens with a limit; for a law of queries as in :func:`query_average`.
+        For one query 'exact' or 'certified', for any law of tokens with a limit; for a law of
+        queries as in :func:`query_average`.
     relative
-        Take the tolerance relative to the norm of the target (for a law of queries: its root mean square).
+        Take the tolerance relative to the norm of the target (for a law of queries: its root mean
+        square).
     target
-        'limit': the infinite-prompt output T. 'affine': the affine read-out of mean and covariance, which tokens that are not
-        Gaussian never reach; then the answer may be 'never', with the gap, (tilt.11) of docs/mathematics/tilting.md.
+        'limit': the infinite-prompt output T. 'affine': the affine read-out of mean and covariance,
+        which tokens that are not Gaussian never reach; then the answer may be 'never', with the
+        gap, (tilt.11) of docs/mathematics/tilting.md.
     points, generator
         Of an estimate, as in :func:`query_average`.
 
@@ -133,12 +140,15 @@ def prompt_length(
         tolerance *= size
     if question.frozen > tolerance:
         reason = (
-            f"not within 10^15 tokens: the weights are frozen even there, and the error is still at least {question.frozen:.4g}"
+            "not within 10^15 tokens: the weights are frozen even there, and the error is "
+            f"still at least {question.frozen:.4g}"
         )
         return PromptLength(math.inf, question.frozen, tolerance, method, None, None, reason)
 
     def errors(lengths: list[int]) -> list[float]:
-        found: list[float] = question.errors(lengths).to(torch.float64).clamp_min(0.0).sqrt().tolist()
+        found: list[float] = (
+            question.errors(lengths).to(torch.float64).clamp_min(0.0).sqrt().tolist()
+        )
         return found
 
     longest = _long_enough(question.bounds, tolerance) if question.bounds else validation.LONGEST
@@ -146,12 +156,14 @@ def prompt_length(
     gap = math.sqrt(question.gap2)
     if math.isinf(length) and gap > 0 and tolerance <= gap * (1 + 1e-9):
         reason = (
-            f"never: the tokens are not Gaussian and the limit itself is {gap:.4g} away from the affine read-out, "
-            f"more than the tolerance {tolerance:.4g}"
+            f"never: the tokens are not Gaussian and the limit itself is {gap:.4g} away from the "
+            f"affine read-out, more than the tolerance {tolerance:.4g}"
         )
     if question.spread:
         off = float(question.spread([validation.LONGEST if math.isinf(length) else int(length)])[0])
-        reason += f"; an estimate, with a standard error of {off:.2g} of the mean square {rmse**2:.4g}"
+        reason += (
+            f"; an estimate, with a standard error of {off:.2g} of the mean square {rmse**2:.4g}"
+        )
     named = tokens = None
     if not math.isinf(length) and not isinstance(z, Measure):
         query = attention._values(mu, z)[1]
@@ -167,9 +179,10 @@ def prompt_length(
 class _Question:
     """What :func:`prompt_length` needs to know of a layer, its tokens and its query or queries.
 
-    ``errors``: squared distances to the target at lengths; ``bounds``: bounds of them that fall with the length, where there are;
-    ``size``: the target's mean square; ``gap2``: its squared distance from the limit; ``frozen``: a lower bound up to 10^15 tokens;
-    ``spread``: standard errors of estimates.
+    ``errors``: squared distances to the target at lengths; ``bounds``: bounds of them that fall
+    with the length, where there are; ``size``: the target's mean square; ``gap2``: its squared
+    distance from the limit; ``frozen``: a lower bound up to 10^15 tokens; ``spread``: standard
+    errors of estimates.
     """
 
     errors: Errors
@@ -201,21 +214,29 @@ def _question(
         weights, places = torch.ones(1, dtype=torch.float64, device=query.device), query[None]
     elif validation.choice("method", method, METHODS) == "estimate":
         places = torch.cat(drawn(z, points, generator))
-        weights = torch.full((len(places),), 1 / len(places), dtype=torch.float64, device=places.device)
+        weights = torch.full(
+            (len(places),), 1 / len(places), dtype=torch.float64, device=places.device
+        )
     elif isinstance(z, AtomicMeasure):
         weights, places = query_atoms(z)
     else:
         errors = average_errors(attention, mu, z, method)
         attention._values(mu, z.mean)  # dimension, dtype and device
         center = z.mean @ matrix.mT + offset
-        size = float(center.square().sum() + ((matrix @ z.covariance) * matrix).sum())  # E‖VΓUz + Vm‖²
+        # E‖VΓUz + Vm‖²
+        size = float(center.square().sum() + ((matrix @ z.covariance) * matrix).sum())
         bounds = average_errors(attention, mu, z, "certified") if method == "exact" else None
         return _Question(errors, size, bounds)
     return _over_places(attention, mu, places, weights, method, target)
 
 
 def _over_places(
-    attention: SoftmaxAttention, mu: Measure, places: Tensor, weights: Tensor, method: Method, target: str
+    attention: SoftmaxAttention,
+    mu: Measure,
+    places: Tensor,
+    weights: Tensor,
+    method: Method,
+    target: str,
 ) -> _Question:
     """Finitely many queries, one included, with their weights."""
 
@@ -228,10 +249,13 @@ def _over_places(
     gap2, size = float(mean((limit - aim).square().sum(-1))), float(mean(aim.square().sum(-1)))
 
     def bounds(lengths: Sequence[float]) -> Tensor:
-        return (mean(certificate(attention, mu, places, list(lengths)).bound).sqrt() + math.sqrt(gap2)) ** 2
+        return (
+            mean(certificate(attention, mu, places, list(lengths)).bound).sqrt() + math.sqrt(gap2)
+        ) ** 2
 
     def each(lengths: Sequence[float]) -> Tensor:
-        law = finite_prompt(attention, mu, places, list(lengths))  # E‖T_L - A‖² = mse + 2 bias·(T - A) + ‖T - A‖²
+        # E‖T_L - A‖² = mse + 2 bias·(T - A) + ‖T - A‖²
+        law = finite_prompt(attention, mu, places, list(lengths))
         return law.mse + 2 * (law.bias * (limit - aim)).sum(-1) + (limit - aim).square().sum(-1)
 
     def errors(lengths: Sequence[float]) -> Tensor:
@@ -249,22 +273,29 @@ def _over_places(
 
 
 def _long_enough(bounds: Errors, tolerance: float) -> int:
-    """A power of two from which on bounds that fall with the length are within the tolerance; 10^15 if none is."""
+    """A power of two from which on bounds that fall with the length are within the tolerance; 10^15
+    if none is.
+    """
     low, high = 0, 50  # 2^50 > 10^15
     while low < high:
         middle = (low + high) // 2
-        if float(bounds([1 << middle])[0]) <= tolerance * tolerance * (1 - 1e-6):  # not a power, which overflows
+        # not a power, which overflows
+        if float(bounds([1 << middle])[0]) <= tolerance * tolerance * (1 - 1e-6):
             high = middle
         else:
             low = middle + 1
     return min(1 << low, validation.LONGEST)
 
 
-def _frozen_error(attention: SoftmaxAttention, mu: Gaussian, queries: Tensor, weights: Tensor) -> float:
-    """Lower bound of the root mean squared error up to 10^15 Gaussian tokens, 0 unless a score has σ >= 2√(2 ln 10^15) = 16.6.
+def _frozen_error(
+    attention: SoftmaxAttention, mu: Gaussian, queries: Tensor, weights: Tensor
+) -> float:
+    """Lower bound of the root mean squared error up to 10^15 Gaussian tokens, 0 unless a score has
+    σ >= 2√(2 ln 10^15) = 16.6.
 
-    Along Γu the output is an average S of L normal variables ξ, so that E S <= E max ξ <= √(2 ln L), and S should be σ. Where it is
-    not 0 it is within a factor 2 of the error, whose exact law takes up to minutes there.
+    Along Γu the output is an average S of L normal variables ξ, so that E S <= E max ξ <= √(2 ln
+    L), and S should be σ. Where it is not 0 it is within a factor 2 of the error, whose exact law
+    takes up to minutes there.
     """
     u = attention._tilts(queries)
     shift, most = mu.shift(u), math.sqrt(2 * math.log(validation.LONGEST))
@@ -272,4 +303,6 @@ def _frozen_error(attention: SoftmaxAttention, mu: Gaussian, queries: Tensor, we
     if float(sigma.max()) < 2 * most:
         return 0.0
     read = (shift @ attention.V.mT).norm(dim=-1) / sigma.clamp_min(most)
-    return math.sqrt(float(((sigma - most).clamp_min(0.0) * read).square().to(torch.float64) @ weights))
+    return math.sqrt(
+        float(((sigma - most).clamp_min(0.0) * read).square().to(torch.float64) @ weights)
+    )

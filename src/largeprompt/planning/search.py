@@ -1,4 +1,6 @@
-"""Search for the smallest length from which on an error, known at single lengths, is within a tolerance."""
+"""Search for the smallest length from which on an error, known at single lengths, is within a
+tolerance.
+"""
 
 import itertools
 import math
@@ -16,8 +18,9 @@ def smallest_length(
 ) -> tuple[float, float, str]:
     """Length, error there, and why.
 
-    Intervals between powers of two are looked at from the longest on, down to the first length outside the tolerance. Each is
-    passed where nothing in it can exceed the tolerance, and else cut, down to two neighbours.
+    Intervals between powers of two are looked at from the longest on, down to the first length
+    outside the tolerance. Each is passed where nothing in it can exceed the tolerance, and else
+    cut, down to two neighbours.
 
     Parameters
     ----------
@@ -34,12 +37,20 @@ def smallest_length(
         known.update(zip(lengths, errors(lengths), strict=True))
         bad = next((one for one in lengths if math.isnan(known[one])), None)
         if bad is not None:
-            raise InvalidArgumentError("z", f"an error that is NaN at length {bad}", "scores for which the error is a number")
+            raise InvalidArgumentError(
+                "z",
+                f"an error that is NaN at length {bad}",
+                "scores for which the error is a number",
+            )
         return lengths
 
     learn([longest])
     if known[longest] > tolerance:
-        return math.inf, known[longest], f"not within 10^15 tokens: the error is still {known[longest]:.4g} there"
+        return (
+            math.inf,
+            known[longest],
+            f"not within 10^15 tokens: the error is still {known[longest]:.4g} there",
+        )
     grid = [1 << k for k in range(longest.bit_length()) if 1 << k < longest]
     high = longest
     while grid:
@@ -48,25 +59,36 @@ def smallest_length(
         high = part[0]
         while intervals:
             low, top = intervals.pop()
-            if known[low] <= tolerance and _largest_between(low, top, known) <= tolerance * (1 + SLACK):
+            if known[low] <= tolerance and _largest_between(low, top, known) <= tolerance * (
+                1 + SLACK
+            ):
                 continue
             if top - low == 1:
                 outside = f"{known[low]:.6g}"
                 if float(outside) <= tolerance:  # rounded down to it
                     outside = f"just above {tolerance:.6g}"
-                return top, known[top], f"error {known[top]:.6g} at L = {top:,}, {outside} at L = {low:,}"
+                return (
+                    top,
+                    known[top],
+                    f"error {known[top]:.6g} at L = {top:,}, {outside} at L = {low:,}",
+                )
             inner = learn(_cuts(low, top, known, tolerance))
             intervals += itertools.pairwise([low, *inner, top])
     return 1, known[1], "one token is enough"
 
 
 def _cuts(low: int, high: int, known: dict[int, float], tolerance: float) -> list[int]:
-    """Lengths between two: around the place where a power law crosses the tolerance, if one does, and else evenly."""
+    """Lengths between two: around the place where a power law crosses the tolerance, if one does,
+    and else evenly.
+    """
     below, above = known[low], known[high]
     width = math.log(high / low)
     if below > tolerance >= above > 0 and width > 0:
         share = math.log(below / tolerance) / math.log(below / above)
-        places = [low * math.exp(share * width + shift) for shift in (-width / 8, -(width**2) / 32, width**2 / 32, width / 8)]
+        places = [
+            low * math.exp(share * width + shift)
+            for shift in (-width / 8, -(width**2) / 32, width**2 / 32, width / 8)
+        ]
         middle = low * math.exp(share * width)
         chosen = {math.floor(middle), math.floor(middle) + 1, *map(round, places)}
     else:
@@ -76,12 +98,17 @@ def _cuts(low: int, high: int, known: dict[int, float], tolerance: float) -> lis
 
 
 def _largest_between(low: int, high: int, known: dict[int, float]) -> float:
-    """Upper bound (cert.15) of the error between two lengths, largest where (2L-1)/(L(L-1)) is the slope of the chord."""
+    """Upper bound (cert.15) of the error between two lengths, largest where (2L-1)/(L(L-1)) is the
+    slope of the chord.
+    """
     if high - low == 1:
         return known[low]
     if low == 1:  # L(L-1) = 0
         return math.inf
-    ends = [2 * math.log(max(known[one], 1e-150)) - math.log(one) - math.log(one - 1) for one in (low, high)]
+    ends = [
+        2 * math.log(max(known[one], 1e-150)) - math.log(one) - math.log(one - 1)
+        for one in (low, high)
+    ]
     fall = (ends[0] - ends[1]) / (high - low)
     peak = ((fall + 2) + math.sqrt(fall**2 + 4)) / (2 * fall) if fall > 0 else high
     peak = min(max(peak, low), high)

@@ -1,4 +1,6 @@
-"""What the page says of one run: its verdicts, its figures with their files inside, its settings, and how it was made."""
+"""What the page says of one run: its verdicts, its figures with their files inside, its settings,
+and how it was made.
+"""
 
 import base64
 import dataclasses
@@ -15,7 +17,8 @@ from largeprompt.runs.store import Run, StoredFigure
 from largeprompt.runs.words import typeset
 
 PNG = b"\x89PNG\r\n\x1a\n"
-KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}  # class in the style sheet
+# class in the style sheet
+KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Judgement:
 
 @dataclasses.dataclass(frozen=True)
 class Plate:
-    """A figure with its files inside: ``source`` is empty where the image is missing, and ``problem`` says why.
+    """A figure with its files inside: ``source`` is empty where the image is missing, and
+    ``problem`` says why.
 
     ``heat_map``: its colours mean numbers, and are not inverted in the dark.
     """
@@ -71,13 +75,17 @@ class Section:
 
 
 def named(sections: Sequence[Section]) -> list[Section]:
-    """The sections with names: of runs of one study whose titles differ, what comes last in the title (audits end in the model)."""
+    """The sections with names: of runs of one study whose titles differ, what comes last in the
+    title (audits end in the model).
+    """
     titles: dict[str, set[str]] = {}
     for each in sections:
         titles.setdefault(each.run.study, set()).add(each.run.title)
     several = {study for study, found in titles.items() if len(found) > 1}
     return [
-        dataclasses.replace(each, name=each.run.title.rpartition(": ")[2]) if each.run.study in several else each
+        dataclasses.replace(each, name=each.run.title.rpartition(": ")[2])
+        if each.run.study in several
+        else each
         for each in sections
     ]
 
@@ -90,7 +98,12 @@ def read_section(run: Run, anchor: str) -> Section:
         anchor,
         complete,
         tuple(judgement(verdict) for verdict in run.verdicts) if complete else (),
-        tuple(_plate(figure, f"{anchor}-figure-{place}") for place, figure in enumerate(run.figures, 1)) if complete else (),
+        tuple(
+            _plate(figure, f"{anchor}-figure-{place}")
+            for place, figure in enumerate(run.figures, 1)
+        )
+        if complete
+        else (),
         tuple((key, _value(value)) for key, value in run.config.items()),
         tuple(_provenance(run.provenance)) if complete else (),
         told(run) if complete else Told(),
@@ -104,14 +117,22 @@ def told(run: Run) -> Told:
     try:
         found = from_json(run.read("answer.json"))
         rows = tuple(tuple(str(cell) for cell in row) for row in found["rows"])
-        meanings = tuple((str(name), str(words)) for name, words in found.get("meanings", {}).items())
-        return Told(str(found["answer"]), tuple(str(name) for name in found["headings"]), rows, meanings)
+        meanings = tuple(
+            (str(name), str(words)) for name, words in found.get("meanings", {}).items()
+        )
+        return Told(
+            str(found["answer"]), tuple(str(name) for name in found["headings"]), rows, meanings
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{run.folder / 'answer.json'} is not the answer of a run ({error}).") from None
+        raise RunError(
+            f"{run.folder / 'answer.json'} is not the answer of a run ({error})."
+        ) from None
 
 
 def judgement(verdict: Verdict) -> Judgement:
-    """The badge of a verdict: a control that fails is good news, and anything else of it a warning."""
+    """The badge of a verdict: a control that fails is good news, and anything else of
+    it a warning.
+    """
     if not verdict.control:
         return Judgement(verdict, verdict.outcome, KINDS[verdict.outcome])
     if verdict.outcome == "fails":
@@ -134,11 +155,22 @@ def _plate(figure: StoredFigure, anchor: str) -> Plate:
         pdf = embedded("application/pdf", figure.read("pdf"))
     except RunError:
         pdf = ""
-    return Plate(anchor, figure.name, figure.caption, source, pdf, *size, problem, bool(source) and heat_map(image))
+    return Plate(
+        anchor,
+        figure.name,
+        figure.caption,
+        source,
+        pdf,
+        *size,
+        problem,
+        bool(source) and heat_map(image),
+    )
 
 
 def heat_map(image: bytes) -> bool:
-    """Whether colours fill a picture: less than 60 % of it is white, where pictures of curves have 75 % and more."""
+    """Whether colours fill a picture: less than 60 % of it is white, where pictures of curves have
+    75 % and more.
+    """
     from PIL import Image
 
     try:
@@ -160,7 +192,9 @@ def _provenance(found: dict[str, Any]) -> Iterable[tuple[str, str]]:
         "largeprompt": found.get("version"),
         "Commit": found.get("commit"),
         "Python": found.get("python"),
-        "Packages": ", ".join(f"{name} {version}" for name, version in (found.get("packages") or {}).items()),
+        "Packages": ", ".join(
+            f"{name} {version}" for name, version in (found.get("packages") or {}).items()
+        ),
         "Machine": machine(found),
         "Seed": found.get("seed"),
         "Workers": found.get("workers"),
@@ -176,7 +210,11 @@ def machine(provenance: dict[str, Any]) -> str:
     """Platform, processor and number of cores, as far as they are stored."""
     found = provenance.get("machine") or {}
     cpus = found.get("cpus")
-    parts = [found.get("platform"), found.get("processor"), f"{cpus} CPU{'' if cpus == 1 else 's'}" if cpus else ""]
+    parts = [
+        found.get("platform"),
+        found.get("processor"),
+        f"{cpus} CPU{'' if cpus == 1 else 's'}" if cpus else "",
+    ]
     return ", ".join(distinct(str(part) for part in parts if part))
 
 

@@ -1,1 +1,3 @@
-"""Runs: what a study is, the folder that a run lives in, and how its cells are computed and stored."""
+"""Runs: what a study is, the folder that a run lives in, and how its cells are
+computed and stored.
+"""

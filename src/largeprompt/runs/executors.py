@@ -1,4 +1,6 @@
-"""Where cells are computed, by name: worker processes here, a Dask cluster, or any executor that a function makes."""
+"""Where cells are computed, by name: worker processes here, a Dask cluster, or any executor that a
+function makes.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +25,25 @@ ALLOWED = "local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or mod
 
 
 @contextlib.contextmanager
-def executor(name: str = "local", workers: int | None = None, limit: float | None = None) -> Iterator[Executor]:
-    """The executor of this name, as long as the block lasts; left by an exception, Ctrl-C say, its work is stopped.
+def executor(
+    name: str = "local", workers: int | None = None, limit: float | None = None
+) -> Iterator[Executor]:
+    """The executor of this name, as long as the block lasts; left by an exception, Ctrl-C say, its
+    work is stopped.
 
     Parameters
     ----------
     name
-        'local': worker processes on this machine. 'dask': a Dask cluster on this machine. 'dask:tcp://HOST:PORT' or 'dask:FILE':
-        a scheduler that is there, by its address or scheduler file. 'module:factory': what ``factory(max_workers=workers)``
-        returns (without the argument where ``workers`` is None), which must keep the contract of
+        'local': worker processes on this machine. 'dask': a Dask cluster on this machine.
+        'dask:tcp://HOST:PORT' or 'dask:FILE': a scheduler that is there, by its address or
+        scheduler file. 'module:factory': what ``factory(max_workers=workers)`` returns (without the
+        argument where ``workers`` is None), which must keep the contract of
         :class:`concurrent.futures.Executor`.
     workers
         How many; by default one for each core, at most 8, or what the cluster has.
     limit
-        Seconds after which a cell ends itself; a process of 'local' that does not is ended half a minute later, as is a worker of
-        Dask that has a nanny.
+        Seconds after which a cell ends itself; a process of 'local' that does not is ended half a
+        minute later, as is a worker of Dask that has a nanny.
     """
     kind, _, place = name.partition(":")
     if name == "local":
@@ -65,20 +71,30 @@ def default_workers() -> int:
 
 @contextlib.contextmanager
 def _dask(place: str, workers: int | None) -> Iterator[Executor]:
-    """An executor of the scheduler at a place, or of a cluster of our own, whose workers are like those of a :class:`Pool`."""
+    """An executor of the scheduler at a place, or of a cluster of our own, whose workers are like
+    those of a :class:`Pool`.
+    """
     try:
         import dask
         import distributed
     except ImportError:
         raise InvalidArgumentError(
-            "--executor", repr("dask"), "an executor that is installed", "pip install '.[cluster]' in a checkout brings Dask."
+            "--executor",
+            repr("dask"),
+            "an executor that is installed",
+            "pip install '.[cluster]' in a checkout brings Dask.",
         ) from None
     with contextlib.ExitStack() as stack:
         stack.enter_context(_silent("distributed"))  # what goes wrong is said by us, once
         given: dict[str, Any] = {}
         if not place:
-            options = {"allowed-failures": ATTEMPTS - 1, "worker-saturation": 1.0}  # no cell is blamed for another of its worker
-            stack.enter_context(dask.config.set({f"distributed.scheduler.{name}": value for name, value in options.items()}))
+            # no cell is blamed for another of its worker
+            options = {"allowed-failures": ATTEMPTS - 1, "worker-saturation": 1.0}
+            stack.enter_context(
+                dask.config.set(
+                    {f"distributed.scheduler.{name}": value for name, value in options.items()}
+                )
+            )
             given["address"] = stack.enter_context(_cluster(workers or default_workers()))
         else:
             given["address"] = _address(place)
@@ -86,14 +102,19 @@ def _dask(place: str, workers: int | None) -> Iterator[Executor]:
             client = distributed.Client(**given, timeout=PATIENCE, set_as_default=False)
             stack.enter_context(client)
         except (OSError, ValueError, TypeError, AssertionError) as error:
-            raise RunError(f"no Dask scheduler answers at {given['address']} ({error}); is it running?") from None
-        if os.getpid() not in client.run(os.getpid).values():  # a worker in this process would forward to itself, for ever
+            raise RunError(
+                f"no Dask scheduler answers at {given['address']} ({error}); is it running?"
+            ) from None
+        # a worker in this process would forward to itself, for ever
+        if os.getpid() not in client.run(os.getpid).values():
             client.forward_logging(LOGGER.name, logging.INFO)
         yield stack.enter_context(_stopping(client.get_executor(pure=False)))
 
 
 def _cluster(workers: int) -> Any:
-    """A cluster on this machine; where a worker dies as it begins, another is made, as of a cell."""
+    """A cluster on this machine; where a worker dies as it begins, another is made, as
+    of a cell.
+    """
     import distributed
 
     for attempt in range(1, ATTEMPTS + 1):
@@ -108,17 +129,31 @@ def _cluster(workers: int) -> Any:
                     silence_logs=logging.CRITICAL,
                 )
         except (RuntimeError, OSError) as error:
-            LOGGER.warning("a Dask cluster could not be started (%s) in attempt %d of %d", error, attempt, ATTEMPTS)
+            LOGGER.warning(
+                "a Dask cluster could not be started (%s) in attempt %d of %d",
+                error,
+                attempt,
+                ATTEMPTS,
+            )
             trouble = error
-    raise RunError(f"no Dask cluster can be started here ({trouble}); try fewer --workers, or --executor local.")
+    raise RunError(
+        f"no Dask cluster can be started here ({trouble}); try fewer --workers, or --executor "
+        "local."
+    )
 
 
 def _address(place: str) -> str:
-    """Address of a scheduler, as given or from its file, checked first: a client with a wrong one would wait to be closed."""
+    """Address of a scheduler, as given or from its file, checked first: a client with a wrong one
+    would wait to be closed.
+    """
     from distributed.comm import addressing, registry
 
     try:
-        found = place if "://" in place else str(from_json(read_plain(Path(os.path.realpath(place)), 2**20))["address"])
+        found = (
+            place
+            if "://" in place
+            else str(from_json(read_plain(Path(os.path.realpath(place)), 2**20))["address"])
+        )
         kind, rest = addressing.parse_address(found, strict=True)
         if kind not in registry.backends:
             raise ValueError(f"known are {', '.join(registry.backends)}")
@@ -127,17 +162,22 @@ def _address(place: str) -> str:
     except (OSError, ValueError, KeyError, TypeError) as error:
         trouble = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         allowed = "the address or the file of a scheduler that is there"
-        raise InvalidArgumentError("--executor", f"{f'dask:{place}'!r} ({trouble})", allowed) from None
+        raise InvalidArgumentError(
+            "--executor", f"{f'dask:{place}'!r} ({trouble})", allowed
+        ) from None
     return found
 
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block, here and for ever in the threads and processes that it begins."""
+    """Hold Ctrl-C back until the end of the block, here and for ever in the threads and processes
+    that it begins.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # which would let Ctrl-C through again in the thread that begins it
+    # which would let Ctrl-C through again in the thread that begins it
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -148,7 +188,11 @@ def _interrupts_held() -> Iterator[None]:
 @contextlib.contextmanager
 def _silent(name: str) -> Iterator[None]:
     """Nothing is logged by this logger and those below it while the block runs."""
-    loggers = [logging.getLogger(each) for each in (name, *logging.root.manager.loggerDict) if f"{each}.".startswith(f"{name}.")]
+    loggers = [
+        logging.getLogger(each)
+        for each in (name, *logging.root.manager.loggerDict)
+        if f"{each}.".startswith(f"{name}.")
+    ]
     before = [(logger, logger.level) for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
@@ -167,16 +211,22 @@ def _made(name: str, workers: int | None) -> Iterator[Executor]:
     try:
         factory = getattr(importlib.import_module(module), function)
     except Exception as error:  # whatever stands in the module
-        raise InvalidArgumentError("--executor", repr(name), f"{ALLOWED} that is there ({error})") from None
+        raise InvalidArgumentError(
+            "--executor", repr(name), f"{ALLOWED} that is there ({error})"
+        ) from None
     finally:
         sys.path.pop(0)
     try:
         found = factory() if workers is None else factory(max_workers=workers)
     except Exception as error:  # whatever it needs
-        raise RunError(f"--executor {name}: the executor cannot be made ({type(error).__name__}: {error}).") from error
+        raise RunError(
+            f"--executor {name}: the executor cannot be made ({type(error).__name__}: {error})."
+        ) from error
     if not callable(getattr(found, "submit", None)):
         raise InvalidArgumentError(
-            "--executor", f"{name!r}, which makes a {type(found).__name__}", "a function that makes an executor"
+            "--executor",
+            f"{name!r}, which makes a {type(found).__name__}",
+            "a function that makes an executor",
         )
     with _stopping(found):
         yield found

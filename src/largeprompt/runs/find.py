@@ -15,26 +15,41 @@ _LOADING = threading.RLock()
 
 
 def find_study(source: str, *, listed: bool = False) -> Study:
-    """The study that ``source`` names; it remembers the source, so that worker processes find it too."""
+    """The study that ``source`` names; it remembers the source, so that worker processes find it
+    too.
+    """
     place, _, name = source.rpartition(":")
     place, name = (place, name) if place else (source, "STUDY")
     if place.startswith("."):
-        raise InvalidArgumentError("study", repr(source), "the full name of a module, or a file that ends in .py")
+        raise InvalidArgumentError(
+            "study", repr(source), "the full name of a module, or a file that ends in .py"
+        )
     try:
-        module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = (
+            _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        )
     except InvalidArgumentError:
         raise
     except Exception as error:  # whatever stands in the module
         if interrupted(error):
             raise KeyboardInterrupt from error
-        absent = isinstance(error, ModuleNotFoundError) and (error.name is None or place.startswith(error.name))
-        given = repr(source) if absent else f"{source!r}, which cannot be imported ({_trouble(error)})"
+        absent = isinstance(error, ModuleNotFoundError) and (
+            error.name is None or place.startswith(error.name)
+        )
+        given = (
+            repr(source) if absent else f"{source!r}, which cannot be imported ({_trouble(error)})"
+        )
         allowed = "a study that is there, as file.py:STUDY or package.module:STUDY"
         raise InvalidArgumentError("study", given, allowed) from error
     found = getattr(module, name, None)
     if not isinstance(found, Study):
-        given = f"{source!r}, where {name} is {'not there' if found is None else f'a {type(found).__name__}'}"
-        raise InvalidArgumentError("study", given, "the name of a Study, as file.py:STUDY or package.module:STUDY")
+        given = (
+            f"{source!r}, where {name} is "
+            f"{'not there' if found is None else f'a {type(found).__name__}'}"
+        )
+        raise InvalidArgumentError(
+            "study", given, "the name of a Study, as file.py:STUDY or package.module:STUDY"
+        )
     absolute = f"{Path(place).resolve()}:{name}" if place.endswith(".py") else f"{place}:{name}"
     return dataclasses.replace(found, source=absolute, listed=listed)
 
@@ -62,10 +77,14 @@ def _loaded(path: Path) -> object:
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise InvalidArgumentError("study", str(path), "a Python file that is there")
-    other = None if before else importlib.util.find_spec(name)  # in the current folder it may be this file
+    # in the current folder it may be this file
+    other = None if before else importlib.util.find_spec(name)
     if before is not None or (other is not None and Path(str(other.origin)).resolve() != path):
         raise InvalidArgumentError(
-            "study", str(path), f"a file with a name of its own: there is another module {name!r}", "Rename the file."
+            "study",
+            str(path),
+            f"a file with a name of its own: there is another module {name!r}",
+            "Rename the file.",
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs, as its classes are looked up there

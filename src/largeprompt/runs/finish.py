@@ -1,4 +1,6 @@
-"""A run whose cells are all there: joined, judged, drawn, and stored with what a reader needs to make it again."""
+"""A run whose cells are all there: joined, judged, drawn, and stored with what a reader needs to
+make it again.
+"""
 
 import dataclasses
 import traceback
@@ -30,15 +32,24 @@ class Finished:
     error: RunError | None = None
 
 
-def finish(job: Job, *, figures: bool = True, workers: int | None = None, started: float) -> Finished:
-    """Combine the stored cells in the study's order, judge, draw, and last of all write the provenance, which makes it complete."""
+def finish(
+    job: Job, *, figures: bool = True, workers: int | None = None, started: float
+) -> Finished:
+    """Combine the stored cells in the study's order, judge, draw, and last of all write the
+    provenance, which makes it complete.
+    """
     run = job.run
     run.drop_results()
     try:
-        content = encode(job.study.finish(job.config, {cell: run.read_cell(cell) for cell in run.cells}))
+        content = encode(
+            job.study.finish(job.config, {cell: run.read_cell(cell) for cell in run.cells})
+        )
         data = from_bytes(content)  # as a reader will see it
         verdicts = job.study.judge(data)
-        files = {"dataset.nc": content, "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts])}
+        files = {
+            "dataset.nc": content,
+            "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts]),
+        }
         files |= job.study.attached(data)
         if figures:
             from largeprompt.runs.style import rendered  # not above: workers draw nothing
@@ -54,7 +65,10 @@ def finish(job: Job, *, figures: bool = True, workers: int | None = None, starte
         raise
     except Exception as error:
         run.log(f"not finished: {type(error).__name__}: {error}\n{traceback.format_exc()}")
-        trouble = f"{job.study.name}: all cells are stored, but not the result ({type(error).__name__}: {error})."
+        trouble = (
+            f"{job.study.name}: all cells are stored, but not the result "
+            f"({type(error).__name__}: {error})."
+        )
         return Finished(job, error=RunError(f"{trouble} Details: {run.folder / 'log.txt'}"))
     run.log("complete")
     return Finished(job, tuple(verdicts))

@@ -10,16 +10,21 @@ import filelock
 from largeprompt.runs.files import RunError, StorageError
 
 WHOLE = ".lock"  # held by who computes a run; by a shard only while it begins
-UNABLE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # what file systems say that cannot lock
+# what file systems say that cannot lock
+UNABLE = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 PATIENCE = 10.0  # seconds to wait for others that begin
 
 
 @contextlib.contextmanager
-def locked(folder: Path, shard: tuple[int, int] | None = None, patience: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a run folder; RunError if another command does, and still does after some seconds of ``patience``.
+def locked(
+    folder: Path, shard: tuple[int, int] | None = None, patience: float = 0.0
+) -> Iterator[None]:
+    """Hold the lock of a run folder; RunError if another command does, and still does after some
+    seconds of ``patience``.
 
-    A shard locks its own name only, so that all shards of a run may compute at once, but not one of them twice, and none beside a
-    command that computes the whole. Where a file system cannot lock, nothing is held.
+    A shard locks its own name only, so that all shards of a run may compute at once, but not one of
+    them twice, and none beside a command that computes the whole. Where a file system cannot lock,
+    nothing is held.
     """
     with contextlib.ExitStack() as stack:
         whole = stack.enter_context(_held(folder / WHOLE, folder, PATIENCE if shard else patience))
@@ -40,7 +45,8 @@ def _held(path: Path, folder: Path, patience: float) -> Iterator[filelock.BaseFi
         lock.acquire()
     except filelock.Timeout:
         raise RunError(
-            f"{folder} is being computed by another command; wait until it ends, or choose another folder with --out."
+            f"{folder} is being computed by another command; wait until it ends, or choose another "
+            "folder with --out."
         ) from None
     except NotImplementedError:
         pass  # nor here

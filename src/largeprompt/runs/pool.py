@@ -1,4 +1,6 @@
-"""Worker processes on this machine: one that dies is replaced and its task tried again, one that hangs is ended."""
+"""Worker processes on this machine: one that dies is replaced and its task tried again, one that
+hangs is ended.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ T = TypeVar("T")
 GRACE = 30.0  # seconds between asking a cell to end and ending its process
 ATTEMPTS = 3  # of a task whose worker dies
 WORKER = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {
-    "MALLOC_TRIM_THRESHOLD_": str(2**30),  # glibc keeps what is freed: tensors of some megabytes come and go, and new pages cost
+    # glibc keeps what is freed: tensors of some megabytes come and go, and new pages cost
+    "MALLOC_TRIM_THRESHOLD_": str(2**30),
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # as much as what is done with them
 }
 LOGGER = logging.getLogger("largeprompt")
@@ -39,24 +42,32 @@ class TookTooLongError(RuntimeError):
 
 
 class Pool(Executor):
-    """Processes of one thread each (see :data:`WORKER`), which take tasks in the order in which they come.
+    """Processes of one thread each (see :data:`WORKER`), which take tasks in the order in which
+    they come.
 
     Parameters
     ----------
     workers
         How many processes; one is a process too, so that numbers are the same whatever the count.
     limit
-        Seconds that a task may take; the process of one that takes longer is ended. None: as long as it likes.
+        Seconds that a task may take; the process of one that takes longer is ended. None: as long
+        as it likes.
     """
 
     def __init__(self, workers: int, limit: float | None = None) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Future[Any], tuple[Any, ...]] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], tuple[Any, ...]] | None] = (
+            queue.SimpleQueue()
+        )
         self._limit = limit
         self._stopped = threading.Event()
         self._processes: dict[int, _Process] = {}
         if hasattr(signal, "pthread_sigmask"):  # not Windows
-            resource_tracker.ensure_running()  # which would let Ctrl-C through again in the thread that begins it
-        self._threads = [threading.Thread(target=self._serve, args=(number,), daemon=True) for number in range(workers)]
+            # which would let Ctrl-C through again in the thread that begins it
+            resource_tracker.ensure_running()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(number,), daemon=True)
+            for number in range(workers)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -68,7 +79,9 @@ class Pool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the pool: at once if tasks are cancelled, whatever the processes are at; otherwise when they are done."""
+        """End the pool: at once if tasks are cancelled, whatever the processes are at; otherwise
+        when they are done.
+        """
         if cancel_futures:
             self._stopped.set()
             for process in list(self._processes.values()):
@@ -83,7 +96,8 @@ class Pool(Executor):
 
     def _serve(self, number: int) -> None:
         """Hand tasks to one process, in a thread of its own."""
-        if hasattr(signal, "pthread_sigmask"):  # processes begun here do not hear a Ctrl-C meant for this one
+        # processes begun here do not hear a Ctrl-C meant for this one
+        if hasattr(signal, "pthread_sigmask"):
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         while (item := self._tasks.get()) is not None:
             future, task = item
@@ -109,16 +123,22 @@ class Pool(Executor):
                 died = self._processes.pop(number).end()
                 if self._stopped.is_set():
                     break
-                LOGGER.warning("a worker process died (%s) in attempt %d of %d", died, attempt, ATTEMPTS)
+                LOGGER.warning(
+                    "a worker process died (%s) in attempt %d of %d", died, attempt, ATTEMPTS
+                )
                 continue
             except BaseException:
-                if process.waited_for:  # its answer may still come, and must not be taken for that to the next task
+                # its answer may still come, and must not be taken for that to the next task
+                if process.waited_for:
                     self._processes.pop(number).end()
                 raise
             if failed:
                 raise found
             return found
-        raise WorkerDiedError(f"its worker process died {attempt} times ({died}), for want of memory perhaps: try fewer --workers")
+        raise WorkerDiedError(
+            f"its worker process died {attempt} times ({died}), for want of memory perhaps: try "
+            "fewer --workers"
+        )
 
 
 class _Process:
@@ -129,7 +149,8 @@ class _Process:
         self.waited_for = False
         with _STARTING:
             before = {name: os.environ.get(name) for name in WORKER}
-            os.environ.update(WORKER)  # read when the libraries load, so it must be there before the process is
+            # read when the libraries load, so it must be there before the process is
+            os.environ.update(WORKER)
             try:
                 self._process = _CONTEXT.Process(target=_work, args=(theirs,), daemon=True)
                 self._process.start()
@@ -142,20 +163,27 @@ class _Process:
                 theirs.close()
 
     def perform(self, task: tuple[Any, ...], limit: float | None) -> tuple[bool, Any]:
-        """Send a task and wait for what becomes of it: whether it failed, and its result or exception.
+        """Send a task and wait for what becomes of it: whether it failed, and its result or
+        exception.
 
-        What the worker logs on the way is logged here. The limit counts from when the worker has begun.
+        What the worker logs on the way is logged here. The limit counts from when the worker has
+        begun.
         """
         self._pipe.send(task)
         self.waited_for, deadline = True, None
         while True:
-            if not self._pipe.poll(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                raise TookTooLongError(f"its process was ended after {limit:g} s, as it did not end itself")
+            if not self._pipe.poll(
+                None if deadline is None else max(0.0, deadline - time.monotonic())
+            ):
+                raise TookTooLongError(
+                    f"its process was ended after {limit:g} s, as it did not end itself"
+                )
             kind, found = self._pipe.recv()
             if kind == "begun" and limit is not None:
                 deadline = time.monotonic() + limit
             elif kind == "log":
-                with contextlib.suppress(Exception):  # a display that fails is not the worker's fault
+                # a display that fails is not the worker's fault
+                with contextlib.suppress(Exception):
                     LOGGER.handle(found)
             elif kind in ("result", "error"):
                 self.waited_for = False
@@ -168,7 +196,8 @@ class _Process:
     def end(self) -> str:
         """Be done with the process, and say how it ended."""
         self._pipe.close()
-        self._process.join(0.5)  # an idle one leaves when the pipe ends, and one that has died is not killed
+        # an idle one leaves when the pipe ends, and one that has died is not killed
+        self._process.join(0.5)
         self._process.kill()
         self._process.join()
         code = self._process.exitcode or 0
@@ -191,7 +220,9 @@ class _Sender(logging.handlers.QueueHandler):
 
 
 def _work(pipe: Connection) -> None:
-    """Perform tasks until the pipe ends; leave Ctrl-C to the parent, and end with it however it ends."""
+    """Perform tasks until the pipe ends; leave Ctrl-C to the parent, and end with it however it
+    ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     logging.captureWarnings(True)
@@ -210,7 +241,9 @@ def _work(pipe: Connection) -> None:
 
 
 def _answered(pipe: Connection) -> tuple[str, Any]:
-    """The next task, performed: what it needs is imported as it is unpickled, which a limit does not count."""
+    """The next task, performed: what it needs is imported as it is unpickled, which a limit does
+    not count.
+    """
     content = pipe.recv_bytes()
     try:
         fn, args, kwargs = pickle.loads(content)  # from the parent process

@@ -10,11 +10,25 @@ from typing import Any
 
 from largeprompt.runs.store import Run
 
-PACKAGES = ("torch", "numpy", "scipy", "xarray", "h5netcdf", "h5py", "pydantic", "matplotlib", "typer", "rich", "jinja2")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "xarray",
+    "h5netcdf",
+    "h5py",
+    "pydantic",
+    "matplotlib",
+    "typer",
+    "rich",
+    "jinja2",
+)
 
 
 def provenance(run: Run, *, workers: int | None, started: float, resumed: int) -> dict[str, Any]:
-    """All that a reader needs to make the run again; ``started`` is a time in seconds since 1970."""
+    """All that a reader needs to make the run again; ``started`` is a time in
+    seconds since 1970.
+    """
     finished = datetime.now(UTC)
     begun = datetime.fromtimestamp(started, UTC)
     return {
@@ -22,7 +36,11 @@ def provenance(run: Run, *, workers: int | None, started: float, resumed: int) -
         "commit": commit(),
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "machine": {"platform": platform.platform(), "processor": _processor(), "cpus": os.cpu_count()},
+        "machine": {
+            "platform": platform.platform(),
+            "processor": _processor(),
+            "cpus": os.cpu_count(),
+        },
         "seed": run.config.get("seed"),
         "workers": workers,
         "started": begun.isoformat(timespec="seconds"),
@@ -34,16 +52,26 @@ def provenance(run: Run, *, workers: int | None, started: float, resumed: int) -
 
 
 def commit(package: Path = Path(__file__).parents[1]) -> str | None:
-    """The commit that the package is at, with '-dirty' where files differ from it; None if it is not in a checkout of its own."""
+    """The commit that the package is at, with '-dirty' where files differ from it; None if it is
+    not in a checkout of its own.
+    """
     command = ["git", "-C", str(package)]
     environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # only look
     try:
-        # an environment inside somebody's repository is not a checkout of ours: there the file is not tracked
+        # an environment inside somebody's repository is not a checkout of ours: there the file is
+        # not tracked
         for last in (
             ["ls-files", "--error-unmatch", "__init__.py"],
             ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
         ):
-            found = subprocess.run([*command, *last], check=True, capture_output=True, text=True, timeout=20, env=environment)
+            found = subprocess.run(
+                [*command, *last],
+                check=True,
+                capture_output=True,
+                text=True,
+                timeout=20,
+                env=environment,
+            )
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None

@@ -1,4 +1,6 @@
-"""Settings of a study: declared with their ranges, typed on the command line as ``key=value``, checked before anything runs."""
+"""Settings of a study: declared with their ranges, typed on the command line as ``key=value``,
+checked before anything runs.
+"""
 
 import dataclasses
 import difflib
@@ -36,14 +38,18 @@ def _a_length(value: float) -> float:
 def _a_dimension(value: int) -> int:
     if value > 1000:
         needed = 8 * min(value, 10**100) ** 2 / 2**30
-        raise ValueError(f"up to 1,000: one matrix of that dimension takes {needed:.3g} GiB, and studies take many")
+        raise ValueError(
+            f"up to 1,000: one matrix of that dimension takes {needed:.3g} GiB, and studies take "
+            "many"
+        )
     return value
 
 
 Whole = Annotated[int, BeforeValidator(_no_flag)]
 Number = Annotated[float, BeforeValidator(_no_flag), Field(allow_inf_nan=False)]
 Count = Annotated[Whole, Field(ge=1, le=10**9)]
-Few = Annotated[Whole, Field(ge=1, le=10**5)]  # each of which is computed by itself, or a coordinate of the dataset
+# each of which is computed by itself, or a coordinate of the dataset
+Few = Annotated[Whole, Field(ge=1, le=10**5)]
 Dimension = Annotated[Whole, Field(ge=1), AfterValidator(_a_dimension)]
 Seed = Annotated[Whole, Field(ge=0, le=2**53)]  # which generators take, and numbers derived from it
 Length = Annotated[Whole, Field(ge=1, le=10**15)]
@@ -76,7 +82,8 @@ Increasing = Annotated[Some[T], AfterValidator(_growing)]
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def settings(kind: type[T]) -> type[T]:
-    """Make a class of annotated defaults the settings of a study: frozen, and checked against its annotations when made.
+    """Make a class of annotated defaults the settings of a study: frozen, and checked against its
+    annotations when made.
 
     Examples
     --------
@@ -92,34 +99,55 @@ def settings(kind: type[T]) -> type[T]:
     return cast(type[T], made)
 
 
-def configured(study: Study, words: Sequence[str], *, quick: bool = False, seed: int | None = None) -> Any:
-    """The config of a study: its full or quick setting, changed by ``key=value`` words and by a seed."""
+def configured(
+    study: Study, words: Sequence[str], *, quick: bool = False, seed: int | None = None
+) -> Any:
+    """The config of a study: its full or quick setting, changed by ``key=value`` words and by a
+    seed.
+    """
     base = study.quick if quick else study.config()
     hints = typing.get_type_hints(study.config)
     names = [field.name for field in dataclasses.fields(study.config) if field.init]
     allowed = ", ".join(f"{name} ({_words(hints[name])})" for name in names)
     if seed is not None and "seed" not in names:
-        raise InvalidArgumentError("--seed", str(seed), f"no seed for {study.name}, which draws nothing at random")
+        raise InvalidArgumentError(
+            "--seed", str(seed), f"no seed for {study.name}, which draws nothing at random"
+        )
     changes: dict[str, str] = {}
     for word in [*words, *([] if seed is None else [f"seed={seed}"])]:
         key, equals, text = word.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise InvalidArgumentError("--set", repr(word), f"key=value, with a key among {allowed}")
+            raise InvalidArgumentError(
+                "--set", repr(word), f"key=value, with a key among {allowed}"
+            )
         if key not in names:
             near = difflib.get_close_matches(key, names, 1)
             raise InvalidArgumentError(
-                "--set", repr(word), f"a setting of {study.name}: {allowed}", f"Did you mean {near[0]}?" if near else ""
+                "--set",
+                repr(word),
+                f"a setting of {study.name}: {allowed}",
+                f"Did you mean {near[0]}?" if near else "",
             )
         if key in changes:
-            raise InvalidArgumentError(f"--set {key}", "two values", "one value", "Write several entries as key=a,b.")
+            raise InvalidArgumentError(
+                f"--set {key}", "two values", "one value", "Write several entries as key=a,b."
+            )
         changes[key] = text.strip()
     fields = {name: getattr(base, name) for name in names}
-    return config_of(study, fields | {key: _parsed(text, hints[key]) for key, text in changes.items()}, typed=changes)
+    return config_of(
+        study,
+        fields | {key: _parsed(text, hints[key]) for key, text in changes.items()},
+        typed=changes,
+    )
 
 
-def config_of(study: Study, values: Mapping[str, Any], typed: Mapping[str, str] | None = None) -> Any:
-    """The config with these values, from Python, JSON or the command line; ``typed`` is what a person wrote."""
+def config_of(
+    study: Study, values: Mapping[str, Any], typed: Mapping[str, str] | None = None
+) -> Any:
+    """The config with these values, from Python, JSON or the command line; ``typed`` is what a
+    person wrote.
+    """
     try:
         return study.config(**values)
     except pydantic.ValidationError as error:
@@ -127,19 +155,33 @@ def config_of(study: Study, values: Mapping[str, Any], typed: Mapping[str, str] 
         prefix, said = ("" if typed is None else "--set "), typed or {}
         problem = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:  # settings that do not fit together
-            given = ", ".join(f"{name}={text}" for name, text in said.items()) or "values that do not fit together"
+            given = (
+                ", ".join(f"{name}={text}" for name, text in said.items())
+                or "values that do not fit together"
+            )
             raise InvalidArgumentError(f"{prefix}settings", given, problem) from None
         name = str(first["loc"][0])
         place = "".join(f", entry {part + 1}" for part in first["loc"][1:] if isinstance(part, int))
         hint = typing.get_type_hints(study.config).get(name)
-        allowed = f"a setting of {study.name}" if hint is None else f"{_words(hint)} ({problem[0].lower()}{problem[1:]}{place})"
-        raise InvalidArgumentError(f"{prefix}{name}", repr(said.get(name, values.get(name))), allowed) from None
+        allowed = (
+            f"a setting of {study.name}"
+            if hint is None
+            else f"{_words(hint)} ({problem[0].lower()}{problem[1:]}{place})"
+        )
+        raise InvalidArgumentError(
+            f"{prefix}{name}", repr(said.get(name, values.get(name))), allowed
+        ) from None
 
 
 def rerun(study: Study, config: Any, quick: bool, out: Path = Path("runs")) -> str:
     """The command that makes this run, or goes on with it."""
     base = study.quick if quick else study.config()
-    words = ["largeprompt", "run", study.name if study.listed else study.source, *(["--quick"] if quick else [])]
+    words = [
+        "largeprompt",
+        "run",
+        study.name if study.listed else study.source,
+        *(["--quick"] if quick else []),
+    ]
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if value != getattr(base, field.name):
@@ -148,7 +190,9 @@ def rerun(study: Study, config: Any, quick: bool, out: Path = Path("runs")) -> s
 
 
 def _parsed(text: str, hint: Any) -> Any:
-    """Text as JSON where it is JSON, a list at commas where several are wanted, and the text itself otherwise."""
+    """Text as JSON where it is JSON, a list at commas where several are wanted, and the text itself
+    otherwise.
+    """
     kind = _bare(hint)
     try:
         value = json.loads(text)
@@ -157,11 +201,18 @@ def _parsed(text: str, hint: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         if isinstance(value, list):
             return value
-        return [_parsed(part.strip(), typing.get_args(kind)[0]) for part in text.split(",")] if text else []
+        return (
+            [_parsed(part.strip(), typing.get_args(kind)[0]) for part in text.split(",")]
+            if text
+            else []
+        )
     kinds = [_bare(each) for each in typing.get_args(kind)] if _is_union(kind) else [kind]
     if bool in kinds and text.lower() in ("true", "false"):
         return text.lower() == "true"
-    words = str in kinds or any(typing.get_origin(each) is typing.Literal and value not in typing.get_args(each) for each in kinds)
+    words = str in kinds or any(
+        typing.get_origin(each) is typing.Literal and value not in typing.get_args(each)
+        for each in kinds
+    )
     if not words or isinstance(value, str) or (value is None and type(None) in kinds):
         return value
     return text  # a word that happens to be JSON, such as 1e4 or null
@@ -188,13 +239,23 @@ def _words(hint: Any) -> str:
         return " or ".join(_words(each) for each in arguments)
     if origin is typing.Literal:
         return "one of " + ", ".join(map(str, arguments))
-    return {int: "whole number", float: "number", str: "text", bool: "true or false", type(None): "null"}.get(hint, str(hint))
+    return {
+        int: "whole number",
+        float: "number",
+        str: "text",
+        bool: "true or false",
+        type(None): "null",
+    }.get(hint, str(hint))
 
 
 def _render(value: Any) -> str:
     """A value as ``--set`` reads it: bare where that is read as the same, JSON otherwise."""
     if isinstance(value, str):
-        return value if value and value.strip() == value and not value.startswith('"') else json.dumps(value)
+        return (
+            value
+            if value and value.strip() == value and not value.startswith('"')
+            else json.dumps(value)
+        )
     if isinstance(value, tuple):
         bare = [each if isinstance(each, str) else _number(each) for each in value]
         if all(each and each.strip() == each and not set(each) & set(',[]{}"') for each in bare):

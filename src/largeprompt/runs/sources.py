@@ -1,4 +1,6 @@
-"""Which sources decide a study's numbers: those that its computations reach by imports, in its own package and in ours."""
+"""Which sources decide a study's numbers: those that its computations reach by imports, in its own
+package and in ours.
+"""
 
 import ast
 import functools
@@ -16,10 +18,12 @@ APART = ("report", "cli", "testing", "__main__")  # they decide no number
 def fingerprint(functions: Iterable[Callable[..., object] | type]) -> str:
     """SHA-256 of the sources that these functions and classes reach.
 
-    Imports inside functions count. ``import largeprompt`` reaches all of the package, as its names are found by attribute.
+    Imports inside functions count. ``import largeprompt`` reaches all of the package, as its names
+    are found by attribute.
     """
     digest = hashlib.sha256()
-    modules = frozenset(getattr(each, "func", each).__module__ for each in functions)  # a partial is its function
+    # a partial is its function
+    modules = frozenset(getattr(each, "func", each).__module__ for each in functions)
     for name, path in sorted(reached(modules).items()):
         digest.update(f"{name}\n".encode() + path.read_bytes())
     return digest.hexdigest()
@@ -37,12 +41,16 @@ def reached(modules: frozenset[str]) -> dict[str, Path]:
             continue
         found[name] = path
         imported = _everything() if name == PACKAGE else _imports(name, path)
-        waiting += [each for each in imported if each.partition(".")[0] in packages and each not in found]
+        waiting += [
+            each for each in imported if each.partition(".")[0] in packages and each not in found
+        ]
     return found
 
 
 def _file(name: str) -> Path | None:
-    """Where a module's source is; None for what is not a module, such as a class that was imported."""
+    """Where a module's source is; None for what is not a module, such as a class
+    that was imported.
+    """
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None):
         return Path(str(loaded.__file__))
@@ -54,17 +62,23 @@ def _file(name: str) -> Path | None:
     if not rest:
         return Path(spec.origin)
     base = Path(spec.origin).parent.joinpath(*rest)
-    return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    return next(
+        (path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None
+    )
 
 
 @functools.cache
 def _imports(name: str, path: Path) -> tuple[str, ...]:
-    """Modules that a source may import; a name that a package only passes on leads to the module that it comes from."""
+    """Modules that a source may import; a name that a package only passes on leads to the module
+    that it comes from.
+    """
     package = name if path.name.startswith("__init__.") else name.rpartition(".")[0]
     stub = path.with_suffix(".pyi")  # of a package whose names are loaded lazily
     files = [path, stub] if path.name == "__init__.py" and stub.is_file() else [path]
     found: list[str] = []
-    for node in itertools.chain.from_iterable(ast.walk(ast.parse(file.read_bytes())) for file in files):
+    for node in itertools.chain.from_iterable(
+        ast.walk(ast.parse(file.read_bytes())) for file in files
+    ):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -72,7 +86,9 @@ def _imports(name: str, path: Path) -> tuple[str, ...]:
             passed_on = _passed_on(base)
             for alias in node.names:
                 module = f"{base}.{alias.name}"
-                found.append(module if _file(module) is not None else passed_on.get(alias.name, base))
+                found.append(
+                    module if _file(module) is not None else passed_on.get(alias.name, base)
+                )
     return tuple(found)
 
 
@@ -86,13 +102,20 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 @functools.cache
 def _passed_on(package: str) -> dict[str, str]:
-    """Names that a package's __init__ (or its stub, where they are loaded lazily) imports from elsewhere, with the module."""
+    """Names that a package's __init__ (or its stub, where they are loaded lazily) imports from
+    elsewhere, with the module.
+    """
     path = _file(package)
     if path is None or path.name != "__init__.py":
         return {}
     stub = path.with_suffix(".pyi")
     nodes = ast.parse((stub if stub.is_file() else path).read_bytes()).body
-    found = [(_absolute(node, package), alias) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names]
+    found = [
+        (_absolute(node, package), alias)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
     return {alias.asname or alias.name: base for base, alias in found}
 
 

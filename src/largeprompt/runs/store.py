@@ -1,4 +1,6 @@
-"""The folder that a run lives in: anybody may read it, and what is written appears whole or not at all."""
+"""The folder that a run lives in: anybody may read it, and what is written appears whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ from largeprompt.runs.sources import fingerprint
 from largeprompt.runs.study import PLAIN_WORD, Study
 
 Word = Annotated[str, pydantic.Field(pattern=f"^{PLAIN_WORD.pattern}$")]
-FileName = Annotated[str, pydantic.Field(pattern=r"^(figures/)?[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)+$")]  # no way out of the folder
+# no way out of the folder
+FileName = Annotated[str, pydantic.Field(pattern=r"^(figures/)?[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)+$")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,9 @@ class StoredFigure:
             return False
 
     def read(self, ending: str) -> bytes:
-        """Content of the figure's file with this ending: 'png', 'pdf', or 'C1.png' for the card of a claim."""
+        """Content of the figure's file with this ending: 'png', 'pdf', or 'C1.png' for the card of
+        a claim.
+        """
         return self.run.read(f"figures/{self.name}.{ending}")
 
     def has(self, ending: str) -> bool:
@@ -108,7 +113,9 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, study: Study, config: Any, *, quick: bool, rerun: str) -> Run:
-        """Begin a run, or go on with it. Results of another config or version are dropped; its cells stay, under other keys."""
+        """Begin a run, or go on with it. Results of another config or version are dropped; its
+        cells stay, under other keys.
+        """
         run = cls._described(folder, study, config, quick, rerun)
         with storing(folder):
             (folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -140,7 +147,10 @@ class Run:
         content = sealed(described)
         self.write("config.json", content)
         if kept := self.provenance:
-            self.write("provenance.json", sealed(kept | {"files": kept["files"] | {"config.json": sha256(content)}}))
+            self.write(
+                "provenance.json",
+                sealed(kept | {"files": kept["files"] | {"config.json": sha256(content)}}),
+            )
         self.log(f"run of {self.study} with version {self.version}: {self.rerun}")
 
     def describes(self, study: Study, config: Any) -> bool:
@@ -149,8 +159,13 @@ class Run:
 
     @classmethod
     def _described(cls, folder: Path, study: Study, config: Any, quick: bool, rerun: str) -> Run:
-        settings = json.loads(json.dumps(dataclasses.asdict(config)))  # as it will be read: tuples are lists
-        joining: list[Any] = [study.combine, *(part.join for part in study.parts), *(rule.answer for rule in study.rules)]
+        # as it will be read: tuples are lists
+        settings = json.loads(json.dumps(dataclasses.asdict(config)))
+        joining: list[Any] = [
+            study.combine,
+            *(part.join for part in study.parts),
+            *(rule.answer for rule in study.rules),
+        ]
         return cls(
             folder,
             study.name,
@@ -212,7 +227,9 @@ class Run:
         return dict(self.provenance.get("files", {}))
 
     def read(self, name: str) -> bytes:
-        """Content of a file of the results; RunError if it is not there, or not what was written."""
+        """Content of a file of the results; RunError if it is not there, or not
+        what was written.
+        """
         self.refuse_links()
         if (checksum := self.checksums.get(name)) is None:
             raise RunError(f"{self.folder / name} is not among the results of this run.")
@@ -224,12 +241,16 @@ class Run:
         name = "verdicts.json"
         if not self.checksums:
             return []
-        found: list[Verdict] = validated(list[Verdict], self.read(name), f"{self.folder / name} is not a list of verdicts")
+        found: list[Verdict] = validated(
+            list[Verdict], self.read(name), f"{self.folder / name} is not a list of verdicts"
+        )
         return found
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Version, commit, packages, machine, seed, times and checksums; empty while the run is not finished."""
+        """Version, commit, packages, machine, seed, times and checksums; empty while the run is not
+        finished.
+        """
         path = self.folder / "provenance.json"
         if not os.path.lexists(path):
             return {}
@@ -248,11 +269,15 @@ class Run:
         name = "figures/captions.json"
         if name not in self.checksums:
             return []
-        found = validated(dict[Word, str], self.read(name), f"{self.folder / name} is not a list of captions")
+        found = validated(
+            dict[Word, str], self.read(name), f"{self.folder / name} is not a list of captions"
+        )
         return [StoredFigure(self, each, caption) for each, caption in found.items()]
 
     def key(self, cell: str) -> str:
-        """SHA-256 of all that decides the numbers of a cell: study, config, cell, version and the sources that it reaches."""
+        """SHA-256 of all that decides the numbers of a cell: study, config, cell, version and the
+        sources that it reaches.
+        """
         return digest(self.study, canonical(self.config), cell, self.version, self.cell_code)
 
     def cell_file(self, cell: str) -> Path:
@@ -261,13 +286,22 @@ class Run:
         return self.folder / "cells" / f"{slug}-{self.key(cell)[:16]}.nc"
 
     def _record(self, cell: str) -> Path:
-        """Beside each cell: its checksum, without which it is not finished, and the seconds that it took."""
+        """Beside each cell: its checksum, without which it is not finished, and the seconds that it
+        took.
+        """
         return self.cell_file(cell).with_suffix(".json")
 
     def write_cell(self, cell: str, content: bytes, seconds: float) -> None:
-        """Store a finished cell, as NetCDF; the record comes last, so a cell without one was cut off."""
+        """Store a finished cell, as NetCDF; the record comes last, so a cell without one was cut
+        off.
+        """
         self.write(str(self.cell_file(cell).relative_to(self.folder)), content)
-        record = {"cell": cell, "key": self.key(cell), "content": sha256(content), "seconds": seconds}
+        record = {
+            "cell": cell,
+            "key": self.key(cell),
+            "content": sha256(content),
+            "seconds": seconds,
+        }
         self.write(str(self._record(cell).relative_to(self.folder)), sealed(record))
 
     def read_cell(self, cell: str) -> xr.Dataset:
@@ -282,7 +316,9 @@ class Run:
         return {cell: float(read_sealed(self._record(cell))["seconds"]) for cell in self.cells}
 
     def missing(self) -> tuple[str, ...]:
-        """Cells still to be computed. One that cannot be read is moved aside, logged, and counted among them."""
+        """Cells still to be computed. One that cannot be read is moved aside, logged, and counted
+        among them.
+        """
         found = []
         for cell in self.cells:
             path, record = self.cell_file(cell), self._record(cell)
@@ -292,10 +328,14 @@ class Run:
             try:
                 self.read_cell(cell)
             except RunError as error:
-                with storing(self.folder), contextlib.suppress(FileNotFoundError):  # another shard may have moved it
+                # another shard may have moved it
+                with storing(self.folder), contextlib.suppress(FileNotFoundError):
                     path.replace(path.with_name(f"{path.name}.corrupt"))
                     record.unlink()
-                self.log(f"cell {cell!r} cannot be read, moved to {path.name}.corrupt and computed again: {error}")
+                self.log(
+                    f"cell {cell!r} cannot be read, moved to {path.name}.corrupt and computed "
+                    f"again: {error}"
+                )
                 found.append(cell)
         return tuple(found)
 
@@ -314,34 +354,49 @@ class Run:
         try:
             written = [*self.checksums]  # nothing that others put there is removed
         except RunError:
-            written = ["verdicts.json", "dataset.nc", "figures/captions.json", "answer.json", "heads.json"]
+            written = [
+                "verdicts.json",
+                "dataset.nc",
+                "figures/captions.json",
+                "answer.json",
+                "heads.json",
+            ]
         with storing(self.folder):
             for name in ("provenance.json", *written):
                 if name != "config.json":
                     (self.folder / name).unlink(missing_ok=True)
 
     def drop_drafts(self) -> None:
-        """Remove what writers left that were killed; only for who holds the lock of the whole run."""
+        """Remove what writers left that were killed; only for who holds the lock of
+        the whole run.
+        """
         with storing(self.folder):
             for draft in self.folder.rglob(".*.part"):
                 draft.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove what killed writers left in a run that is complete, unless another command is at it, or it is not ours."""
+        """Remove what killed writers left in a run that is complete, unless another command is at
+        it, or it is not ours.
+        """
         if any(self.folder.rglob(".*.part")):
             with contextlib.suppress(RunError), locked(self.folder):
                 self.drop_drafts()
 
     def refuse_links(self) -> None:
-        """StorageError where a folder or the log of the run is a link: what it points to belongs to somebody else."""
+        """StorageError where a folder or the log of the run is a link: what it points to belongs to
+        somebody else.
+        """
         for name in ("cells", "figures", "log.txt"):
             if (self.folder / name).is_symlink():
                 raise StorageError(
-                    f"{self.folder / name} is a link; a run writes and deletes only inside its own folder. Remove it."
+                    f"{self.folder / name} is a link; a run writes and deletes only inside its own "
+                    "folder. Remove it."
                 )
 
     def write_results(self, files: Mapping[str, bytes], provenance: Mapping[str, Any]) -> None:
-        """Store the results, by name, and last of all how they were made, with their checksums: then the run is complete."""
+        """Store the results, by name, and last of all how they were made, with their checksums:
+        then the run is complete.
+        """
         self.refuse_links()
         with storing(self.folder):
             (self.folder / "figures").mkdir(exist_ok=True)
@@ -355,11 +410,18 @@ class Run:
         """One line in log.txt, with the time in UTC."""
         line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {' | '.join(message.splitlines())}\n"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        with storing(self.folder), os.fdopen(os.open(self.folder / "log.txt", flags, 0o666), "a", encoding="utf-8") as file:
+        with (
+            storing(self.folder),
+            os.fdopen(
+                os.open(self.folder / "log.txt", flags, 0o666), "a", encoding="utf-8"
+            ) as file,
+        ):
             file.write(line)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file of the run whole or not at all: beside its place, flushed to the disk, then renamed."""
+        """Write a file of the run whole or not at all: beside its place, flushed to the disk, then
+        renamed.
+        """
         path = self.folder / name
         draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
         with storing(self.folder):
@@ -381,14 +443,20 @@ def canonical(config: Mapping[str, Any]) -> str:
 
 
 def default_folder(out: Path, study: Study, config: Any, quick: bool) -> Path:
-    """OUT/NAME for the full setting, OUT/NAME-quick for the quick one, OUT/NAME-<hash of the config> for any other."""
+    """OUT/NAME for the full setting, OUT/NAME-quick for the quick one, OUT/NAME-<hash of the
+    config> for any other.
+    """
     if config == (study.quick if quick else study.config()):
         return out / (f"{study.name}-quick" if quick else study.name)
     return out / f"{study.name}-{digest(canonical(dataclasses.asdict(config)))[:8]}"
 
 
-def find_runs(folder: Path | str, left_out: Callable[[RunError], None] = lambda error: None) -> list[Run]:
-    """Runs directly below a folder, sorted by name; what cannot be read is left out, and why is said to ``left_out``."""
+def find_runs(
+    folder: Path | str, left_out: Callable[[RunError], None] = lambda error: None
+) -> list[Run]:
+    """Runs directly below a folder, sorted by name; what cannot be read is left out, and why is
+    said to ``left_out``.
+    """
     found = []
     for path in sorted(Path(folder).glob("*/config.json")):
         try:
@@ -401,5 +469,7 @@ def find_runs(folder: Path | str, left_out: Callable[[RunError], None] = lambda 
 
 
 def _version() -> str:
-    """The package's own word: an installation's metadata may be older. Not imported above, as the package root needs torch."""
+    """The package's own word: an installation's metadata may be older. Not imported above, as the
+    package root needs torch.
+    """
     return str(importlib.import_module(__name__.partition(".")[0]).__version__)

@@ -1,4 +1,6 @@
-"""What a study is: a question, settings, parts that compute, rules that judge, and figures that show."""
+"""What a study is: a question, settings, parts that compute, rules that judge, and figures that
+show.
+"""
 
 from __future__ import annotations
 
@@ -27,19 +29,25 @@ def quiet(message: str) -> None:
 
 
 def side_by_side(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
-    """Join results whose variables have different names, or that fill different places of the same."""
+    """Join results whose variables have different names, or that fill different places
+    of the same.
+    """
     return xr.merge(results.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
 
 
 def stacked(dimension: str) -> Join:
     """Join results that are slices along a dimension which they all have."""
-    return lambda config, results: xr.concat(list(results.values()), dimension, combine_attrs="drop", join="outer")
+    return lambda config, results: xr.concat(
+        list(results.values()), dimension, combine_attrs="drop", join="outer"
+    )
 
 
 def along(*dimensions: str, name: Callable[..., Any] | None = None) -> Join:
-    """Join results that are slices along a new dimension, whose coordinate is what the part runs over, or ``name`` of that.
+    """Join results that are slices along a new dimension, whose coordinate is what the part runs
+    over, or ``name`` of that.
 
-    Several dimensions are those of a part that runs over all combinations, one for each entry of its items.
+    Several dimensions are those of a part that runs over all combinations, one for each entry of
+    its items.
     """
 
     def join(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
@@ -49,8 +57,14 @@ def along(*dimensions: str, name: Callable[..., Any] | None = None) -> Join:
             for (value, *rest), data in results.items():
                 rows.setdefault(value, {})[tuple(rest) if len(rest) > 1 else rest[0]] = data
             results = {value: along(*others)(config, row) for value, row in rows.items()}
-        labels = [name(*item) if isinstance(item, tuple) else name(item) for item in results] if name else list(results)
-        return xr.concat(list(results.values()), xr.Variable(first, labels), combine_attrs="drop", join="outer")
+        labels = (
+            [name(*item) if isinstance(item, tuple) else name(item) for item in results]
+            if name
+            else list(results)
+        )
+        return xr.concat(
+            list(results.values()), xr.Variable(first, labels), combine_attrs="drop", join="outer"
+        )
 
     return join
 
@@ -64,11 +78,14 @@ class Part:
     name
         Unique in the study.
     compute
-        ``compute(config, *item, progress)``: one cell, as a labelled dataset. Cells may run anywhere, in any order.
+        ``compute(config, *item, progress)``: one cell, as a labelled dataset. Cells may run
+        anywhere, in any order.
     over
-        The items of a config, one cell each; an item is a value, or a tuple of values that are passed one by one. None: one cell.
+        The items of a config, one cell each; an item is a value, or a tuple of values that are
+        passed one by one. None: one cell.
     join
-        ``join(config, {item: dataset})``: the dataset of the part; see :func:`along`, :func:`stacked`, :func:`side_by_side`.
+        ``join(config, {item: dataset})``: the dataset of the part; see :func:`along`,
+        :func:`stacked`, :func:`side_by_side`.
     """
 
     name: str
@@ -100,7 +117,11 @@ class Cell:
     @property
     def name(self) -> str:
         """What a person reads in the progress bar and the log; never read back."""
-        return f"{self.part.name}: {', '.join(map(str, self.arguments))}" if self.arguments else self.part.name
+        return (
+            f"{self.part.name}: {', '.join(map(str, self.arguments))}"
+            if self.arguments
+            else self.part.name
+        )
 
     def compute(self, config: Any, progress: Progress = quiet) -> xr.Dataset:
         """The cell's dataset."""
@@ -109,10 +130,11 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class StudyFigure:
-    """A figure of a study: its file name, what draws it from the study's dataset (without torch), and its caption.
+    """A figure of a study: its file name, what draws it from the study's dataset (without torch),
+    and its caption.
 
-    ``needs`` names variables or dimensions without which it is left out; ``cards`` the claims that one of its panels (by number)
-    illustrates on their cards of the report.
+    ``needs`` names variables or dimensions without which it is left out; ``cards`` the claims that
+    one of its panels (by number) illustrates on their cards of the report.
     """
 
     name: str
@@ -123,7 +145,9 @@ class StudyFigure:
 
     def __post_init__(self) -> None:
         if not PLAIN_WORD.fullmatch(self.name):
-            raise InvalidArgumentError("name", repr(self.name), "letters, digits and underscores: it becomes a file name")
+            raise InvalidArgumentError(
+                "name", repr(self.name), "letters, digits and underscores: it becomes a file name"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +159,8 @@ class Study:
     name
         What one types: ``largeprompt run NAME``.
     config
-        Class of the settings (see :func:`largeprompt.runs.settings.settings`); its defaults are the full setting.
+        Class of the settings (see :func:`largeprompt.runs.settings.settings`); its defaults are the
+        full setting.
     quick
         The setting of ``--quick``.
     parts
@@ -147,13 +172,16 @@ class Study:
     claims
         What the verdicts are about, for the report.
     combine
-        ``combine(config, {part name: dataset})``: the run's dataset, with whatever is derived from all parts together.
+        ``combine(config, {part name: dataset})``: the run's dataset, with whatever is derived from
+        all parts together.
     attach
         ``attach(data)``: further files of the results by name, such as a table that programs read.
     variables
-        What the variables of the dataset are called, as :func:`largeprompt.display.labels.label` reads it.
+        What the variables of the dataset are called, as :func:`largeprompt.display.labels.label`
+        reads it.
     source
-        Where a worker finds the study again: ``module:NAME`` or ``file.py:NAME``; set when the study is found that way.
+        Where a worker finds the study again: ``module:NAME`` or ``file.py:NAME``; set when the
+        study is found that way.
     listed
         Whether the name alone finds it: one of the library's own, or of an installed package.
     """
@@ -176,7 +204,9 @@ class Study:
 
     def __post_init__(self) -> None:
         if not PLAIN_WORD.fullmatch(self.name):
-            raise InvalidArgumentError("name", repr(self.name), "letters, digits and underscores: it becomes a folder")
+            raise InvalidArgumentError(
+                "name", repr(self.name), "letters, digits and underscores: it becomes a folder"
+            )
 
     @property
     def computing(self) -> list[Any]:
@@ -189,14 +219,20 @@ class Study:
         found = {cell.name: cell for cell in listed}
         if not found or len(found) < len(listed):
             raise InvalidArgumentError(
-                "config", f"settings of {self.name} that give {'the same cell twice' if found else 'nothing to compute'}", "others"
+                "config",
+                f"settings of {self.name} that give "
+                f"{'the same cell twice' if found else 'nothing to compute'}",
+                "others",
             )
         return found
 
     def run(self, config: Any = None, progress: Progress = quiet) -> xr.Dataset:
         """All cells in turn, in this process; ``config`` defaults to the full setting."""
         config = self.config() if config is None else config
-        return self.finish(config, {name: cell.compute(config, progress) for name, cell in self.cells(config).items()})
+        return self.finish(
+            config,
+            {name: cell.compute(config, progress) for name, cell in self.cells(config).items()},
+        )
 
     def finish(self, config: Any, results: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """The run's dataset from those of its cells, with the config that made it."""

@@ -1,4 +1,6 @@
-"""Figures of studies in the one look of :mod:`largeprompt.display.look`, and the files that they become."""
+"""Figures of studies in the one look of :mod:`largeprompt.display.look`, and the files that they
+become.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,44 @@ def look(i: int, **more: Any) -> dict[str, Any]:
     return {"color": COLOURS[i], "marker": MARKERS[i]} | more
 
 
-def marks(axes: Axes, i: int, x: Any, y: Any, error: Any, label: str | None = None, **more: Any) -> Any:
+def marks(
+    axes: Axes, i: int, x: Any, y: Any, error: Any, label: str | None = None, **more: Any
+) -> Any:
     """Marks with error bars, in the colour of the i-th curve; what was drawn, for a legend."""
     return axes.errorbar(x, y, error, label=label, **look(i, ls="none", ms=4, lw=0.8) | more)
 
 
 def describe(
-    axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "", *, log: str = "", legend: float = 0, **more: Any
+    axes: Axes,
+    xlabel: str = "",
+    ylabel: str = "",
+    title: str = "",
+    *,
+    log: str = "",
+    legend: float = 0,
+    **more: Any,
 ) -> None:
-    """Labels and title, which axes are logarithmic ('x', 'y' or 'xy'), a legend of this font size, and other properties.
+    """Labels and title, which axes are logarithmic ('x', 'y' or 'xy'), a legend of this font size,
+    and other properties.
 
-    ``loc`` and ``ncols`` are the legend's, and ``below`` puts it under the panel in so many columns; the rest goes to ``Axes.set``.
+    ``loc`` and ``ncols`` are the legend's, and ``below`` puts it under the panel in so many
+    columns; the rest goes to ``Axes.set``.
     """
     words = {"xlabel": xlabel, "ylabel": ylabel, "title": title}
     place: dict[str, Any] = {name: more.pop(name) for name in ("loc", "ncols") if name in more}
     if "below" in more:  # ticks and label of the axis are some five lines of a legend high
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "borderaxespad": 36 / (legend or 7), "ncols": more.pop("below")}
+        place = {
+            "loc": "upper center",
+            "bbox_to_anchor": (0.5, 0),
+            "borderaxespad": 36 / (legend or 7),
+            "ncols": more.pop("below"),
+        }
         place |= {"columnspacing": 1.0, "handletextpad": 0.4}
-    axes.set(**{f"{axis}scale": "log" for axis in log}, **{name: text for name, text in words.items() if text}, **more)
+    axes.set(
+        **{f"{axis}scale": "log" for axis in log},
+        **{name: text for name, text in words.items() if text},
+        **more,
+    )
     if legend:
         axes.legend(fontsize=legend, **place)
 
@@ -83,10 +105,11 @@ def study_figure(
     cards: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., None]], StudyFigure]:
-    """Make a function that draws a dataset into panels, ``draw(data, *axes)``, a figure of a study in the house style.
+    """Make a function that draws a dataset into panels, ``draw(data, *axes)``, a figure of a study
+    in the house style.
 
-    ``size`` in inches and ``panels`` (rows, columns) may depend on the dataset; ``needs`` and ``cards`` are those of
-    :class:`StudyFigure`, ``options`` go to ``Figure.subplots``.
+    ``size`` in inches and ``panels`` (rows, columns) may depend on the dataset; ``needs`` and
+    ``cards`` are those of :class:`StudyFigure`, ``options`` go to ``Figure.subplots``.
     """
 
     def made(draw: Callable[..., None]) -> StudyFigure:
@@ -95,7 +118,9 @@ def study_figure(
 
             with house_style():
                 figure = Figure(figsize=size(data) if callable(size) else size)
-                axes = figure.subplots(*(panels(data) if callable(panels) else panels), squeeze=False, **options)
+                axes = figure.subplots(
+                    *(panels(data) if callable(panels) else panels), squeeze=False, **options
+                )
                 draw(data, *axes.ravel())
             return figure
 
@@ -105,9 +130,15 @@ def study_figure(
 
 
 def panels(
-    name: str, caption: str, *draw: Callable[[xr.Dataset, Axes], None], size: Size = (9.6, 3.3), **options: Any
+    name: str,
+    caption: str,
+    *draw: Callable[[xr.Dataset, Axes], None],
+    size: Size = (9.6, 3.3),
+    **options: Any,
 ) -> StudyFigure:
-    """A figure of panels side by side, each with its own function ``draw(data, axes)``; options as in :func:`study_figure`."""
+    """A figure of panels side by side, each with its own function ``draw(data, axes)``; options as
+    in :func:`study_figure`.
+    """
 
     def every(data: xr.Dataset, *row: Axes) -> None:
         for one, axes in zip(draw, row, strict=True):
@@ -117,7 +148,9 @@ def panels(
 
 
 def quiet_ticks(figure: Figure) -> None:
-    """On logarithmic axes number powers of ten alone where there are two; else round numbers between: one tells no scale."""
+    """On logarithmic axes number powers of ten alone where there are two; else round numbers
+    between: one tells no scale.
+    """
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
     for axes, which in ((axes, which) for axes in figure.axes for which in "xy"):
@@ -128,14 +161,23 @@ def quiet_ticks(figure: Figure) -> None:
             axis.set_minor_formatter(NullFormatter())
         else:
             powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)))
-            few, many = (np.outer(powers, steps).ravel() for steps in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)))
+            few, many = (
+                np.outer(powers, steps).ravel()
+                for steps in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
+            )
             close = MaxNLocator(4).tick_values(low, high)
             inside = [steps[(steps >= low) & (steps <= high)] for steps in (few, many, close)]
-            ticks(axes, which, inside[0] if len(inside[0]) > 2 else inside[1] if len(inside[1]) > 1 else inside[2])
+            ticks(
+                axes,
+                which,
+                inside[0] if len(inside[0]) > 2 else inside[1] if len(inside[1]) > 1 else inside[2],
+            )
 
 
 def rendered(figure: Figure, cards: Mapping[str, int] | None = None) -> dict[str, bytes]:
-    """The figure as the files that a run stores, by their ending: png and pdf, and C3.png for the panel on the card of C3."""
+    """The figure as the files that a run stores, by their ending: png and pdf, and C3.png for the
+    panel on the card of C3.
+    """
     quiet_ticks(figure)
     with house_style():
         files = {"png": _png(figure, dpi=160), "pdf": _saved(figure, "pdf")}
@@ -155,14 +197,16 @@ def _png(figure: Figure, **options: Any) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.open(io.BytesIO(_saved(figure, "png", **options))).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-        buffer, format="PNG", optimize=True
-    )
+    Image.open(io.BytesIO(_saved(figure, "png", **options))).convert("RGB").quantize(
+        256, dither=Image.Dither.NONE
+    ).save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 
 def _card(figure: Figure, panel: int) -> bytes:
-    """One panel by itself (the first where there are fewer), small, without numbers or legend; the figure is spoilt by it."""
+    """One panel by itself (the first where there are fewer), small, without numbers or legend; the
+    figure is spoilt by it.
+    """
     figure.set_layout_engine("none")
     figure.set_size_inches(*CARD)
     every = figure.axes

@@ -1,4 +1,6 @@
-"""Numbers as a printed page has them: powers of ten with raised exponents, minus signs, no programmer's notation."""
+"""Numbers as a printed page has them: powers of ten with raised exponents, minus signs, no
+programmer's notation.
+"""
 
 import re
 from decimal import Decimal
@@ -20,7 +22,9 @@ def typeset(text: str) -> str:
     >>> typeset("3.1e-15 at L = 1e+06, 1.9e-01 at L = 10^14, slope -0.5, 50 % of 2.2e+03, L >= 100000")
     '3.1×10⁻¹⁵ at L = 10⁶, 0.19 at L = 10¹⁴, slope −0.5, 50% of 2200, L ≥ 10⁵'
     """
-    text = PERCENT.sub("%", INFINITE.sub("∞", text.replace("<=", "≤").replace(">=", "≥").replace(" - ", " − ")))
+    text = PERCENT.sub(
+        "%", INFINITE.sub("∞", text.replace("<=", "≤").replace(">=", "≥").replace(" - ", " − "))
+    )
     text = LONG.sub(lambda found: _power(len(found[1])), FLOAT.sub(_plain, text))
     return MINUS.sub("−", CARET.sub(lambda found: _power(int(found[1])), text))
 

@@ -1,4 +1,6 @@
-"""What a worker does with a cell: compute it with one thread, within its time, and store it or send it back."""
+"""What a worker does with a cell: compute it with one thread, within its time, and store it or send
+it back.
+"""
 
 import contextlib
 import ctypes
@@ -44,14 +46,19 @@ class Outcome:
 
 
 def prepared(source: str, config: dict[str, Any], cell: str, code: str) -> Callable[[], xr.Dataset]:
-    """What computes one cell, by its name, of the study at a source (see :func:`~largeprompt.runs.find.find_study`).
+    """What computes one cell, by its name, of the study at a source (see
+    :func:`~largeprompt.runs.find.find_study`).
 
-    ``code`` is the fingerprint that the run was begun with, as a worker with other sources must not add to it.
+    ``code`` is the fingerprint that the run was begun with, as a worker with other sources must not
+    add to it.
     """
     study = find_study(source)
     if code != _code(source):
         trouble = f"the worker's code of {study.name} is not that of the run"
-        raise RunError(f"{trouble}: install the same version there, or leave the sources alone while it computes.")
+        raise RunError(
+            f"{trouble}: install the same version there, or leave the sources alone while it "
+            "computes."
+        )
     settings = config_of(study, config)
     return functools.partial(study.cells(settings)[cell].compute, settings, LOGGER.info)
 
@@ -61,10 +68,18 @@ def _code(source: str) -> str:
     return fingerprint(find_study(source).computing)
 
 
-def work(run: Run, prepare: Callable[[], Callable[[], xr.Dataset]], cell: str, mark: str, limit: float | None) -> Outcome:
-    """Compute a cell, and store it if the folder of the run, known by the file ``mark`` in it, is seen from here.
+def work(
+    run: Run,
+    prepare: Callable[[], Callable[[], xr.Dataset]],
+    cell: str,
+    mark: str,
+    limit: float | None,
+) -> Outcome:
+    """Compute a cell, and store it if the folder of the run, known by the file ``mark`` in it, is
+    seen from here.
 
-    ``prepare`` returns what computes it, after the imports that this needs: they do not count for the limit.
+    ``prepare`` returns what computes it, after the imports that this needs: they do not count for
+    the limit.
     """
     began, start = time.time(), time.perf_counter()
     LOGGER.setLevel(logging.INFO)  # progress, for who listens here or elsewhere
@@ -82,7 +97,9 @@ def work(run: Run, prepare: Callable[[], Callable[[], xr.Dataset]], cell: str, m
     except Exception as error:
         storage = isinstance(error, StorageError)
         failure = (
-            str(error) if isinstance(error, RunError | TookTooLongError) and str(error) else f"{type(error).__name__}: {error}"
+            str(error)
+            if isinstance(error, RunError | TookTooLongError) and str(error)
+            else f"{type(error).__name__}: {error}"
         )
         return Outcome(began, time.perf_counter() - start, failure, traceback.format_exc(), storage)
     return Outcome(began, seconds)
@@ -90,7 +107,9 @@ def work(run: Run, prepare: Callable[[], Callable[[], xr.Dataset]], cell: str, m
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Run the block with one thread of PyTorch, so that the numbers do not depend on how many workers there are."""
+    """Run the block with one thread of PyTorch, so that the numbers do not depend on how many
+    workers there are.
+    """
     import torch
 
     with _THREADS:  # cells may run side by side in threads of one process
@@ -108,9 +127,11 @@ def one_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_with_process(seconds: float | None) -> Iterator[None]:
-    """End the process of a block that takes longer and does not end itself, inside a call of a library too.
+    """End the process of a block that takes longer and does not end itself, inside a call of a
+    library too.
 
-    Only in a worker of Dask that a nanny replaces; :class:`~largeprompt.runs.pool.Pool` ends its processes itself.
+    Only in a worker of Dask that a nanny replaces; :class:`~largeprompt.runs.pool.Pool` ends its
+    processes itself.
     """
     distributed = sys.modules.get("distributed")
     try:
@@ -121,7 +142,8 @@ def ended_with_process(seconds: float | None) -> Iterator[None]:
         yield
         return
     with Path(os.devnull).open("w") as nowhere:
-        faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=nowhere)  # a thread that needs no Python to run
+        # a thread that needs no Python to run
+        faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=nowhere)
         try:
             yield
         finally:
@@ -130,18 +152,25 @@ def ended_with_process(seconds: float | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
-    """Raise TookTooLongError in the block when it takes longer: between two steps of Python, not inside a call of a library."""
+    """Raise TookTooLongError in the block when it takes longer: between two steps of Python, not
+    inside a call of a library.
+    """
     if seconds is None:
         yield
         return
-    thread, raised_in = ctypes.c_ulong(threading.get_ident()), ctypes.pythonapi.PyThreadState_SetAsyncExc
+    thread, raised_in = (
+        ctypes.c_ulong(threading.get_ident()),
+        ctypes.pythonapi.PyThreadState_SetAsyncExc,
+    )
     timer = threading.Timer(seconds, raised_in, (thread, ctypes.py_object(TookTooLongError)))
     timer.daemon = True
     timer.start()
     try:
         yield
     except TookTooLongError:
-        raise TookTooLongError(f"ended after {seconds:g} s, the time that a cell may take (--cell-limit)") from None
+        raise TookTooLongError(
+            f"ended after {seconds:g} s, the time that a cell may take (--cell-limit)"
+        ) from None
     finally:
         timer.cancel()
         timer.join()

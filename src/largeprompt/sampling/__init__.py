@@ -1,7 +1,7 @@
 """Finite prompts, drawn: what attention does to prompts of i.i.d. tokens, nested over lengths.
 
-``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for Gaussian tokens and their mixtures.
-Both are plain PyTorch and run on the device of the law.
+``streams`` draws every token, for every law; ``reduced`` draws one scalar for each token, for
+Gaussian tokens and their mixtures. Both are plain PyTorch and run on the device of the law.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ class PromptSamples:
     lengths
         Prompt lengths L.
     outputs
-        T_L, shape ``(n_lengths, replicas, *heads, *queries, o)``. Along the first dimension prompts are prefixes of one another.
+        T_L, shape ``(n_lengths, replicas, *heads, *queries, o)``. Along the first dimension prompts
+        are prefixes of one another.
     readout_jacobian
-        V C_L with C_L the softmax-weighted covariance of the tokens, shape ``(n_lengths, replicas, *heads, *queries, o, d)``,
-        from which dT/dU = (V C_L) ⊗ z; None when it was not asked for.
+        V C_L with C_L the softmax-weighted covariance of the tokens, shape ``(n_lengths, replicas,
+        *heads, *queries, o, d)``, from which dT/dU = (V C_L) ⊗ z; None when it was not asked for.
     """
 
     lengths: tuple[int, ...]
@@ -55,17 +56,20 @@ class PromptSamples:
         return self.outputs.shape[1]
 
     def mse(self, limit: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean over replicas of ‖T_L - limit‖², and its standard error, each of shape ``(n_lengths, *heads, *queries)``.
+        """Mean over replicas of ‖T_L - limit‖², and its standard error, each of shape ``(n_lengths,
+        *heads, *queries)``.
 
         Parameters
         ----------
         limit
-            What the outputs are compared with, shape ``(*heads, *queries, o)`` or one that broadcasts to it.
+            What the outputs are compared with, shape ``(*heads, *queries, o)`` or one that
+            broadcasts to it.
 
         Returns
         -------
         tuple of Tensor
-            The mean, and its standard error; infinite for a single replica, which says nothing about the spread.
+            The mean, and its standard error; infinite for a single replica, which says nothing
+            about the spread.
         """
         limit = validation.tensor("limit", limit, like=self.outputs)
         shape = self.outputs.shape[2:]
@@ -73,7 +77,9 @@ class PromptSamples:
             limit = limit.expand(shape)
         except RuntimeError:
             given, wanted = validation.shape_text(limit.shape), validation.shape_text(shape)
-            raise InvalidArgumentError("limit", f"shape {given}", f"shape {wanted}, or one that broadcasts to it") from None
+            raise InvalidArgumentError(
+                "limit", f"shape {given}", f"shape {wanted}, or one that broadcasts to it"
+            ) from None
         squared = (self.outputs - limit).square().sum(-1)
         mean = squared.mean(1)
         if self.replicas == 1:
@@ -81,12 +87,14 @@ class PromptSamples:
         return mean, squared.std(1, correction=1) / math.sqrt(self.replicas)
 
     def plot(self, limit: Tensor | None = None, axes: Axes | None = None, **line: Any) -> Axes:
-        """Draw the root mean squared distance to a limit against the prompt length, with two standard errors on either side.
+        """Draw the root mean squared distance to a limit against the prompt length, with two
+        standard errors on either side.
 
         Parameters
         ----------
         limit
-            As for :meth:`mse`; when left out, the mean output over the longest prompts, which is nearest to it.
+            As for :meth:`mse`; when left out, the mean output over the longest prompts, which is
+            nearest to it.
         axes
             Where to draw: axes of matplotlib, such as those of a law; new ones when left out.
         line
@@ -99,18 +107,31 @@ class PromptSamples:
         """
         mean, error = self.mse(self.outputs[-1].mean(0) if limit is None else limit)
         root = mean.sqrt()
-        # twice the standard error of the root, by the delta method; one replica has none, and gets no bar
+        # twice the standard error of the root, by the delta method; one replica has none, and gets
+        # no bar
         spread = torch.where(torch.isfinite(error) & (mean > 0), error / root, 0.0)
-        return draw_errors(axes, self.lengths, root, spread, **{"label": "drawn", "marker": "s", "ls": "none", "capsize": 2} | line)
+        return draw_errors(
+            axes,
+            self.lengths,
+            root,
+            spread,
+            **{"label": "drawn", "marker": "s", "ls": "none", "capsize": 2} | line,
+        )
 
     def to_xarray(self) -> xr.Dataset:
-        """The outputs as a labelled dataset of dimensions length, replica, batch (or batch_0, batch_1, ...) and output."""
+        """The outputs as a labelled dataset of dimensions length, replica, batch (or batch_0,
+        batch_1, ...) and output.
+        """
         import xarray as xr  # brings pandas along, and few need it
 
         count = self.outputs.dim() - 3
         batch = ["batch"] if count == 1 else [f"batch_{i}" for i in range(count)]
         lengths = ("length", list(self.lengths), named("prompt length", "tokens"))
-        outputs = (["length", "replica", *batch, "output"], self.outputs.cpu().numpy(), named("output over a drawn prompt"))
+        outputs = (
+            ["length", "replica", *batch, "output"],
+            self.outputs.cpu().numpy(),
+            named("output over a drawn prompt"),
+        )
         places = ("output", range(self.outputs.shape[-1]), named("coordinate of the output"))
         return xr.Dataset({"outputs": outputs}, coords={"length": lengths, "output": places})
 
@@ -121,7 +142,10 @@ class PromptSamples:
         if self.outputs.dim() == 3 and self.replicas > 1:  # one query
             ends = self.outputs[[0, -1]].var(1).sum(-1).sqrt().tolist()
             spread = f", spread {' to '.join(dict.fromkeys(f'{end:.2g}' for end in ends))}"
-        return f"PromptSamples(lengths={self.lengths}, replicas={self.replicas}, outputs of shape {shape}{jacobian}{spread})"
+        return (
+            f"PromptSamples(lengths={self.lengths}, replicas={self.replicas}, outputs of shape "
+            f"{shape}{jacobian}{spread})"
+        )
 
 
 def sample_prompts(
@@ -135,13 +159,16 @@ def sample_prompts(
     reduced: bool = False,
     jacobian: bool = False,
 ) -> PromptSamples:
-    """Draw prompts of i.i.d. tokens and read them with softmax attention: T_L = V Σ_l w_l z_l, w = softmax of the scores z_l·Uz.
+    """Draw prompts of i.i.d. tokens and read them with softmax attention: T_L = V Σ_l w_l z_l, w =
+    softmax of the scores z_l·Uz.
 
-    Prompts are nested: each replica is one stream of tokens, and each length reads a prefix of it, so that differences between
-    lengths are less noisy than either. The stream is never held as a whole: 10⁸ tokens take no more memory than 10⁵.
+    Prompts are nested: each replica is one stream of tokens, and each length reads a prefix of it,
+    so that differences between lengths are less noisy than either. The stream is never held as a
+    whole: 10⁸ tokens take no more memory than 10⁵.
 
-    The same seed gives the same tokens: more replicas come after the earlier ones, and further lengths below the longest change
-    nothing (another longest length gives other tokens). No gradient flows through the samples.
+    The same seed gives the same tokens: more replicas come after the earlier ones, and further
+    lengths below the longest change nothing (another longest length gives other tokens). No
+    gradient flows through the samples.
 
     Parameters
     ----------
@@ -158,9 +185,9 @@ def sample_prompts(
     generator
         Source of randomness, of which one number is drawn, or a seed.
     reduced
-        For Gaussian and GaussianMixture tokens and a single head: draw one scalar for each token, and about √L vectors, instead of
-        L tokens in R^d. The joint law over the lengths is exact. But each query has tokens of its own; with ``reduced=False``
-        queries share each prompt.
+        For Gaussian and GaussianMixture tokens and a single head: draw one scalar for each token,
+        and about √L vectors, instead of L tokens in R^d. The joint law over the lengths is exact.
+        But each query has tokens of its own; with ``reduced=False`` queries share each prompt.
     jacobian
         Also return V C_L, from which dT/dU = (V C_L) ⊗ z; not with ``reduced``.
 
@@ -188,35 +215,62 @@ def sample_prompts(
     values, z = attention._values(mu, z)
     if mu.batch_shape:
         given = f"a batch of laws of shape {validation.shape_text(mu.batch_shape)}"
-        raise InvalidArgumentError("mu", given, "a single law", "Call once for each member of the batch.")
+        raise InvalidArgumentError(
+            "mu", given, "a single law", "Call once for each member of the batch."
+        )
     generator = validation.generator(generator, mu.device)
     with torch.no_grad():
         u = attention._tilts(z)
         _affordable(u, attention.V, lengths, replicas, reduced=reduced, jacobian=jacobian)
         if not reduced:
-            return PromptSamples(lengths, *sample_full(u, values, mu, lengths, replicas, draw_seed(generator), jacobian=jacobian))
+            return PromptSamples(
+                lengths,
+                *sample_full(
+                    u, values, mu, lengths, replicas, draw_seed(generator), jacobian=jacobian
+                ),
+            )
         if jacobian:
-            raise InvalidArgumentError("jacobian", "True with reduced=True", "False", "Use reduced=False for Jacobians.")
+            raise InvalidArgumentError(
+                "jacobian", "True with reduced=True", "False", "Use reduced=False for Jacobians."
+            )
         if attention.heads:
             given = f"heads {validation.shape_text(attention.heads)}"
-            raise InvalidArgumentError("attention", given, "a single head, with reduced=True", "Use reduced=False for heads.")
+            raise InvalidArgumentError(
+                "attention",
+                given,
+                "a single head, with reduced=True",
+                "Use reduced=False for heads.",
+            )
         if not isinstance(mu, Gaussian | GaussianMixture):
             raise InvalidArgumentError(
-                "mu", validation.text(mu), "Gaussian or GaussianMixture, with reduced=True", "Use reduced=False."
+                "mu",
+                validation.text(mu),
+                "Gaussian or GaussianMixture, with reduced=True",
+                "Use reduced=False.",
             )
-        outputs = sample_reduced(u.reshape(-1, mu.dim), attention.V, mu, lengths, replicas, draw_seed(generator))
-        return PromptSamples(lengths, outputs.reshape(len(lengths), replicas, *u.shape[:-1], outputs.shape[-1]))
+        outputs = sample_reduced(
+            u.reshape(-1, mu.dim), attention.V, mu, lengths, replicas, draw_seed(generator)
+        )
+        return PromptSamples(
+            lengths, outputs.reshape(len(lengths), replicas, *u.shape[:-1], outputs.shape[-1])
+        )
 
 
-def _affordable(u: Tensor, V: Tensor, lengths: tuple[int, ...], replicas: int, *, reduced: bool, jacobian: bool) -> None:
+def _affordable(
+    u: Tensor, V: Tensor, lengths: tuple[int, ...], replicas: int, *, reduced: bool, jacobian: bool
+) -> None:
     """Refuse samples that do not fit into memory, or that take months to draw."""
     queries = u[..., 0].numel()
     numbers = len(lengths) * replicas * queries * V.shape[-2] * (1 + u.shape[-1] if jacobian else 1)
     remedy = "Ask finite_prompt, whose cost does not depend on either, or draw fewer."
-    validation.affordable("replicas", replicas, needed=numbers * u.element_size(), device=u.device, remedy=remedy)
+    validation.affordable(
+        "replicas", replicas, needed=numbers * u.element_size(), device=u.device, remedy=remedy
+    )
     rate = 1e11 if u.is_cuda else 1e8 * torch.get_num_threads()  # normal numbers a second
     drawn = replicas * lengths[-1] * (queries if reduced else u.shape[-1])
-    validation.affordable("replicas and lengths", (replicas, lengths[-1]), seconds=drawn / rate, remedy=remedy)
+    validation.affordable(
+        "replicas and lengths", (replicas, lengths[-1]), seconds=drawn / rate, remedy=remedy
+    )
 
 
 def _lengths(lengths: int | Sequence[int]) -> tuple[int, ...]:
@@ -225,7 +279,11 @@ def _lengths(lengths: int | Sequence[int]) -> tuple[int, ...]:
         entries: tuple[object, ...] = tuple(lengths)  # type: ignore[arg-type]
     except (TypeError, RuntimeError):  # not iterable: one length
         entries = (lengths,)
-    result = tuple(validation.integer("lengths", entry, maximum=validation.LONGEST) for entry in entries)
+    result = tuple(
+        validation.integer("lengths", entry, maximum=validation.LONGEST) for entry in entries
+    )
     if not result or any(second <= first for first, second in itertools.pairwise(result)):
-        raise InvalidArgumentError("lengths", str(result), "strictly increasing positive integers, at least one")
+        raise InvalidArgumentError(
+            "lengths", str(result), "strictly increasing positive integers, at least one"
+        )
     return result

@@ -1,11 +1,14 @@
-"""Nested prompts by drawing every token: one stream of tokens for each replica, of which every length reads a prefix.
+"""Nested prompts by drawing every token: one stream of tokens for each replica, of which every
+length reads a prefix.
 
-A stream is drawn in cells: a block of replicas by a block of tokens. The shape of a cell depends only on the longest prompt, on the
-dimension and on the kind of device. Each cell has its own generator, seeded by (seed of the call, block of replicas, block of
-tokens). So the tokens of a replica do not depend on the number of replicas, on the recorded lengths, or on the number of threads.
+A stream is drawn in cells: a block of replicas by a block of tokens. The shape of a cell depends
+only on the longest prompt, on the dimension and on the kind of device. Each cell has its own
+generator, seeded by (seed of the call, block of replicas, block of tokens). So the tokens of a
+replica do not depend on the number of replicas, on the recorded lengths, or on the number of
+threads.
 
-Gaussian tokens x = m + Rξ are never made: a tilt by u reads ξ with the tilt R^T u, and the softmax average of x is m + R times
-that of ξ.
+Gaussian tokens x = m + Rξ are never made: a tilt by u reads ξ with the tilt R^T u, and the softmax
+average of x is m + R times that of ξ.
 """
 
 import dataclasses
@@ -21,9 +24,11 @@ from torch import Tensor
 
 from largeprompt.measures import Gaussian, Measure, RunningTilt
 
-CELL_SCALARS = {"cpu": 2**20, "cuda": 2**28}  # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
+# random numbers in a cell: what stays in the cache, and what keeps a GPU busy
+CELL_SCALARS = {"cpu": 2**20, "cuda": 2**28}
 CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
-READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}  # scores (and centred tokens, for the Jacobian) held while a cell is read
+# scores (and centred tokens, for the Jacobian) held while a cell is read
+READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}
 
 
 def draw_seed(generator: torch.Generator) -> int:
@@ -34,7 +39,8 @@ def draw_seed(generator: torch.Generator) -> int:
 def keyed_generator(device: torch.device, *key: int) -> torch.Generator:
     """Generator that depends only on the key.
 
-    PyTorch's generator on the CPU keeps 32 bits of its seed, so that of n cells about n²/2³³ pairs hold the same numbers.
+    PyTorch's generator on the CPU keeps 32 bits of its seed, so that of n cells about n²/2³³ pairs
+    hold the same numbers.
     """
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return torch.Generator(device=device).manual_seed(int.from_bytes(digest, "little"))
@@ -44,7 +50,8 @@ def keyed_generator(device: torch.device, *key: int) -> torch.Generator:
 class Grid:
     """How prompts of ``length`` tokens, each of ``width`` numbers, are cut into cells.
 
-    ``extra`` counts the numbers that a replica needs in addition to those of its tokens; ``device`` is the type of the device.
+    ``extra`` counts the numbers that a replica needs in addition to those of its tokens; ``device``
+    is the type of the device.
     """
 
     length: int
@@ -69,7 +76,9 @@ class Grid:
 
     @property
     def replicas(self) -> int:
-        """Replicas in a block, a power of two: a block is always drawn whole, and round numbers of replicas fill their last one."""
+        """Replicas in a block, a power of two: a block is always drawn whole, and round numbers of
+        replicas fill their last one.
+        """
         most = max(1, min(CELL_REPLICAS, self.scalars // max(self.tokens * self.width, self.extra)))
         return 1 << (most.bit_length() - 1)
 
@@ -78,7 +87,9 @@ class Grid:
         return cell * self.tokens, min((cell + 1) * self.tokens, self.length)
 
     def blocks(self, replicas: int) -> Iterator[tuple[int, slice]]:
-        """Blocks that hold the first ``replicas`` replicas: number of the block, and the replicas that it gives."""
+        """Blocks that hold the first ``replicas`` replicas: number of the block, and the replicas
+        that it gives.
+        """
         for block in range(-(-replicas // self.replicas)):
             yield block, slice(block * self.replicas, min((block + 1) * self.replicas, replicas))
 
@@ -102,19 +113,28 @@ class TokenStream:
         return self.mu._root if isinstance(self.mu, Gaussian) else None
 
     def cell(self, block: int, cell: int) -> Tensor:
-        """Tokens of one cell, for Gaussian ones their ξ, shape (replicas of a block, tokens of the cell, d)."""
+        """Tokens of one cell, for Gaussian ones their ξ, shape (replicas of a block, tokens of the
+        cell, d).
+        """
         start, stop = self.grid.span(cell)
-        shape, generator = (self.grid.replicas, stop - start, self.mu.dim), keyed_generator(self.mu.device, self.seed, block, cell)
+        shape, generator = (
+            (self.grid.replicas, stop - start, self.mu.dim),
+            keyed_generator(self.mu.device, self.seed, block, cell),
+        )
         if self.root is not None:
-            return torch.randn(shape, generator=generator, dtype=self.mu.dtype, device=self.mu.device)
+            return torch.randn(
+                shape, generator=generator, dtype=self.mu.dtype, device=self.mu.device
+            )
         return self.mu.sample(math.prod(shape[:2]), generator).reshape(shape)
 
     def moments(
         self, u: Tensor, lengths: Sequence[int], block: int, rows: int, *, covariance: bool
     ) -> Iterator[tuple[Tensor, Tensor | None]]:
-        """Softmax averages (rows, n, d) and covariances (rows, n, d, d) of what ``cell`` gives, under tilts u (n, d).
+        """Softmax averages (rows, n, d) and covariances (rows, n, d, d) of what ``cell`` gives,
+        under tilts u (n, d).
 
-        At each length in turn, for the first ``rows`` replicas of a block; no covariances unless they are asked for.
+        At each length in turn, for the first ``rows`` replicas of a block; no covariances unless
+        they are asked for.
         """
         held = rows * self.grid.tokens * (self.mu.dim if covariance else 1)
         tilts = u.split(max(1, READ_SCALARS.get(u.device.type, READ_SCALARS["cuda"]) // held))
@@ -126,14 +146,25 @@ class TokenStream:
             for first, last in itertools.pairwise(bounds):
                 part = tokens[:, first - start : last - start]
                 read = [RunningTilt.of(tilt, part, covariance=covariance) for tilt in tilts]
-                states = [old.merge(new) for old, new in zip(states, read, strict=True)] if states else read
+                states = (
+                    [old.merge(new) for old, new in zip(states, read, strict=True)]
+                    if states
+                    else read
+                )
                 if last in lengths:
                     spread = [state.covariance for state in states if state.covariance is not None]
-                    yield torch.cat([state.mean for state in states], 1), torch.cat(spread, 1) if spread else None
+                    yield (
+                        torch.cat([state.mean for state in states], 1),
+                        torch.cat(spread, 1) if spread else None,
+                    )
 
 
-def side_by_side(work: Callable[[int, slice], None], blocks: Iterable[tuple[int, slice]], device: torch.device) -> None:
-    """Do the work of every block; on a CPU as many at a time as PyTorch has threads, since one tensor is drawn by one thread."""
+def side_by_side(
+    work: Callable[[int, slice], None], blocks: Iterable[tuple[int, slice]], device: torch.device
+) -> None:
+    """Do the work of every block; on a CPU as many at a time as PyTorch has threads, since one
+    tensor is drawn by one thread.
+    """
     pending, threads = list(blocks), torch.get_num_threads()
     if device.type != "cpu" or min(threads, len(pending)) == 1:
         for block in pending:
@@ -148,7 +179,14 @@ def side_by_side(work: Callable[[int, slice], None], blocks: Iterable[tuple[int,
 
 
 def sample_full(
-    u: Tensor, values: Tensor, mu: Measure, lengths: Sequence[int], replicas: int, seed: int, *, jacobian: bool
+    u: Tensor,
+    values: Tensor,
+    mu: Measure,
+    lengths: Sequence[int],
+    replicas: int,
+    seed: int,
+    *,
+    jacobian: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """Outputs V Σ w_l z_l and, if asked for, V C_L, for every length and replica.
 
@@ -162,10 +200,12 @@ def sample_full(
     Returns
     -------
     tuple
-        Shapes ``(n_lengths, replicas, *heads, *queries, o)`` and ``(n_lengths, replicas, *heads, *queries, o, d)``.
+        Shapes ``(n_lengths, replicas, *heads, *queries, o)`` and ``(n_lengths, replicas, *heads,
+        *queries, o, d)``.
     """
     batch = np.broadcast_shapes(u.shape[:-1], values.shape[:-2])
-    missing = (1,) * (len(batch) - u.dim() + 1)  # heads that V has and U has not come before those of U
+    # heads that V has and U has not come before those of U
+    missing = (1,) * (len(batch) - u.dim() + 1)
     shape = (len(lengths), replicas, *batch, values.shape[-2])
     outputs = u.new_empty(shape)
     jacobians = u.new_empty((*shape, u.shape[-1])) if jacobian else None
@@ -177,7 +217,9 @@ def sample_full(
 
     def read(block: int, rows: slice) -> None:
         count = rows.stop - rows.start
-        for i, (mean, covariance) in enumerate(stream.moments(tilts, lengths, block, count, covariance=jacobian)):
+        for i, (mean, covariance) in enumerate(
+            stream.moments(tilts, lengths, block, count, covariance=jacobian)
+        ):
             mean = mean.reshape(count, *missing, *u.shape)
             outputs[i, rows] = (values @ mean.unsqueeze(-1)).squeeze(-1) + middle
             if jacobians is not None and covariance is not None:

@@ -10,14 +10,19 @@ from largeprompt.attention import LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 
 F = torch.float64
-KINDS: dict[str, type[SoftmaxAttention] | type[LinearAttention]] = {"softmax": SoftmaxAttention, "linear": LinearAttention}
+KINDS: dict[str, type[SoftmaxAttention] | type[LinearAttention]] = {
+    "softmax": SoftmaxAttention,
+    "linear": LinearAttention,
+}
 Covariance = Literal["identity", "toeplitz", "condition 1e4"]
 
 
 def covariance(kind: str, dim: int) -> Tensor:
-    """'identity', 'toeplitz' (0.5^|i-j|) or 'condition 1e4' (eigenvalues from 1 to 1e-4), shape (d, d).
+    """'identity', 'toeplitz' (0.5^|i-j|) or 'condition 1e4' (eigenvalues from 1 to 1e-4), shape (d,
+    d).
 
-    The last is diagonal: the flow turns with the basis, and in the eigenbasis small eigenvalues do not drown in rounding.
+    The last is diagonal: the flow turns with the basis, and in the eigenbasis small eigenvalues do
+    not drown in rounding.
     """
     index = torch.arange(dim, dtype=F)
     if kind == "identity":
@@ -26,7 +31,9 @@ def covariance(kind: str, dim: int) -> Tensor:
         return torch.exp2(-(index.unsqueeze(-1) - index).abs())
     if kind == "condition 1e4":
         return torch.diag(torch.logspace(0, -4, dim, dtype=F))
-    raise InvalidArgumentError("covariance", repr(kind), "'identity', 'toeplitz' or 'condition 1e4'")
+    raise InvalidArgumentError(
+        "covariance", repr(kind), "'identity', 'toeplitz' or 'condition 1e4'"
+    )
 
 
 def largest_alpha(sigma: Tensor) -> float:
@@ -35,7 +42,9 @@ def largest_alpha(sigma: Tensor) -> float:
 
 
 def block_start(dim: int, norm: float, b: float, seed: int | None = None) -> tuple[Tensor, Tensor]:
-    """U = diag(A, 0), v = (0, b) with A = norm ΘΘ^T/‖ΘΘ^T‖_F; Θ orthogonal when no seed is given, else Gaussian."""
+    """U = diag(A, 0), v = (0, b) with A = norm ΘΘ^T/‖ΘΘ^T‖_F; Θ orthogonal when no seed is given,
+    else Gaussian.
+    """
     theta = torch.eye(dim, dtype=F)
     if seed is not None:
         theta = torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed), dtype=F)

@@ -1,4 +1,6 @@
-"""The list of studies: our own in the order of the report, then those that installed packages bring."""
+"""The list of studies: our own in the order of the report, then those that installed packages
+bring.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ from largeprompt.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from largeprompt.runs.study import Study
 
-GROUP = "largeprompt.studies"  # entry points of packages that bring studies: name = "package.module:STUDY"
-SECONDS = {  # of computing on one core, with --quick and in full, as last measured; what a newcomer wants to see comes first
+# entry points of packages that bring studies: name = "package.module:STUDY"
+GROUP = "largeprompt.studies"
+# of computing on one core, with --quick and in full, as last measured; what a newcomer wants to see
+# comes first
+SECONDS = {
     "limit": (6, 4),
     "convergence": (1, 8),
     "endpoint": (8, 72),
@@ -33,7 +38,8 @@ SECONDS = {  # of computing on one core, with --quick and in full, as last measu
     "anisotropy": (3, 6),
 }
 OURS = tuple(SECONDS)
-WITH_WEIGHTS = {"tabular": (60, 1800), "languagemodel": (180, 1800)}  # ours too, but they need weights that `make real` fetches
+# ours too, but they need weights that `make real` fetches
+WITH_WEIGHTS = {"tabular": (60, 1800), "languagemodel": (180, 1800)}
 
 
 def sources() -> dict[str, str]:
@@ -63,6 +69,10 @@ def study(name: str) -> Study:
         return find_study(known[name], listed=True)
     if ":" in name or name.endswith(".py") or "." in name:
         return find_study(name)
-    near = [each for each in names() if name and each.startswith(name)] or difflib.get_close_matches(name, names(), 1)
+    near = [
+        each for each in names() if name and each.startswith(name)
+    ] or difflib.get_close_matches(name, names(), 1)
     allowed = f"one of {', '.join(names())}, or a place such as my.py:STUDY"
-    raise InvalidArgumentError("study", repr(name), allowed, f"Did you mean {near[0]!r}?" if near else "")
+    raise InvalidArgumentError(
+        "study", repr(name), allowed, f"Did you mean {near[0]!r}?" if near else ""
+    )

@@ -8,10 +8,16 @@ from importlib.resources import files
 
 @functools.cache
 def _tables() -> dict[str, dict[str, str]]:
-    return tomllib.loads(files("largeprompt.studies").joinpath("variables.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        files("largeprompt.studies").joinpath("variables.toml").read_text(encoding="utf-8")
+    )
 
 
 def variables(study: str) -> Mapping[str, str]:
-    """Words and units of every variable of a study, for :func:`largeprompt.display.labels.label`; its own go before common ones."""
+    """Words and units of every variable of a study, for :func:`largeprompt.display.labels.label`;
+    its own go before common ones.
+    """
     tables = _tables()
-    return tables[study] | {name: words for name, words in tables["common"].items() if name not in tables[study]}
+    return tables[study] | {
+        name: words for name, words in tables["common"].items() if name not in tables[study]
+    }

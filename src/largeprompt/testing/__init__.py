@@ -1,4 +1,5 @@
-"""Checks for laws and tasks that somebody adds: inherit a contract, name your law or task, and pytest runs the rest.
+"""Checks for laws and tasks that somebody adds: inherit a contract, name your law or task, and
+pytest runs the rest.
 
 >>> from largeprompt.testing import MeasureContract
 >>> class TestMyLaw(MeasureContract):

@@ -5,11 +5,14 @@ from scipy.stats import norm
 from torch import Tensor
 
 
-def assert_sample_mean(samples: Tensor, expected: Tensor, *, false_alarm: float = 1e-9, slack: float = 1e-12) -> None:
+def assert_sample_mean(
+    samples: Tensor, expected: Tensor, *, false_alarm: float = 1e-9, slack: float = 1e-12
+) -> None:
     """Assert that independent rows have the expected mean.
 
-    A two-sided normal test for each entry, with a Bonferroni correction: for rows with finite variance and enough of them for the
-    central limit theorem, a correct expectation fails with probability at most ``false_alarm``.
+    A two-sided normal test for each entry, with a Bonferroni correction: for rows with finite
+    variance and enough of them for the central limit theorem, a correct expectation fails with
+    probability at most ``false_alarm``.
 
     Parameters
     ----------
@@ -29,6 +32,7 @@ def assert_sample_mean(samples: Tensor, expected: Tensor, *, false_alarm: float 
     score = (difference - slack) / error.clamp_min(1e-300)
     worst = int(torch.argmax(score))
     assert bool((score <= bound).all()), (
-        f"entry {worst}: sample mean {samples.mean(0).flatten()[worst]:.6g}, expected {expected.flatten()[worst]:.6g}, "
+        f"entry {worst}: sample mean {samples.mean(0).flatten()[worst]:.6g}, expected "
+        f"{expected.flatten()[worst]:.6g}, "
         f"{score.flatten()[worst]:.1f} standard errors apart, allowed {bound:.1f}"
     )

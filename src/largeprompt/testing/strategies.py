@@ -1,4 +1,6 @@
-"""Hypothesis strategies for the arguments of the library (hypothesis comes with the extra ``dev``)."""
+"""Hypothesis strategies for the arguments of the library (hypothesis comes with
+the extra ``dev``).
+"""
 
 import math
 
@@ -11,8 +13,12 @@ from torch import Tensor
 def vectors(dim: int, *, size: float = 2.0, shape: tuple[int, ...] = ()) -> SearchStrategy[Tensor]:
     """Tensors of shape ``(*shape, dim)`` with entries in [-size, size]."""
     count = math.prod(shape) * dim
-    entries = st.lists(st.floats(-size, size, allow_nan=False, width=64), min_size=count, max_size=count)
-    return entries.map(lambda values: torch.tensor(values, dtype=torch.float64).reshape(*shape, dim))
+    entries = st.lists(
+        st.floats(-size, size, allow_nan=False, width=64), min_size=count, max_size=count
+    )
+    return entries.map(
+        lambda values: torch.tensor(values, dtype=torch.float64).reshape(*shape, dim)
+    )
 
 
 def covariances(dim: int, *, size: float = 1.5) -> SearchStrategy[Tensor]:

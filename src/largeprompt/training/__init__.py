@@ -1,5 +1,8 @@
-"""In-context learning: tasks, exact risks at every length, the dynamics that descend them, how far these are apart, and optima."""
+"""In-context learning: tasks, exact risks at every length, the dynamics that descend them, how far
+these are apart, and optima.
+"""
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # the names are listed in __init__.pyi
+# the names are listed in __init__.pyi
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

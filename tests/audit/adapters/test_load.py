@@ -29,7 +29,11 @@ def saved(tmp_path, built):
 def test_options_of_loading(saved):
     assert load_model(str(saved)).dtype == torch.float32
     model = load_model(str(saved), dtype="auto", attn_implementation="eager")
-    assert (model.dtype, model.config._attn_implementation, model.training) == (torch.bfloat16, "eager", False)
+    assert (model.dtype, model.config._attn_implementation, model.training) == (
+        torch.bfloat16,
+        "eager",
+        False,
+    )
     with pytest.raises(InvalidArgumentError, match=r"attn_implementation.*'any/kernel'"):
         load_model(str(saved), attn_implementation="any/kernel")
     with pytest.raises(InvalidArgumentError, match=r"dtype.*'nn'"):
@@ -46,7 +50,9 @@ def test_quantised_weights_are_put_on_the_device_while_they_are_read(monkeypatch
         @staticmethod
         def from_pretrained(place, **options):
             seen.update(options)
-            model = types.SimpleNamespace(eval=lambda: "ready", to=lambda device: pytest.fail("it was moved"))
+            model = types.SimpleNamespace(
+                eval=lambda: "ready", to=lambda device: pytest.fail("it was moved")
+            )
             return model, {"missing_keys": []}
 
     monkeypatch.setattr(load, "_kind", lambda config: Kind)
@@ -62,7 +68,10 @@ class Int8(torch.nn.Module):
     def __init__(self, linear):
         super().__init__()
         self.scale = linear.weight.detach().abs().amax(1, keepdim=True) / 127
-        self.bytes, self.bias = (linear.weight.detach() / self.scale).round().to(torch.int8), linear.bias
+        self.bytes, self.bias = (
+            (linear.weight.detach() / self.scale).round().to(torch.int8),
+            linear.bias,
+        )
 
     def forward(self, x):
         return torch.nn.functional.linear(x, self.bytes * self.scale, self.bias)
@@ -77,7 +86,8 @@ def test_quantised_maps_are_audited_as_they_compute(built, tokens):
             rounded.model.set_submodule(name, small)
             module.weight.data = small.bytes * small.scale
     found, expected, exact = (
-        audit_model(model, tokens(), positions=4, components=()) for model in (rounded, whole, built("llama"))
+        audit_model(model, tokens(), positions=4, components=())
+        for model in (rounded, whole, built("llama"))
     )
     np.testing.assert_allclose(found.affine_error, expected.affine_error, rtol=1e-5)
     assert not np.allclose(found.affine_error, exact.affine_error, rtol=1e-5)
@@ -92,12 +102,16 @@ def test_a_device_map_needs_accelerate_and_says_so(saved, monkeypatch):
     else:
         assert load_model(str(saved), device_map="auto").device.type in ("cpu", "cuda", "mps")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    with pytest.raises(InvalidArgumentError, match="device_map: got 'nonsense'; allowed: auto, balanced"):
+    with pytest.raises(
+        InvalidArgumentError, match="device_map: got 'nonsense'; allowed: auto, balanced"
+    ):
         load_model(str(saved), device_map="nonsense")
 
 
 def test_a_revision_on_the_hub_is_found_in_its_cache(saved, tmp_path, monkeypatch):
-    """Two commits of one name, as the hub's cache has them; nothing is fetched where a commit is there."""
+    """Two commits of one name, as the hub's cache has them; nothing is fetched where a commit is
+    there.
+    """
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     store = tmp_path / "hub" / "models--owner--name"
@@ -117,7 +131,9 @@ def test_a_revision_on_the_hub_is_found_in_its_cache(saved, tmp_path, monkeypatc
 def test_weights_that_are_missing_are_not_made_up(saved):
     from safetensors.torch import save_file
 
-    save_file({"something.else": torch.zeros(3)}, saved / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {"something.else": torch.zeros(3)}, saved / "model.safetensors", metadata={"format": "pt"}
+    )
     with pytest.raises(AuditError, match="lack"):
         load_model(str(saved))
     (saved / "model.safetensors").write_bytes(b"\x10")
@@ -126,13 +142,22 @@ def test_weights_that_are_missing_are_not_made_up(saved):
 
 
 def test_of_an_encoder_decoder_the_encoder_is_loaded(tmp_path):
-    sizes = {"vocab_size": 97, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+    sizes = {
+        "vocab_size": 97,
+        "d_model": 16,
+        "d_kv": 8,
+        "d_ff": 24,
+        "num_layers": 2,
+        "num_heads": 2,
+    }
     model = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes))
     model.save_pretrained(tmp_path / "t5")
     found = load_model(str(tmp_path / "t5"))
     ids = torch.arange(3, 20)[None]
     with torch.no_grad():
-        torch.testing.assert_close(found(ids).last_hidden_state, model.eval().get_encoder()(ids).last_hidden_state)
+        torch.testing.assert_close(
+            found(ids).last_hidden_state, model.eval().get_encoder()(ids).last_hidden_state
+        )
 
 
 def test_a_skeleton_has_no_weights_and_reads_text():
@@ -144,9 +169,16 @@ def test_a_skeleton_has_no_weights_and_reads_text():
 
 def test_a_model_and_its_texts_are_each_read_once(encoder, tmp_path, monkeypatch):
     calls = []
-    for module, name in ((load, "load_config"), (texts, "_tokenizer"), (load, "_weights"), (texts, "_read")):
+    for module, name in (
+        (load, "load_config"),
+        (texts, "_tokenizer"),
+        (load, "_weights"),
+        (texts, "_read"),
+    ):
         original = getattr(module, name)
-        count = lambda *given, name=name, original=original, **more: calls.append(name) or original(*given, **more)  # noqa: E731
+        count = lambda *given, name=name, original=original, **more: (  # noqa: E731
+            calls.append(name) or original(*given, **more)
+        )
         monkeypatch.setattr(module, name, count)
     (tmp_path / "text.txt").write_text("two words and more", encoding="utf-8")
     model, inputs = load_with_texts(Source(encoder), [tmp_path / "text.txt"])

@@ -13,7 +13,9 @@ def test_torch_module_outside_transformers():
     tokens = torch.randn(2, 9, 12, dtype=torch.float64)
     heads = module_heads(module, tokens)
     exact = torch.cat([rows.read(rows.weights()[0]) for _, rows in heads.rows(torch.arange(9))], 2)
-    torch.testing.assert_close(module.out_proj(exact.transpose(1, 2).flatten(2)), module(tokens, tokens, tokens)[0])
+    torch.testing.assert_close(
+        module.out_proj(exact.transpose(1, 2).flatten(2)), module(tokens, tokens, tokens)[0]
+    )
     sideways = torch.nn.MultiheadAttention(12, 3, dtype=torch.float64)
     sideways.load_state_dict(module.state_dict())
     torch.testing.assert_close(module_heads(sideways, tokens.transpose(0, 1)).query, heads.query)

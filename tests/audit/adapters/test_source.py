@@ -47,7 +47,10 @@ def test_folders_that_are_not_models(tmp_path, saved):
 
 @pytest.mark.parametrize(
     ("asked", "answer"),
-    [({"auto_map": {"AutoModel": "mine.Model"}}, "never run"), ({"attn_implementation": "any/kernel"}, "asks a hub")],
+    [
+        ({"auto_map": {"AutoModel": "mine.Model"}}, "never run"),
+        ({"attn_implementation": "any/kernel"}, "asks a hub"),
+    ],
 )
 def test_code_that_a_config_asks_for_is_never_run(saved, asked, answer):
     found = json.loads((saved / "config.json").read_text())
@@ -81,7 +84,9 @@ def test_gguf_files_are_told_from_folders_and_names(tmp_path, monkeypatch):
 
 
 def test_that_the_hub_cannot_be_reached_is_said_at_once(monkeypatch):
-    """Its library would try again and again, for a minute; with a proxy, which may know the hub, it is left to try."""
+    """Its library would try again and again, for a minute; with a proxy, which may know the hub, it
+    is left to try.
+    """
     asked = []
 
     def nobody(host, *given):
@@ -92,7 +97,9 @@ def test_that_the_hub_cannot_be_reached_is_said_at_once(monkeypatch):
     monkeypatch.setattr("largeprompt.audit.adapters.source.socket.getaddrinfo", nobody)
     monkeypatch.setattr("urllib.request.getproxies", dict)
     monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", pytest.fail)
-    with pytest.raises(AuditError, match=r"no folder or file 'minilm' here, and huggingface\.co cannot be reached"):
+    with pytest.raises(
+        AuditError, match=r"no folder or file 'minilm' here, and huggingface\.co cannot be reached"
+    ):
         load_model("minilm")
     assert asked == ["huggingface.co"]
     monkeypatch.setattr("urllib.request.getproxies", lambda: {"https": "http://proxy"})

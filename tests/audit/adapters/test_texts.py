@@ -45,7 +45,10 @@ def test_texts_that_cannot_be_read(tmp_path, name, content, answer):
 def test_long_texts_are_cut_to_what_the_model_reads(tmp_path, encoder):
     (tmp_path / "good.txt").write_text("two words and more", encoding="utf-8")
     (tmp_path / "long.txt").write_text("word " * 700, encoding="utf-8")
-    with pytest.warns(AuditWarning, match="the text has 702 tokens, and the model reads at most 512: the rest is left out"):
+    with pytest.warns(
+        AuditWarning,
+        match="the text has 702 tokens, and the model reads at most 512: the rest is left out",
+    ):
         cut = read_texts(encoder, [tmp_path / "long.txt"])
     assert cut["input_ids"].shape == (1, 512)
     assert int(cut["input_ids"][0, -1]) == 102  # [SEP] still ends it
@@ -54,7 +57,9 @@ def test_long_texts_are_cut_to_what_the_model_reads(tmp_path, encoder):
     assert int(both["attention_mask"].sum()) == 512 + 6
     chosen = read_texts(encoder, [tmp_path], 128)
     assert chosen["input_ids"].shape == (2, 128)
-    with pytest.warns(AuditWarning, match="length 600 is taken for 512, which is all that the model reads"):
+    with pytest.warns(
+        AuditWarning, match="length 600 is taken for 512, which is all that the model reads"
+    ):
         assert read_texts(encoder, [tmp_path / "long.txt"], 600)["input_ids"].shape == (1, 512)
 
 
@@ -96,7 +101,9 @@ def test_a_missing_start_is_said_where_the_model_needs_it(monkeypatch):
 
 
 def test_a_book_is_not_tokenised_for_its_first_page(encoder, tmp_path, monkeypatch):
-    """The tokens are those of the whole text, and the tokenizer sees little more of it than they need."""
+    """The tokens are those of the whole text, and the tokenizer sees little more of it than they
+    need.
+    """
     whole, seen = texts._tokenizer(Source(encoder)), []
     text = " ".join(f"word{number} and, so on" for number in range(3000))
 

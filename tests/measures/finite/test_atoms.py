@@ -14,12 +14,20 @@ F = torch.float64
 
 def naive(tokens, u, weights=None):
     """The twenty-line truth: log-mean-exp, softmax average and weighted covariance, written out."""
-    log_weights = torch.full((tokens.shape[-2],), -math.log(tokens.shape[-2]), dtype=F) if weights is None else weights.log()
+    log_weights = (
+        torch.full((tokens.shape[-2],), -math.log(tokens.shape[-2]), dtype=F)
+        if weights is None
+        else weights.log()
+    )
     scores = torch.einsum("...d,...ld->...l", u, tokens) + log_weights
     p = torch.softmax(scores, -1)
     mean = torch.einsum("...l,...ld->...d", p, tokens)
     centred = tokens - mean.unsqueeze(-2)
-    return torch.logsumexp(scores, -1), mean, torch.einsum("...l,...li,...lj->...ij", p, centred, centred)
+    return (
+        torch.logsumexp(scores, -1),
+        mean,
+        torch.einsum("...l,...li,...lj->...ij", p, centred, centred),
+    )
 
 
 def draw(*shape, seed=0):
@@ -42,7 +50,9 @@ def test_streaming_equals_the_naive_formula(weighted):
     tokens, u = 3 * draw(57, 3), 2 * draw(4, 5, 3, seed=1)
     weights = torch.softmax(draw(57, seed=2), 0) if weighted else None
     for value, expected in zip(
-        results(lp.Empirical(tokens, weights), u), naive(tokens, u[..., None, :, :].squeeze(-3), weights), strict=True
+        results(lp.Empirical(tokens, weights), u),
+        naive(tokens, u[..., None, :, :].squeeze(-3), weights),
+        strict=True,
     ):
         assert_close(value, expected, rtol=1e-11, atol=1e-11)
 
@@ -50,7 +60,15 @@ def test_streaming_equals_the_naive_formula(weighted):
 @pytest.mark.usefixtures("chunk")
 @pytest.mark.parametrize(
     ("batch", "queries"),
-    [((4,), (4,)), ((4,), (7, 4)), ((4, 1), (4, 7)), ((2, 1, 3), (2, 5, 3)), ((4,), ()), ((1,), (6,)), ((2, 3), (1,))],
+    [
+        ((4,), (4,)),
+        ((4,), (7, 4)),
+        ((4, 1), (4, 7)),
+        ((2, 1, 3), (2, 5, 3)),
+        ((4,), ()),
+        ((1,), (6,)),
+        ((2, 3), (1,)),
+    ],
 )
 def test_batches_of_prompts(batch, queries):
     tokens, u = draw(*batch, 11, 2), draw(*queries, 2, seed=1)
@@ -71,7 +89,10 @@ def test_gradients_of_the_stream():
     assert torch.autograd.gradcheck(through, arguments)
     value = lp.Empirical(arguments[1]).tilted_mean(arguments[0])
     expected = naive(arguments[1], arguments[0])[1]
-    for actual, wanted in zip(*(torch.autograd.grad(v.square().sum(), arguments[:2]) for v in (value, expected)), strict=True):
+    for actual, wanted in zip(
+        *(torch.autograd.grad(v.square().sum(), arguments[:2]) for v in (value, expected)),
+        strict=True,
+    ):
         assert_close(actual, wanted, rtol=1e-10, atol=1e-12)
 
 
@@ -94,7 +115,9 @@ def test_scores_of_any_size():
 
 
 def test_covariance_keeps_its_digits_when_one_token_dominates():
-    """Two nearby tokens far from the origin share the weight; the covariance is theirs, not rounding of 1e6²."""
+    """Two nearby tokens far from the origin share the weight; the covariance is theirs, not
+    rounding of 1e6².
+    """
     tokens = torch.tensor([[1e6], [1e6 + 1e-2], [0.0]], dtype=F)
     covariance = lp.Empirical(tokens).tilted_covariance(torch.tensor([1.0], dtype=F))
     difference = float(tokens[1] - tokens[0])
@@ -103,7 +126,9 @@ def test_covariance_keeps_its_digits_when_one_token_dominates():
 
 
 def test_peak_memory_is_a_chunk_not_tokens_times_queries():
-    """10^6 tokens and 1000 queries: the score matrix would take 8 GB; each part handed to the reader stays below a chunk."""
+    """10^6 tokens and 1000 queries: the score matrix would take 8 GB; each part handed to the
+    reader stays below a chunk.
+    """
     sizes = []
 
     def read(block, tokens, masses):
@@ -123,7 +148,8 @@ def test_samples_follow_the_weights():
 
 @pytest.mark.parametrize("chunk", [2**20, 256, 64, 1])
 @pytest.mark.parametrize(
-    ("batch", "queries"), [((), ()), ((), (3, 2)), ((4,), (4,)), ((4, 1), (4, 3)), ((2, 3), (1,)), ((1,), (5,))]
+    ("batch", "queries"),
+    [((), ()), ((), (3, 2)), ((4,), (4,)), ((4, 1), (4, 3)), ((2, 3), (1,)), ((1,), (5,))],
 )
 def test_largest_scores(chunk, batch, queries, monkeypatch):
     monkeypatch.setitem(atomic.CHUNK_ELEMENTS, "cpu", chunk)
@@ -137,7 +163,10 @@ def test_largest_scores(chunk, batch, queries, monkeypatch):
 def test_weights_do_not_enter_the_largest_scores():
     tokens, u = draw(20, 2), draw(2, seed=1)
     weights = torch.softmax(draw(20, seed=2), 0)
-    assert_close(lp.Empirical(tokens, weights).largest_scores(u, 5), lp.Empirical(tokens).largest_scores(u, 5))
+    assert_close(
+        lp.Empirical(tokens, weights).largest_scores(u, 5),
+        lp.Empirical(tokens).largest_scores(u, 5),
+    )
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, 21])

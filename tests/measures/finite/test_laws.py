@@ -46,7 +46,9 @@ def test_prompts_do_not_care_about_order_or_shards(data, d, length):
 def test_weights_are_repetitions(data, d, count):
     """A token of weight n/N is the same token n times among N."""
     tokens = data.draw(vectors(d, shape=(count,)))
-    repeats = torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count).filter(any)))
+    repeats = torch.tensor(
+        data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count).filter(any))
+    )
     u = data.draw(vectors(d))
     weighted = lp.Empirical(tokens, repeats.to(F) / repeats.sum())
     repeated = lp.Empirical(tokens.repeat_interleave(repeats, 0))

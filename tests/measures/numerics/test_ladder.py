@@ -11,15 +11,21 @@ F = torch.float64
 
 
 def test_ladder_has_the_cumulants():
-    rungs = lp.measures.cumulant_ladder(lp.scalar.RademacherSum(1, 3), torch.tensor([[0.5], [2.0]], dtype=F))
+    rungs = lp.measures.cumulant_ladder(
+        lp.scalar.RademacherSum(1, 3), torch.tensor([[0.5], [2.0]], dtype=F)
+    )
     expected = torch.tensor([[0.0, u * u, 0.0, -2 / 3 * u**4 / 6] for u in (0.5, 2.0)], dtype=F)
     torch.testing.assert_close(rungs, expected, rtol=0, atol=1e-12)
     mu, u = lp.scalar.SkewNormal(2, 0.5), 0.01 * torch.tensor([1.0, 2.0], dtype=F)
-    torch.testing.assert_close(lp.measures.cumulant_ladder(mu, u).sum(), (u * mu.tilted_mean(u)).sum(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        lp.measures.cumulant_ladder(mu, u).sum(), (u * mu.tilted_mean(u)).sum(), rtol=1e-6, atol=0
+    )
 
 
 def test_ladder_converges_inside_and_not_outside():
-    """Four rungs of uniform tokens: the share that they miss falls like the square of the tilt over the radius."""
+    """Four rungs of uniform tokens: the share that they miss falls like the square of the tilt over
+    the radius.
+    """
     mu, radius = lp.Uniform(1), math.pi / math.sqrt(3)
 
     def error(u):

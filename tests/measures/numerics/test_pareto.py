@@ -20,15 +20,22 @@ def draw(*shape, seed=0):
 
 def log_weights(exceedances):
     """Logarithms of weights 1 + y over the cutoff 1, which is the last of them."""
-    return torch.log1p(torch.cat([exceedances, exceedances.new_zeros(*exceedances.shape[:-1], 1)], -1))
+    return torch.log1p(
+        torch.cat([exceedances, exceedances.new_zeros(*exceedances.shape[:-1], 1)], -1)
+    )
 
 
 def naive(exceedances):
-    """Zhang & Stephens' estimator and the weak prior, one sample at a time, written out on the exceedances themselves."""
+    """Zhang & Stephens' estimator and the weak prior, one sample at a time, written out on the
+    exceedances themselves.
+    """
     y = np.sort(np.asarray(exceedances))
     n = len(y)
     points = 30 + math.floor(math.sqrt(n))
-    theta = [1 / y[-1] + (1 - math.sqrt(points / (j - 0.5))) / (3 * y[math.floor(n / 4 + 0.5) - 1]) for j in range(1, points + 1)]
+    theta = [
+        1 / y[-1] + (1 - math.sqrt(points / (j - 0.5))) / (3 * y[math.floor(n / 4 + 0.5) - 1])
+        for j in range(1, points + 1)
+    ]
     likelihood = []
     for b in theta:
         k = np.mean(np.log1p(-b * y))
@@ -40,13 +47,18 @@ def naive(exceedances):
 
 @pytest.mark.parametrize("shape", [-0.3, 0.2, 0.7, 1.2])
 def test_known_shapes(shape):
-    """20 samples of 2000 exceedances; in six standard errors, (1 + k)/√n each (false alarm below 1e-7), prior undone."""
+    """20 samples of 2000 exceedances; in six standard errors, (1 + k)/√n each (false alarm below
+    1e-7), prior undone.
+    """
     n, scale = 2000, 3.0
-    samples = torch.as_tensor(genpareto.rvs(shape, scale=scale, size=(20, n), random_state=np.random.default_rng(0)))
+    samples = torch.as_tensor(
+        genpareto.rvs(shape, scale=scale, size=(20, n), random_state=np.random.default_rng(0))
+    )
     estimates = (pareto_tail_index(log_weights(samples)) * (n + 10) - 5) / n
     error = (1 + shape) / math.sqrt(n)
     assert bool(((estimates - shape).abs() < 6 * error).all())
-    assert abs(float(estimates.mean()) - shape) < 6 * error / math.sqrt(20) + 2 / n  # its bias is of order 1/n
+    # its bias is of order 1/n
+    assert abs(float(estimates.mean()) - shape) < 6 * error / math.sqrt(20) + 2 / n
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.2, 0.7, 1.2])
@@ -79,7 +91,9 @@ def test_order_shift_and_batch_do_not_matter():
 
 @pytest.mark.parametrize("size", [1e4, 1e8, 1e150])
 def test_scores_of_any_size(size):
-    """Where the exceedances are e^{size ...}, log(1 + b y) is a multiple of size, and so is the index."""
+    """Where the exceedances are e^{size ...}, log(1 + b y) is a multiple of size, and so is the
+    index.
+    """
     scores = draw(5, 100)
     index, larger = pareto_tail_index(size * scores), pareto_tail_index(2 * size * scores)
     assert bool(torch.isfinite(index).all())
@@ -113,24 +127,35 @@ def test_no_exponential_limit_is_missed():
     """b = 0 exactly on a grid point: k(b)/b is 0/0 there, and its limit, the mean of y, is used."""
     n = 20
     points = 30 + math.isqrt(n)
-    c = (math.sqrt(points / 9.5) - 1) / 3  # the tenth grid point, which is zero when y_quartile = c y_max
+    # the tenth grid point, which is zero when y_quartile = c y_max
+    c = (math.sqrt(points / 9.5) - 1) / 3
     y = torch.linspace(0.01, 1, n, dtype=F)
     y[4] = c  # position 5 of 20 in ascending order is the lower quartile
-    y = torch.cat([y[:4] * c / y[3] * 0.9, y[4:5], c + (1 - c) * torch.linspace(0.05, 1, n - 5, dtype=F)])
+    y = torch.cat(
+        [y[:4] * c / y[3] * 0.9, y[4:5], c + (1 - c) * torch.linspace(0.05, 1, n - 5, dtype=F)]
+    )
     index = float(pareto_tail_index(log_weights(y)))
     y[4] *= 1 + 1e-4
     assert index == pytest.approx(float(pareto_tail_index(log_weights(y))), abs=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("length", "count"), [(1, 1), (20, 4), (21, 5), (35, 7), (225, 45), (226, 46), (10_000, 300), (10**12, 3 * 10**6)]
+    ("length", "count"),
+    [(1, 1), (20, 4), (21, 5), (35, 7), (225, 45), (226, 46), (10_000, 300), (10**12, 3 * 10**6)],
 )
 def test_tail_count(length, count):
     assert tail_count(length) == count
 
 
 @pytest.mark.parametrize(
-    "bad", [torch.tensor([1.0, math.nan]), torch.zeros(3, 0), torch.tensor(1.0), "weights", torch.ones(3) * 1j]
+    "bad",
+    [
+        torch.tensor([1.0, math.nan]),
+        torch.zeros(3, 0),
+        torch.tensor(1.0),
+        "weights",
+        torch.ones(3) * 1j,
+    ],
 )
 def test_bad_log_weights(bad):
     with pytest.raises(lp.InvalidArgumentError, match="log_weights: got"):
@@ -140,9 +165,18 @@ def test_bad_log_weights(bad):
 def test_rows_with_tails_of_different_sizes_are_fitted_as_each_alone():
     """Whatever stands beyond a row's own tail, minus infinity too, and in pieces as well."""
     draw = torch.Generator().manual_seed(0)
-    scores = (20 * torch.randn(60, 90, generator=draw, dtype=torch.float64)).sort(-1, descending=True).values
+    scores = (
+        (20 * torch.randn(60, 90, generator=draw, dtype=torch.float64))
+        .sort(-1, descending=True)
+        .values
+    )
     tails = torch.randint(0, 80, (60,), generator=draw)
     scores[::2] = torch.where(torch.arange(90) <= tails[::2, None], scores[::2], -torch.inf)
-    alone = torch.stack([pareto_tail_index(row[: tail + 1]) for row, tail in zip(scores, tails.tolist(), strict=True)])
+    alone = torch.stack(
+        [
+            pareto_tail_index(row[: tail + 1])
+            for row, tail in zip(scores, tails.tolist(), strict=True)
+        ]
+    )
     shuffled = scores[:, torch.randperm(90, generator=draw)]
     assert_close(tail_indices(shuffled, tails), alone, rtol=1e-10, atol=1e-10)

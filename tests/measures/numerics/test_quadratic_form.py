@@ -1,4 +1,6 @@
-"""The rule for quadratic forms against Gaussian integrals in closed form, dense Gauss-Hermite rules and SciPy's chi-square law."""
+"""The rule for quadratic forms against Gaussian integrals in closed form, dense Gauss-Hermite rules
+and SciPy's chi-square law.
+"""
 
 import math
 
@@ -7,7 +9,11 @@ import pytest
 from scipy.stats import chi2, ncx2
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.numerics.quadratic_form import _logarithm, gaussian_form_rule, quadratic_form_rule
+from largeprompt.measures.numerics.quadratic_form import (
+    _logarithm,
+    gaussian_form_rule,
+    quadratic_form_rule,
+)
 
 SPECTRA = {
     "one": [3.0],
@@ -63,15 +69,22 @@ def test_factors_are_the_moments_of_wick():
     assert rule.factors(g, 0) == pytest.approx(value, rel=1e-13)
     np.testing.assert_allclose(rule.factors(g, 1), value * phi, rtol=1e-13)
     np.testing.assert_allclose(rule.factors(g, 2), value * np.outer(phi, phi), rtol=1e-13)
-    np.testing.assert_allclose(rule.factors(g, 3), value * np.einsum("i,j,k->ijk", phi, phi, phi), rtol=1e-13)
+    np.testing.assert_allclose(
+        rule.factors(g, 3), value * np.einsum("i,j,k->ijk", phi, phi, phi), rtol=1e-13
+    )
 
 
-@pytest.mark.parametrize(("lam", "m"), [([0.5], [0.0]), ([0.5], [0.8]), ([1.0, 0.2], [0.0, 0.0]), ([1.0, 0.01], [0.5, -2.0])])
+@pytest.mark.parametrize(
+    ("lam", "m"),
+    [([0.5], [0.0]), ([0.5], [0.8]), ([1.0, 0.2], [0.0, 0.0]), ([1.0, 0.01], [0.5, -2.0])],
+)
 def test_against_gauss_hermite(lam, m):
     points, mass = np.polynomial.hermite_e.hermegauss(180)
     mass = mass / mass.sum()
     grid = np.stack(np.meshgrid(*[points] * len(lam), indexing="ij"), -1).reshape(-1, len(lam))
-    weight = np.prod(np.stack(np.meshgrid(*[mass] * len(lam), indexing="ij"), -1).reshape(-1, len(lam)), -1)
+    weight = np.prod(
+        np.stack(np.meshgrid(*[mass] * len(lam), indexing="ij"), -1).reshape(-1, len(lam)), -1
+    )
     eta = grid + np.asarray(m)
     q = eta**2 @ np.asarray(lam)
     rule = quadratic_form_rule(lam, m)
@@ -83,7 +96,9 @@ def test_against_gauss_hermite(lam, m):
     assert rule.weights @ g(rule.nodes) == pytest.approx(weight @ g(q), rel=1e-11)
     form = ((eta @ B) * eta).sum(-1)
     assert rule.form_weights(B) @ g(rule.nodes) == pytest.approx(weight @ (form * g(q)), rel=1e-11)
-    assert rule.form_weights(B, B) @ g(rule.nodes) == pytest.approx(weight @ (form**2 * g(q)), rel=1e-11)
+    assert rule.form_weights(B, B) @ g(rule.nodes) == pytest.approx(
+        weight @ (form**2 * g(q)), rel=1e-11
+    )
 
 
 @pytest.mark.parametrize("singular", [False, True])
@@ -98,7 +113,9 @@ def test_gaussian_vectors_with_a_mean(singular):
     value = math.exp(-t * mean @ M @ tilted) * np.linalg.det(inverse) ** 0.5
     g = np.exp(-t * rule.nodes)
     assert rule.weights @ g == pytest.approx(value, rel=1e-12)
-    assert rule.form_weights(B) @ g == pytest.approx(value * (np.trace(B @ spread) + tilted @ B @ tilted), rel=1e-12)
+    assert rule.form_weights(B) @ g == pytest.approx(
+        value * (np.trace(B @ spread) + tilted @ B @ tilted), rel=1e-12
+    )
     assert (rule.constant > 0.01) == singular
 
 
@@ -117,7 +134,10 @@ def test_logarithms_by_parts_are_those_of_numpy():
     """Also beyond 1e150, where squares are no numbers, and below the real axis."""
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.uniform(-300, 300, (50, 4)))
-    for z in (sizes * np.exp(1j * rng.uniform(-np.pi, np.pi, sizes.shape)), np.array([1e200 + 1e199j, -1e-3 + 2j])):
+    for z in (
+        sizes * np.exp(1j * rng.uniform(-np.pi, np.pi, sizes.shape)),
+        np.array([1e200 + 1e199j, -1e-3 + 2j]),
+    ):
         np.testing.assert_allclose(_logarithm(z), np.log(z), rtol=1e-14, atol=1e-14)
 
 
@@ -125,8 +145,13 @@ def test_several_rules_at_once():
     lam = np.array([[1.0, 0.2], [3.0, 3.0], [0.0, 0.0]])
     rule = quadratic_form_rule(lam)
     for i, row in enumerate(lam):
-        assert rule.weights[i] @ np.exp(-rule.nodes[i]) == pytest.approx(laplace(row, 0 * row, 1.0), rel=1e-13)
-    np.testing.assert_allclose(rule.factors(np.exp(-rule.nodes), 1)[0], rule.weights[0] @ np.exp(-rule.nodes[0]) / (1 + 2 * lam[0]))
+        assert rule.weights[i] @ np.exp(-rule.nodes[i]) == pytest.approx(
+            laplace(row, 0 * row, 1.0), rel=1e-13
+        )
+    np.testing.assert_allclose(
+        rule.factors(np.exp(-rule.nodes), 1)[0],
+        rule.weights[0] @ np.exp(-rule.nodes[0]) / (1 + 2 * lam[0]),
+    )
     np.testing.assert_allclose(rule.factors(np.exp(-rule.nodes), 1)[2], [1, 1])
 
 

@@ -34,14 +34,18 @@ def test_rules_have_mean_variance_and_tilts_of_the_law(mu, nodes):
 @pytest.mark.parametrize("shape", [1.001, 1.5, 4.0, 8.0, 50.0, 1000.0])
 @pytest.mark.parametrize("nodes", [12, None])
 def test_rules_resolve_where_the_density_falls_off(shape, nodes):
-    """E x^k = a^k Γ((k+1)/β)/Γ(1/β), for shapes that end sharply at ±a too; and the law's own tilts by another rule."""
+    """E x^k = a^k Γ((k+1)/β)/Γ(1/β), for shapes that end sharply at ±a too; and the law's own tilts
+    by another rule.
+    """
     mu = lp.scalar.GeneralisedNormal(1, shape)
     rule, width = lp.measures.gauss_rule(mu, nodes), mu.law.width
     for k in (2, 4, 6):
         expected = width**k * math.exp(math.lgamma((k + 1) / shape) - math.lgamma(1 / shape))
         assert float(rule.weights @ rule.atoms[:, 0] ** k) == pytest.approx(expected, rel=2e-12)
     if nodes is None:
-        torch.testing.assert_close(rule.tilted_mean([[0.4], [1.0]]), mu.tilted_mean([[0.4], [1.0]]), rtol=0, atol=1e-13)
+        torch.testing.assert_close(
+            rule.tilted_mean([[0.4], [1.0]]), mu.tilted_mean([[0.4], [1.0]]), rtol=0, atol=1e-13
+        )
 
 
 @pytest.mark.parametrize("skew", [0.5, 0.994, -0.9952, 0.99527, math.nextafter(LARGEST_SKEW, 0)])
@@ -53,7 +57,10 @@ def test_rules_resolve_the_edge_of_a_skewed_law(skew, nodes):
 
 
 def test_a_gauss_rule_with_n_nodes_is_exact_to_degree_2n_minus_1():
-    fine, rule = lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5)), lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5), 4)
+    fine, rule = (
+        lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5)),
+        lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5), 4),
+    )
     assert rule.count == 4
 
     def moment(law, n):
@@ -65,7 +72,9 @@ def test_a_gauss_rule_with_n_nodes_is_exact_to_degree_2n_minus_1():
 
 
 def test_products():
-    rule = lp.measures.gauss_rule(lp.Product([lp.scalar.RademacherLaw(), lp.scalar.UniformLaw()]), 3)
+    rule = lp.measures.gauss_rule(
+        lp.Product([lp.scalar.RademacherLaw(), lp.scalar.UniformLaw()]), 3
+    )
     assert rule.count == 6
     torch.testing.assert_close(rule.covariance, torch.eye(2, dtype=F))
     coin = lp.Discrete([[-1.0], [1.0]], [0.25, 0.75])

@@ -8,7 +8,9 @@ from largeprompt.testing import assert_sample_mean
 
 @pytest.fixture
 def draws_its_tilts():
-    """Check mean, variance and skewness of 100,000 draws at two tilts against the cumulants of the law."""
+    """Check mean, variance and skewness of 100,000 draws at two tilts against the cumulants of the
+    law.
+    """
 
     def check(law, tilts):
         u = torch.tensor(tilts, dtype=torch.float64)

@@ -16,12 +16,18 @@ LAWS = [
 ]
 
 
-@pytest.mark.parametrize(("law", "known"), [*LAWS, (lp.scalar.LogNormalLaw(0.5), None)], ids=lambda law: type(law).__name__)
+@pytest.mark.parametrize(
+    ("law", "known"),
+    [*LAWS, (lp.scalar.LogNormalLaw(0.5), None)],
+    ids=lambda law: type(law).__name__,
+)
 def test_tails_and_quantiles_are_those_of_the_density(law, known):
     found = law.density()
     last = min(float(found.upper_quantile(np.array(1e-13))), 1e3)
     for x in (0.3, 1.2, -0.4):
-        whole = integrate.quad(found.density, x, last, limit=400)[0] + float(found.upper(np.array(last)))
+        whole = integrate.quad(found.density, x, last, limit=400)[0] + float(
+            found.upper(np.array(last))
+        )
         assert whole == pytest.approx(float(found.upper(np.array(x))), rel=1e-5)
         assert float(found.upper_quantile(found.upper(np.array(x)))) == pytest.approx(x, rel=1e-9)
         assert float(found.lower_quantile(found.lower(np.array(x)))) == pytest.approx(x, rel=1e-9)
@@ -34,7 +40,9 @@ def test_tails_and_quantiles_are_those_of_the_density(law, known):
 def test_the_density_of_a_lognormal_law_is_that_of_its_tokens():
     law, x = lp.scalar.LogNormalLaw(0.7), np.array([-1.0, -0.5, 0.0, 1.0, 10.0, 1e4])
     known = law.center + law.spread * x
-    np.testing.assert_allclose(law.density().density(x), law.spread * stats.lognorm.pdf(known, 0.7), rtol=1e-12)
+    np.testing.assert_allclose(
+        law.density().density(x), law.spread * stats.lognorm.pdf(known, 0.7), rtol=1e-12
+    )
     assert law.density().density(np.array([-5.0]))[0] == 0
 
 

@@ -1,4 +1,6 @@
-"""Generalised normal tokens: limits, densities integrated by SciPy and mpmath, exact draws, refusals."""
+"""Generalised normal tokens: limits, densities integrated by SciPy and mpmath, exact draws,
+refusals.
+"""
 
 import math
 
@@ -18,17 +20,36 @@ TILTS = torch.tensor([[-7.0], [-1.3], [-0.01], [0.0], [0.2], [0.9], [4.0], [300.
 def generalised_normal_density(shape):
     width = math.sqrt(math.gamma(1 / shape) / math.gamma(3 / shape))
     assert stats.gennorm.var(shape, scale=width) == pytest.approx(1)
-    return lambda x: shape / (2 * width * math.gamma(1 / shape)) * math.exp(-(abs(x / width) ** shape))
+    return lambda x: (
+        shape / (2 * width * math.gamma(1 / shape)) * math.exp(-(abs(x / width) ** shape))
+    )
 
 
 DENSITIES = {
-    "shape 1.3": (lp.scalar.GeneralisedNormal(1, 1.3), generalised_normal_density(1.3), (-60.0, 60.0), (-1.3, 0.0, 0.4, 1.5)),
-    "shape 3": (lp.scalar.GeneralisedNormal(1, 3.0), generalised_normal_density(3.0), (-9.0, 9.0), (-2.0, 0.0, 0.4, 3.0)),
-    "shape 20": (lp.scalar.GeneralisedNormal(1, 20.0), generalised_normal_density(20.0), (-2.5, 2.5), (-2.0, 0.0, 0.4, 3.0)),
+    "shape 1.3": (
+        lp.scalar.GeneralisedNormal(1, 1.3),
+        generalised_normal_density(1.3),
+        (-60.0, 60.0),
+        (-1.3, 0.0, 0.4, 1.5),
+    ),
+    "shape 3": (
+        lp.scalar.GeneralisedNormal(1, 3.0),
+        generalised_normal_density(3.0),
+        (-9.0, 9.0),
+        (-2.0, 0.0, 0.4, 3.0),
+    ),
+    "shape 20": (
+        lp.scalar.GeneralisedNormal(1, 20.0),
+        generalised_normal_density(20.0),
+        (-2.5, 2.5),
+        (-2.0, 0.0, 0.4, 3.0),
+    ),
 }
 
 
-@pytest.mark.parametrize(("name", "tilt"), [(name, tilt) for name, case in DENSITIES.items() for tilt in case[3]])
+@pytest.mark.parametrize(
+    ("name", "tilt"), [(name, tilt) for name, case in DENSITIES.items() for tilt in case[3]]
+)
 def test_against_the_density(name, tilt, has_density):
     mu, density, ends, _ = DENSITIES[name]
     has_density(mu, density, ends, tilt)
@@ -38,15 +59,23 @@ def test_against_the_density(name, tilt, has_density):
 def test_gaussian_member(mu):
     torch.testing.assert_close(mu.cgf(TILTS), TILTS[:, 0] ** 2 / 2, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(mu.tilted_mean(TILTS), TILTS, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(mu.tilted_covariance(TILTS), torch.ones(len(TILTS), 1, 1, dtype=F), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        mu.tilted_covariance(TILTS), torch.ones(len(TILTS), 1, 1, dtype=F), rtol=1e-12, atol=0
+    )
 
 
 def test_shapes_tend_to_laplace_and_to_uniform():
     assert lp.scalar.GeneralisedNormal(2, 1).law == lp.scalar.LaplaceLaw()
     u = torch.tensor([[0.0], [0.5], [1.1]], dtype=F)
-    for mu, limit, shapes in ((lp.Laplace(1), 1.0, (1.01, 1.001)), (lp.Uniform(1), None, (100.0, 1000.0))):
+    for mu, limit, shapes in (
+        (lp.Laplace(1), 1.0, (1.01, 1.001)),
+        (lp.Uniform(1), None, (100.0, 1000.0)),
+    ):
         target = mu.tilted_mean(u)
-        errors = [float((lp.scalar.GeneralisedNormal(1, shape).tilted_mean(u) - target).abs().max()) for shape in shapes]
+        errors = [
+            float((lp.scalar.GeneralisedNormal(1, shape).tilted_mean(u) - target).abs().max())
+            for shape in shapes
+        ]
         assert errors[1] < errors[0] / 7, limit  # first order in β - 1, and in 1/β
         assert errors[1] < 0.02
 
@@ -66,10 +95,19 @@ def tilted_by_mpmath(shape, tilt):
                 low, high = (middle, high) if fall(mode + side * middle) < depth else (low, middle)
             return mode + side * high
 
-        ends = [reach(-1, 60), reach(-1, 8), reach(-1, 1), mode, reach(1, 1), reach(1, 8), reach(1, 60)]
+        ends = [
+            reach(-1, 60),
+            reach(-1, 8),
+            reach(-1, 1),
+            mode,
+            reach(1, 1),
+            reach(1, 8),
+            reach(1, 60),
+        ]
         ends = sorted({*ends, *([mpmath.mpf(0), -a] if ends[0] < -a else [])})
         mass, first, second = (
-            mpmath.quad(lambda x, n=n: (x - mode) ** n * mpmath.exp(-fall(x)), ends, maxdegree=7) for n in (0, 1, 2)
+            mpmath.quad(lambda x, n=n: (x - mode) ** n * mpmath.exp(-fall(x)), ends, maxdegree=7)
+            for n in (0, 1, 2)
         )
         constant = mpmath.log(b / (2 * a * mpmath.gamma(1 / b)))
         value = u * mode - abs(mode / a) ** b + mpmath.log(mass) + constant
@@ -77,7 +115,8 @@ def tilted_by_mpmath(shape, tilt):
 
 
 @pytest.mark.parametrize(
-    ("shape", "tilt"), [(1.05, 3.0), (1.5, 0.7), (1.5, 1e4), (2.5, 1.3), (4.0, 50.0), (30.0, 0.5), (200.0, 5.0)]
+    ("shape", "tilt"),
+    [(1.05, 3.0), (1.5, 0.7), (1.5, 1e4), (2.5, 1.3), (4.0, 50.0), (30.0, 0.5), (200.0, 5.0)],
 )
 def test_generalised_normal_to_thirteen_digits(shape, tilt):
     value, mean, variance = tilted_by_mpmath(shape, tilt)
@@ -87,7 +126,11 @@ def test_generalised_normal_to_thirteen_digits(shape, tilt):
     assert float(law.derivatives(u, 2)[2]) == pytest.approx(variance, rel=1e-12)
 
 
-@pytest.mark.parametrize(("shape", "tilts"), [(1.3, [2.0, -6.0]), (12.0, [0.0, -30.0])], ids=["heavy shape", "light shape"])
+@pytest.mark.parametrize(
+    ("shape", "tilts"),
+    [(1.3, [2.0, -6.0]), (12.0, [0.0, -30.0])],
+    ids=["heavy shape", "light shape"],
+)
 def test_far_tilts_are_drawn_exactly(shape, tilts, draws_its_tilts):
     draws_its_tilts(lp.scalar.GeneralisedNormalLaw(shape), tilts)
 

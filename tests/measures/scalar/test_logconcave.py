@@ -1,4 +1,6 @@
-"""Laws that are log-concave: one that is not in the library, the logistic law, from its density alone against its closed forms."""
+"""Laws that are log-concave: one that is not in the library, the logistic law, from its density
+alone against its closed forms.
+"""
 
 import math
 
@@ -34,17 +36,30 @@ def test_cgf_and_cumulants_of_the_logistic_law(u):
     """Λ = log(πu/sin πu), Λ' = 1/u - π cot πu, Λ'' = π²/sin² πu - 1/u²."""
     tilt, angle = torch.tensor(u, dtype=F), math.pi * u
     k1, k2, k3, k4 = (float(value) for value in Logistic().derivatives(tilt, 4)[1:])
-    assert float(Logistic().cgf(tilt)) == pytest.approx(math.log(angle / math.sin(angle)), rel=1e-9, abs=1e-13)
+    assert float(Logistic().cgf(tilt)) == pytest.approx(
+        math.log(angle / math.sin(angle)), rel=1e-9, abs=1e-13
+    )
     assert k1 == pytest.approx(1 / u - math.pi / math.tan(angle), rel=1e-9)
-    assert k2 == pytest.approx(math.pi**2 / math.sin(angle) ** 2 - 1 / u**2, rel=1e-6 if abs(u) < 0.01 else 1e-9)
+    assert k2 == pytest.approx(
+        math.pi**2 / math.sin(angle) ** 2 - 1 / u**2, rel=1e-6 if abs(u) < 0.01 else 1e-9
+    )
     step = 1e-4 * (1 - abs(u))
-    near = [[float(value) for value in Logistic().derivatives(torch.tensor(u + sign * step, dtype=F), 4)[1:]] for sign in (-1, 1)]
-    assert k3 == pytest.approx((near[1][1] - near[0][1]) / (2 * step), rel=1e-5, abs=1e-6)  # each is the slope of the one before
+    near = [
+        [
+            float(value)
+            for value in Logistic().derivatives(torch.tensor(u + sign * step, dtype=F), 4)[1:]
+        ]
+        for sign in (-1, 1)
+    ]
+    # each is the slope of the one before
+    assert k3 == pytest.approx((near[1][1] - near[0][1]) / (2 * step), rel=1e-5, abs=1e-6)
     assert k4 == pytest.approx((near[1][2] - near[0][2]) / (2 * step), rel=1e-5, abs=1e-6)
 
 
 def test_moments_at_the_origin():
-    k1, k2, k3, k4 = (float(value) for value in Logistic().derivatives(torch.zeros((), dtype=F), 4)[1:])
+    k1, k2, k3, k4 = (
+        float(value) for value in Logistic().derivatives(torch.zeros((), dtype=F), 4)[1:]
+    )
     assert (k1, k3) == pytest.approx((0.0, 0.0), abs=1e-13)
     assert (k2, k4) == pytest.approx((math.pi**2 / 3, 2 * math.pi**4 / 15), rel=1e-12)
 

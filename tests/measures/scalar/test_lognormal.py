@@ -18,19 +18,37 @@ def lognormal_density(scale):
 
     def density(x):
         y = law.center + law.spread * x
-        return law.spread * math.exp(-((math.log(y) / scale) ** 2) / 2) / (y * scale * math.sqrt(2 * math.pi))
+        return (
+            law.spread
+            * math.exp(-((math.log(y) / scale) ** 2) / 2)
+            / (y * scale * math.sqrt(2 * math.pi))
+        )
 
-    assert density(0.7) == pytest.approx(law.spread * stats.lognorm.pdf(law.center + law.spread * 0.7, scale))
+    assert density(0.7) == pytest.approx(
+        law.spread * stats.lognorm.pdf(law.center + law.spread * 0.7, scale)
+    )
     return density
 
 
 DENSITIES = {
-    "lognormal 0.3": (lp.scalar.LogNormal(1, 0.3), lognormal_density(0.3), (-3.25, 60.0), (-2.0, -0.4, 0.0)),
-    "lognormal 1": (lp.scalar.LogNormal(1, 1.0), lognormal_density(1.0), (-0.7628, 4000.0), (-2.0, -0.4)),
+    "lognormal 0.3": (
+        lp.scalar.LogNormal(1, 0.3),
+        lognormal_density(0.3),
+        (-3.25, 60.0),
+        (-2.0, -0.4, 0.0),
+    ),
+    "lognormal 1": (
+        lp.scalar.LogNormal(1, 1.0),
+        lognormal_density(1.0),
+        (-0.7628, 4000.0),
+        (-2.0, -0.4),
+    ),
 }
 
 
-@pytest.mark.parametrize(("name", "tilt"), [(name, tilt) for name, case in DENSITIES.items() for tilt in case[3]])
+@pytest.mark.parametrize(
+    ("name", "tilt"), [(name, tilt) for name, case in DENSITIES.items() for tilt in case[3]]
+)
 def test_against_the_density(name, tilt, has_density):
     mu, density, ends, _ = DENSITIES[name]
     has_density(mu, density, ends, tilt)
@@ -45,7 +63,9 @@ def test_lognormal_tilts_lie_between_end_and_mean(scale, tilt):
     assert end * (1 + 1e-12) <= mean <= 1e-12
     assert 0 < variance <= 1 + 1e-9
     step = torch.tensor(tilt * (1 + 1e-4) - 1e-6, dtype=F)
-    assert float(law.cgf(step)) >= float(law.cgf(u)) + mean * float(step - u) - 1e-9 * abs(float(law.cgf(u)))
+    assert float(law.cgf(step)) >= float(law.cgf(u)) + mean * float(step - u) - 1e-9 * abs(
+        float(law.cgf(u))
+    )
 
 
 def test_far_tilts_are_drawn_exactly(draws_its_tilts):

@@ -15,7 +15,12 @@ def test_each_says_its_parameter():
         lp.scalar.SkewNormal(2, -0.5),
         lp.scalar.LogNormal(2, 0.5),
     ]
-    assert [repr(mu).split(", ")[1] for mu in measures] == ["terms=3)", "shape=1.5)", "skew=-0.5)", "scale=0.5)"]
+    assert [repr(mu).split(", ")[1] for mu in measures] == [
+        "terms=3)",
+        "shape=1.5)",
+        "skew=-0.5)",
+        "scale=0.5)",
+    ]
 
 
 @pytest.mark.parametrize("kind", [lp.Rademacher, lp.Uniform, lp.Laplace])
@@ -78,11 +83,18 @@ def test_beyond_its_domain_a_law_names_what_still_works():
 
 
 def test_equal_tilts_are_computed_once_and_no_others():
-    """Against half of the rows at a time, too few to look for equal columns; then two columns that agree in the last row only."""
-    mu, w = lp.Uniform(5), torch.randn(1000, 5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    """Against half of the rows at a time, too few to look for equal columns; then two columns that
+    agree in the last row only.
+    """
+    mu, w = (
+        lp.Uniform(5),
+        torch.randn(1000, 5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+    )
     w = torch.view_as_complex(0.3 * w)
     w[:, 2], w[:, 3] = w[:, 0], 0.0
     for last in (w[-1, 4].clone(), w[-1, 1]):
         w[-1, 4] = last
-        for found, *halves in zip(*(mu.complex_cumulants(part) for part in (w, w[:500], w[500:])), strict=True):
+        for found, *halves in zip(
+            *(mu.complex_cumulants(part) for part in (w, w[:500], w[500:])), strict=True
+        ):
             torch.testing.assert_close(found, torch.cat(halves), rtol=1e-14, atol=1e-15)

@@ -16,10 +16,20 @@ def test_closed_forms_are_sums_over_all_signs():
     share = torch.softmax(u @ signs.mT, -1)
     mean = share @ signs
     mu = lp.Rademacher(4)
-    assert_close(mu.cgf(u), torch.logsumexp(u @ signs.mT, -1) - torch.tensor(16.0, dtype=F).log(), rtol=1e-13, atol=0)
+    assert_close(
+        mu.cgf(u),
+        torch.logsumexp(u @ signs.mT, -1) - torch.tensor(16.0, dtype=F).log(),
+        rtol=1e-13,
+        atol=0,
+    )
     assert_close(mu.tilted_mean(u), mean, rtol=1e-12, atol=1e-13)
     second = torch.einsum("ns,si,sj->nij", share, signs, signs)
-    assert_close(mu.tilted_covariance(u), second - mean.unsqueeze(-1) * mean.unsqueeze(-2), rtol=1e-9, atol=1e-12)
+    assert_close(
+        mu.tilted_covariance(u),
+        second - mean.unsqueeze(-1) * mean.unsqueeze(-2),
+        rtol=1e-9,
+        atol=1e-12,
+    )
     assert mu.support_radius == 2.0
 
 

@@ -1,4 +1,6 @@
-"""Student tokens: moments that exist, those that do not, and the Gaussian at the end of the family."""
+"""Student tokens: moments that exist, those that do not, and the Gaussian at the end
+of the family.
+"""
 
 import math
 
@@ -13,8 +15,12 @@ F = torch.float64
 
 
 def test_student_cumulants_through_an_affine_map():
-    assert_close(lp.StudentT(1, df=5.0).map([[1.0]]).norm_moment4([0.0]), torch.tensor(9.0, dtype=F))
-    assert_close(lp.StudentT(1, df=5.0).directional_cumulants([[2.0]])[1], torch.tensor([4.0], dtype=F))
+    assert_close(
+        lp.StudentT(1, df=5.0).map([[1.0]]).norm_moment4([0.0]), torch.tensor(9.0, dtype=F)
+    )
+    assert_close(
+        lp.StudentT(1, df=5.0).directional_cumulants([[2.0]])[1], torch.tensor([4.0], dtype=F)
+    )
     with pytest.raises(lp.NoMomentError):
         lp.StudentT(1, df=3.0).map([[1.0]]).norm_moment4([0.0])
 

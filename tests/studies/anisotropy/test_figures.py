@@ -14,9 +14,12 @@ def test_anisotropy_figures(data):
     assert drawn(middle, np.sqrt(part.exact / part["size"]))
     every = data.sel(score_variance=2.0)
     share = every.exact * data.length / (every.trace + every["size"])
-    corners = right.collections[1].get_paths()[0].vertices  # the band of both traces, along its edges
+    # the band of both traces, along its edges
+    corners = right.collections[1].get_paths()[0].vertices
     for edge in (share.min(("spectrum", "direction")), share.max(("spectrum", "direction"))):
-        assert all(np.isclose(corners, (x, y)).all(1).any() for x, y in zip(data.length, edge, strict=True))
+        assert all(
+            np.isclose(corners, (x, y)).all(1).any() for x, y in zip(data.length, edge, strict=True)
+        )
     assert len(left.lines) <= 6  # no thicket
     second, first, exponents = constants.draw(data).axes
     chosen = data.sel(score_variance=2.0, direction="strong")

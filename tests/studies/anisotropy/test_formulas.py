@@ -15,7 +15,9 @@ def test_spectra():
         assert np.all(np.diff(values) <= 1e-12)
 
 
-@pytest.mark.parametrize("name", ["condition 0.5", "condition", "power law x", "spike 1", "toeplit 2", "spike nan"])
+@pytest.mark.parametrize(
+    "name", ["condition 0.5", "condition", "power law x", "spike 1", "toeplit 2", "spike nan"]
+)
 def test_unknown_spectra_are_refused(name):
     with pytest.raises(InvalidArgumentError, match="spectra"):
         eigenvalues(name, 4)

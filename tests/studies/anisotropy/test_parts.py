@@ -33,8 +33,11 @@ def test_needed_length_is_the_planners(data):
     z = eye[0] * math.sqrt(2.0 / float(values[0]))
     attention, mu = lp.SoftmaxAttention(eye, eye), lp.Gaussian(zero, torch.diag(values))
     planned = lp.prompt_length(attention, mu, z, 0.1, relative=True)
-    found = float(data.needed_length.sel(spectrum="condition 1e4", direction="strong", score_variance=2.0))
-    assert found == pytest.approx(int(planned), rel=0.1)  # interpolated between lengths a factor of ten apart
+    found = float(
+        data.needed_length.sel(spectrum="condition 1e4", direction="strong", score_variance=2.0)
+    )
+    # interpolated between lengths a factor of ten apart
+    assert found == pytest.approx(int(planned), rel=0.1)
 
 
 class TestSettings(SettingChecks):

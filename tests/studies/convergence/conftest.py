@@ -10,5 +10,11 @@ from largeprompt.studies.convergence.study import STUDY
 def data():
     """Computed once; copy before changing it."""
     return STUDY.run(
-        ConvergenceConfig(points=17, sampled_lengths=(1, 10, 30, 100, 300), fitted=(10, 300), replicas=1000, bootstraps=100)
+        ConvergenceConfig(
+            points=17,
+            sampled_lengths=(1, 10, 30, 100, 300),
+            fitted=(10, 300),
+            replicas=1000,
+            bootstraps=100,
+        )
     )

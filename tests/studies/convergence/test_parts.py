@@ -10,13 +10,23 @@ from largeprompt.studies.convergence.study import STUDY
 
 
 def test_curves_are_those_of_the_operators_own_jacobians(data):
-    """Empirical prompts, derivatives by attention.jacobian_u and jacobian_v: within 6.5 standard errors of the exact curves."""
+    """Empirical prompts, derivatives by attention.jacobian_u and jacobian_v: within 6.5 standard
+    errors of the exact curves.
+    """
     data = data.sel(score_variance=2.0)
     eye = torch.eye(4, dtype=torch.float64)
-    attention, mu = lp.SoftmaxAttention(eye, eye), lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye)
+    attention, mu = (
+        lp.SoftmaxAttention(eye, eye),
+        lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye),
+    )
     z = torch.tensor([2.0**0.5, 0, 0, 0], dtype=torch.float64)
-    prompts = lp.Empirical(mu.sample(4000 * 30, torch.Generator().manual_seed(5)).reshape(4000, 30, 4))
-    for name, derivative in (("jacobian_u", attention.jacobian_u), ("jacobian_v", attention.jacobian_v)):
+    prompts = lp.Empirical(
+        mu.sample(4000 * 30, torch.Generator().manual_seed(5)).reshape(4000, 30, 4)
+    )
+    for name, derivative in (
+        ("jacobian_u", attention.jacobian_u),
+        ("jacobian_v", attention.jacobian_v),
+    ):
         squared = (derivative(prompts, z) - derivative(mu, z)).square().sum((-3, -2, -1))
         expected = float(data.exact_at_samples.sel(quantity=name, sampled_length=30))
         assert abs(float(squared.mean()) - expected) < 6.5 * float(squared.std()) / 4000**0.5
@@ -25,10 +35,15 @@ def test_curves_are_those_of_the_operators_own_jacobians(data):
 def test_fits_are_those_of_the_exact_law_and_drawn_ones_are_near(data):
     for name in ("c1", "c2", "slope"):
         low, middle, high = (data[name].sel(interval=each) for each in ("lower", "exact", "upper"))
-        assert bool((abs(middle - (low + high) / 2) < 3.5 * (high - low) / 2).all())  # 7 standard errors
-    at = data.exact_at_samples.sel(sampled_length=slice(10, 300), score_variance=2.0, quantity="jacobian_u")
+        # 7 standard errors
+        assert bool((abs(middle - (low + high) / 2) < 3.5 * (high - low) / 2).all())
+    at = data.exact_at_samples.sel(
+        sampled_length=slice(10, 300), score_variance=2.0, quantity="jacobian_u"
+    )
     slope = np.polyfit(np.log(at.sampled_length), np.log(at), 1)[0]
-    assert float(data.slope.sel(score_variance=2.0, quantity="jacobian_u", interval="exact")) == pytest.approx(slope, rel=1e-12)
+    assert float(
+        data.slope.sel(score_variance=2.0, quantity="jacobian_u", interval="exact")
+    ) == pytest.approx(slope, rel=1e-12)
 
 
 class TestSettings(SettingChecks):

@@ -29,5 +29,7 @@ def test_figures_draw_the_data(data):
     axes = drawn["normalised"].axes
     part = data.isel(normalised=0, layer=slice(1, None))
     level, error = float(part.level.mean()), float(part.level_error.mean())
-    drawn_level = any(np.allclose(line.get_ydata(), math.sqrt(max(level, 0.0))) for line in axes[0].lines)
+    drawn_level = any(
+        np.allclose(line.get_ydata(), math.sqrt(max(level, 0.0))) for line in axes[0].lines
+    )
     assert drawn_level == (level > 3 * error)  # a level that may be 0 is not drawn

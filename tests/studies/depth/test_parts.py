@@ -21,7 +21,8 @@ def test_cells_and_same_numbers_again(data):
     for name in ("band", "error", "predicted_edge"):
         one = data[name].sel(case=str(case))
         np.testing.assert_array_equal(
-            one.dropna("length", how="all") if "length" in one.dims else one, again[name].sel(case=str(case))
+            one.dropna("length", how="all") if "length" in one.dims else one,
+            again[name].sel(case=str(case)),
         )
 
 
@@ -29,7 +30,11 @@ def test_measured_errors_follow_the_band(data):
     ratio, error = band_ratio(data)
     assert ratio.sizes["case"] >= 2
     assert np.all(abs(ratio - 1) < 0.1 + 7 * error)
-    raw = tame(data).raw.sel(quantity="token", length=256) * 256 / tame(data).band.sel(quantity="token")
+    raw = (
+        tame(data).raw.sel(quantity="token", length=256)
+        * 256
+        / tame(data).band.sel(quantity="token")
+    )
     assert 0.4 < float(raw.median()) < 2  # without control variates
 
 

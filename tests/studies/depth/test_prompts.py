@@ -15,7 +15,9 @@ F = torch.float64
 
 
 def test_control_variates_have_mean_zero():
-    """And are what they say: the squared norm of the first-order displacement, averaged over queries that are no tokens."""
+    """And are what they say: the squared norm of the first-order displacement, averaged over
+    queries that are no tokens.
+    """
     case = Case("spiked", "random", "1", 0.2)
     mu = entry_law("spiked", 2, 0.25)
     stack = make_stack(case, mu, 2, 0)
@@ -46,4 +48,6 @@ def test_kurtosis_is_zero_for_gaussian_tokens_and_known_on_the_sphere():
     found = depth_prompts.excess_kurtosis(z)
     assert abs(float(found.mean())) < 6 * float(found.std()) / 20
     sphere = z / z.norm(dim=-1, keepdim=True)
-    assert float(depth_prompts.excess_kurtosis(sphere.reshape(1, -1, 3)).mean()) == pytest.approx(-2 / 5, abs=5e-3)
+    assert float(depth_prompts.excess_kurtosis(sphere.reshape(1, -1, 3)).mean()) == pytest.approx(
+        -2 / 5, abs=5e-3
+    )

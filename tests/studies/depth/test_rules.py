@@ -66,7 +66,9 @@ def test_more_rules(data):
     doctored["measured_breaking"] = late.where(np.isfinite(data.measured_breaking))
     assert verdict(doctored, "which layer the closure breaks").outcome == "holds"
     none = float(data.layer.max()) + 1
-    doctored["measured_breaking"] = (early * 0 + 1).where(early >= 3, none).where(np.isfinite(data.measured_breaking))
+    doctored["measured_breaking"] = (
+        (early * 0 + 1).where(early >= 3, none).where(np.isfinite(data.measured_breaking))
+    )
     assert verdict(doctored, "which layer the closure breaks").outcome == "fails"
     doctored["measured_breaking"] = xr_full(data.measured_breaking, none)
     assert verdict(doctored, "linear-attention").outcome == "holds"

@@ -8,9 +8,12 @@ from largeprompt.studies.discrete.study import STUDY
 
 @pytest.fixture(scope="session", autouse=True)
 def fewer_steps():
-    """Fewer steps near the edge of stability, and a shorter end to average over: each costs a gradient or a Hessian."""
+    """Fewer steps near the edge of stability, and a shorter end to average over: each costs a
+    gradient or a Hessian.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(descent, "TEST_STEPS", 130)  # 1.02^130 = 13: a step one per cent too large still shows tenfold
+        # 1.02^130 = 13: a step one per cent too large still shows tenfold
+        patch.setattr(descent, "TEST_STEPS", 130)
         patch.setattr(descent, "LAST", 16)
         yield
 

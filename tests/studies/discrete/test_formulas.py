@@ -8,8 +8,12 @@ from largeprompt.studies.discrete.formulas import at_zero, most_common, usual
 
 
 def test_a_line_is_extrapolated_from_its_two_smallest_steps_whatever_their_order():
-    steps = xr.DataArray([0.1, 0.4, 0.2], dims="step", coords={"step": [0.1, 0.4, 0.2]}, name="step")
-    ratio = xr.DataArray([[1.3, 99.0, 1.6], [2.0, 99.0, 2.0]], dims=("length", "step"), coords={"step": steps})
+    steps = xr.DataArray(
+        [0.1, 0.4, 0.2], dims="step", coords={"step": [0.1, 0.4, 0.2]}, name="step"
+    )
+    ratio = xr.DataArray(
+        [[1.3, 99.0, 1.6], [2.0, 99.0, 2.0]], dims=("length", "step"), coords={"step": steps}
+    )
     np.testing.assert_allclose(at_zero(steps, ratio), [1.0, 2.0])
 
 

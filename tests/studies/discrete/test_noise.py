@@ -1,4 +1,6 @@
-"""N2: the predicted spread of SGD does not depend on what is drawn after it, and excess risks are by one rule."""
+"""N2: the predicted spread of SGD does not depend on what is drawn after it, and excess risks are
+by one rule.
+"""
 
 import dataclasses
 
@@ -19,7 +21,9 @@ def test_predictions_do_not_depend_on_what_is_measured(small):
 
 
 def test_a_run_that_has_hardly_moved_has_hardly_an_excess_risk(small):
-    """The reference alone is in blocks, which have a rule of their own: the excess is a difference by one rule."""
+    """The reference alone is in blocks, which have a rule of their own: the excess is a difference
+    by one rule.
+    """
     _, start = problem(small)
     reference = torch.cat([start.U.reshape(-1), start.V.reshape(-1)])
     near, far = reference.repeat(2, 1)

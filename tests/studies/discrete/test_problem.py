@@ -23,8 +23,12 @@ def test_start_is_balanced_below_the_bound_of_the_theorem(small, kind):
 
 
 def test_distance_is_the_largest_over_the_times_and_the_last_may_pass_the_end():
-    flow = types.SimpleNamespace(theta=lambda time: torch.tensor([time, 0.0], dtype=F) if time <= 1 else 1 / 0)
+    flow = types.SimpleNamespace(
+        theta=lambda time: torch.tensor([time, 0.0], dtype=F) if time <= 1 else 1 / 0
+    )
     times = torch.tensor([0.0, 0.5, 1 + 1e-12], dtype=F)
     assert path_at(flow, times, 1.0)[-1, 0] == 1.0
-    run = types.SimpleNamespace(times=times, parameters=torch.tensor([[0.0, 0.0], [0.5, 0.3], [1.0, 0.1]], dtype=F))
+    run = types.SimpleNamespace(
+        times=times, parameters=torch.tensor([[0.0, 0.0], [0.5, 0.3], [1.0, 0.1]], dtype=F)
+    )
     assert largest_distance(run, flow, 1.0) == pytest.approx(0.3)

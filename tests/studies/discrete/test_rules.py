@@ -1,4 +1,6 @@
-"""N2: the rules for descent, SGD and Adam change their mind when the data does, and their controls fail."""
+"""N2: the rules for descent, SGD and Adam change their mind when the data does, and their controls
+fail.
+"""
 
 import numpy as np
 import pytest
@@ -53,10 +55,14 @@ def test_sign_flow_and_end_of_adam_are_judged(data):
     finer = data.assign_coords(sign_step_size=data.sign_step_size / 10)
     finer = finer.assign(early_sign_gap=finer.predicted_sign_gap)
     assert outcome(finer, "tends to 0") == "holds"
-    assert outcome(finer.assign(early_sign_gap=2 * finer.predicted_sign_gap), "tends to 0") == "fails"
+    assert (
+        outcome(finer.assign(early_sign_gap=2 * finer.predicted_sign_gap), "tends to 0") == "fails"
+    )
     same = data.assign(adam_gauge=data.adam_gauge * 0 + data.flow_gauge)
     assert outcome(same, "line of solutions") == "holds"
-    assert outcome(data.assign(adam_gauge=data.adam_gauge * 0 + 1.0), "line of solutions") == "fails"
+    assert (
+        outcome(data.assign(adam_gauge=data.adam_gauge * 0 + 1.0), "line of solutions") == "fails"
+    )
 
 
 def test_spread_is_judged_only_where_a_wrong_law_would_show(data):
@@ -73,10 +79,18 @@ def test_spread_is_judged_only_where_a_wrong_law_would_show(data):
 
 
 def test_edge_of_stability_is_judged_by_length(data):
-    asked, even = "stop where the sharpness", data.assign(large_sharpness=np.minimum(2 / data.stable_step, 2 / data.large_step))
+    asked, even = (
+        "stop where the sharpness",
+        data.assign(large_sharpness=np.minimum(2 / data.stable_step, 2 / data.large_step)),
+    )
     assert outcome(even, asked) == "holds"
     assert (
-        outcome(even.assign(large_sharpness=xr.where(np.isinf(data.length), 1.2, 1.0) * even.large_sharpness), asked)
+        outcome(
+            even.assign(
+                large_sharpness=xr.where(np.isinf(data.length), 1.2, 1.0) * even.large_sharpness
+            ),
+            asked,
+        )
         == "holds in part"
     )
     assert outcome(even.assign(large_sharpness=1.2 * even.large_sharpness), asked) == "fails"
@@ -89,7 +103,10 @@ def test_nothing_is_decided_by_nan(data):
 def test_settings_without_the_infinite_prompt_or_linear_attention_are_undecided(data):
     finite = data.sel(length=np.isfinite(data.length))
     assert outcome(finite, "descend alike") == "undecided"
-    assert outcome(data.sel(adam_length=np.isfinite(data.adam_length)), "line of solutions") == "undecided"
+    assert (
+        outcome(data.sel(adam_length=np.isfinite(data.adam_length)), "line of solutions")
+        == "undecided"
+    )
     assert outcome(data.sel(wander_case=["softmax 30"]), "keeps the symmetry") == "undecided"
 
 

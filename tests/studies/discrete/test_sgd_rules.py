@@ -28,5 +28,7 @@ def test_fits_find_what_they_should(data):
     assert found["batch_size"][0] == pytest.approx(-0.5)
     assert found["batch_step_size"][0] == pytest.approx(0.5)
     assert outcome(made, "proportional") == "holds"
-    assert outcome(made.assign(sgd_gap=noise, sgd_gap_error=0.01 * noise), "proportional") == "fails"
+    assert (
+        outcome(made.assign(sgd_gap=noise, sgd_gap_error=0.01 * noise), "proportional") == "fails"
+    )
     assert usual(data) == 5e-3

@@ -17,11 +17,16 @@ def test_optimum_is_a_minimum_of_the_risk():
     task = LinearRegression(eye, eye, 0.0)
     b = isotropic_optimum(task, 100.0).b
     a = torch.linspace(0.1, 1.0, 181, dtype=torch.float64)
-    least = [float(task.isotropic_risk(a, torch.full_like(a, factor * b), 100.0).min()) for factor in (0.97, 1.0, 1.03)]
+    least = [
+        float(task.isotropic_risk(a, torch.full_like(a, factor * b), 100.0).min())
+        for factor in (0.97, 1.0, 1.03)
+    ]
     assert least[1] < min(least[0], least[2])
     assert b == pytest.approx(1.77, abs=0.01)  # docs/training.md
 
 
-@pytest.mark.parametrize("word", ["dim=0", "lengths=-5", "lengths=", "alpha=-1", "until=0", "points=9"])
+@pytest.mark.parametrize(
+    "word", ["dim=0", "lengths=-5", "lengths=", "alpha=-1", "until=0", "points=9"]
+)
 def test_bad_settings_are_refused(word):
     refuses(STUDY, word)

@@ -1,4 +1,6 @@
-"""C6: flows end on the hyperbola that they keep, an interrupted one does not count, and bad settings are refused."""
+"""C6: flows end on the hyperbola that they keep, an interrupted one does not count, and bad
+settings are refused.
+"""
 
 import numpy as np
 import pytest
@@ -32,7 +34,15 @@ def test_an_interrupted_flow_is_not_taken_for_a_finished_one():
 
 
 @pytest.mark.parametrize(
-    "word", ["covariances=toeplit", "covariances=identity,identity", "dims=0", "dims=2,2", "dims=", "tolerance=0"]
+    "word",
+    [
+        "covariances=toeplit",
+        "covariances=identity,identity",
+        "dims=0",
+        "dims=2,2",
+        "dims=",
+        "tolerance=0",
+    ],
 )
 def test_bad_settings_are_refused(word):
     refuses(STUDY, word)

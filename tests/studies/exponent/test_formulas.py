@@ -1,4 +1,6 @@
-"""C3: the exponent of the query-averaged error: closed values, continuity, and the factor of the query's radius."""
+"""C3: the exponent of the query-averaged error: closed values, continuity, and the factor of the
+query's radius.
+"""
 
 import math
 
@@ -19,7 +21,9 @@ def test_exponent_is_one_up_to_a_half_and_falls_after():
 
 
 def test_a_power_with_its_logarithm_gives_the_power_back():
-    """Local exponents of L^-g (ln L)^{(d-1)/2} between the decades 14 and 15, corrected: g up to the next order in 1/ln L."""
+    """Local exponents of L^-g (ln L)^{(d-1)/2} between the decades 14 and 15, corrected: g up to
+    the next order in 1/ln L.
+    """
     decades, dims, power = np.array([13.0, 14.0, 15.0]), np.array([1, 3]), 0.8
     logs = decades * math.log(10)
     value = -power * logs + np.multiply.outer((dims - 1) / 2, np.log(logs))
@@ -30,4 +34,5 @@ def test_a_power_with_its_logarithm_gives_the_power_back():
     )
     found = without_logarithm(data)
     np.testing.assert_allclose(found.sel(square=0.7), power, atol=1e-4)
-    np.testing.assert_allclose(found.sel(square=0.4), exponent[:, -1])  # nothing to add below a half
+    # nothing to add below a half
+    np.testing.assert_allclose(found.sel(square=0.4), exponent[:, -1])

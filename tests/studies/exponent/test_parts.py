@@ -12,7 +12,9 @@ from largeprompt.studies.exponent.study import STUDY
 
 
 def test_exponents_tend_to_the_prediction_in_one_dimension():
-    """Local slopes of the exact law for d = 1, L from 10^2 to 10^14, computed once with a finer radial rule."""
+    """Local slopes of the exact law for d = 1, L from 10^2 to 10^14, computed once with a finer
+    radial rule.
+    """
     config = ExponentConfig(squares=(0.75, 1.0, 2.0, 4.0), dims=(1,), decades=(2, 3, 13, 14))
     data = STUDY.run(config)
     found = data.exponent.sel(dim=1)
@@ -43,11 +45,18 @@ def dims_asked(data):
 
 
 def test_every_dimension_is_in_a_verdict(data):
-    """One dimension by itself, all others together, however many; an H² is listed with the dimensions that vote for it."""
+    """One dimension by itself, all others together, however many; an H² is listed with the
+    dimensions that vote for it.
+    """
     assert list(dims_asked(data)) == ["(d = 1)", "(d = 4)"]
     assert list(dims_asked(data.sel(dim=[4]))) == ["(d = 4)"]
-    several = xr.concat([data, data.sel(dim=[4]).assign_coords(dim=[16])], "dim", data_vars="minimal")
-    several.exponent.loc[{"dim": 16}] = several.bohbot - 15 / (19 * np.log(10)) * (several.square >= 0.5)  # for 1/(1+H²) there
+    several = xr.concat(
+        [data, data.sel(dim=[4]).assign_coords(dim=[16])], "dim", data_vars="minimal"
+    )
+    # for 1/(1+H²) there
+    several.exponent.loc[{"dim": 16}] = several.bohbot - 15 / (19 * np.log(10)) * (
+        several.square >= 0.5
+    )
     found = dims_asked(several)
     assert list(found) == ["(d = 1)", "(d = 4, 16)"]
     assert found["(d = 1)"].outcome == dims_asked(data)["(d = 1)"].outcome
@@ -57,4 +66,13 @@ def test_every_dimension_is_in_a_verdict(data):
 
 class TestSettings(SettingChecks):
     study = STUDY
-    refused = ("dims=0", "dims=1,1", "squares=-1", "squares=2,1", "decades=3", "decades=-5,2", "decades=5,2", "step=0")
+    refused = (
+        "dims=0",
+        "dims=1,1",
+        "squares=-1",
+        "squares=2,1",
+        "decades=3",
+        "decades=-5,2",
+        "decades=5,2",
+        "step=0",
+    )

@@ -34,7 +34,9 @@ def small():
 
 @pytest.fixture(scope="session")
 def data():
-    """The small setting, the risk of training on a coarser table of tilts: good to a few per cent, which is what the rules ask."""
+    """The small setting, the risk of training on a coarser table of tilts: good to a few per cent,
+    which is what the rules ask.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(regression, "TILTS", np.logspace(-3, 4, 12))
         return STUDY.run(SMALL)

@@ -1,4 +1,6 @@
-"""The largest token and its weight: against two tokens by double integration, drawn prompts, and asymptotes."""
+"""The largest token and its weight: against two tokens by double integration, drawn prompts, and
+asymptotes.
+"""
 
 import math
 
@@ -55,7 +57,9 @@ def test_against_drawn_prompts(law, tilt):
     """Bounded statistics of 4000 prompts, each within 6.5 standard errors."""
     length = 50
     found = extremes(law, tilt, [length])
-    tokens = law.sample(torch.zeros(4000, length, dtype=torch.float64), torch.Generator().manual_seed(2))
+    tokens = law.sample(
+        torch.zeros(4000, length, dtype=torch.float64), torch.Generator().manual_seed(2)
+    )
     scores = tilt * tokens
     weights = torch.softmax(scores, -1)
     drawn = {
@@ -63,17 +67,28 @@ def test_against_drawn_prompts(law, tilt):
         "largest": weights.amax(-1),
         "shortfall": scores.amax(-1) - (weights * scores).sum(-1),
     }
-    for name, variance in (("collision", found.collision_variance), ("largest", found.largest_variance)):
+    for name, variance in (
+        ("collision", found.collision_variance),
+        ("largest", found.largest_variance),
+    ):
         squares = (drawn[name] - getattr(found, name)[0]).square()
-        assert abs(float(squares.mean()) - variance[0]) < 6.5 * float(squares.std()) / 4000**0.5, name
+        assert abs(float(squares.mean()) - variance[0]) < 6.5 * float(squares.std()) / 4000**0.5, (
+            name
+        )
     for name, values in drawn.items():
-        assert abs(float(values.mean()) - getattr(found, name)[0]) < 6.5 * float(values.std()) / 4000**0.5, name
+        assert (
+            abs(float(values.mean()) - getattr(found, name)[0])
+            < 6.5 * float(values.std()) / 4000**0.5
+        ), name
 
 
 def test_student_weights_become_argmax_at_the_predicted_rate():
     lengths = [10**10, 10**13]
     for df, tilt in ((3.0, 1.0), (1.5, 0.5)):
-        found, rate = extremes(lp.scalar.StudentTLaw(df, 1.0), tilt, lengths), argmax_rate(df, 1.0, tilt, lengths)
+        found, rate = (
+            extremes(lp.scalar.StudentTLaw(df, 1.0), tilt, lengths),
+            argmax_rate(df, 1.0, tilt, lengths),
+        )
         assert rate[1] / rate[0] == pytest.approx(1000 ** (-1 / df))
         np.testing.assert_allclose(1 - found.collision, rate, rtol=1e-3)
         np.testing.assert_allclose(1 - found.largest, math.log(2) * rate, rtol=2e-3)
@@ -91,7 +106,10 @@ def test_argmax_rate_is_the_density_of_a_small_gap():
         * df ** ((df - 1) / 2)
     )
     rate, _ = integrate.quad(
-        lambda v: (df * c * math.exp(-df * v)) ** 2 * math.exp(-c * math.exp(-df * v) - v), 0, 40, points=[4, 8, 12]
+        lambda v: (df * c * math.exp(-df * v)) ** 2 * math.exp(-c * math.exp(-df * v) - v),
+        0,
+        40,
+        points=[4, 8, 12],
     )
     assert argmax_rate(df, 1.0, tilt, [length])[0] == pytest.approx(rate, rel=1e-6)
 
@@ -107,7 +125,9 @@ def test_weights_sum_to_one_and_stay_in_range(df, tilt, length):
 
 
 def test_the_output_about_any_center():
-    """E (T_L - c)² moves with c as a mean square does, and is infinite where the tokens have no variance."""
+    """E (T_L - c)² moves with c as a mean square does, and is infinite where the tokens have no
+    variance.
+    """
     law = lp.scalar.StudentTLaw(5.0, 1.0)
     here, there = output(law, 1.0, [2, 100]), output(law, 1.0, [2, 100], center=2.0)
     np.testing.assert_allclose(there.mse, here.mse - 4 * here.mean + 4, rtol=1e-12)

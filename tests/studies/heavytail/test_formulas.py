@@ -22,12 +22,19 @@ def test_breakdown_and_lasting_length_are_exact_and_inverse(data):
     gaussian = StudentTLaw(math.inf, 1.0)
 
     def ratio(df, length):
-        return float((output(StudentT(1, df).law, 1.0, [length]).collision / output(gaussian, 1.0, [length]).collision)[0])
+        return float(
+            (
+                output(StudentT(1, df).law, 1.0, [length]).collision
+                / output(gaussian, 1.0, [length]).collision
+            )[0]
+        )
 
     for length in (100, 10**6):
         assert ratio(float(data.breakdown.sel(grid=length)), length) == pytest.approx(2.0, abs=1e-4)
     for df, length in zip(data.lasting_df.values, data.lasting.values, strict=True):
-        assert ratio(float(df), int(length)) == pytest.approx(2.0, abs=0.02 if length > 100 else 0.1)
+        assert ratio(float(df), int(length)) == pytest.approx(
+            2.0, abs=0.02 if length > 100 else 0.1
+        )
     assert (np.diff(data.lasting.values) > 0).all()
 
 

@@ -31,13 +31,17 @@ def attention(a, b):
 def test_gaussian_inputs_have_the_risk_of_the_task(gaussian, a, b):
     task = lp.LinearRegression([[1.0]], [[1.0]], 0.2)
     estimate = task.risk_estimate(attention(a, b), 40)
-    assert gaussian.risk(a, b) == pytest.approx(estimate.value, abs=1e-5 + 8 * estimate.standard_error)
+    assert gaussian.risk(a, b) == pytest.approx(
+        estimate.value, abs=1e-5 + 8 * estimate.standard_error
+    )
     assert gaussian.risk(-a, -b) == gaussian.risk(a, b)
 
 
 def test_heavy_inputs_have_the_risk_of_drawn_prompts(heavy):
     a, b = torch.tensor(0.7, dtype=F), torch.tensor(0.9, dtype=F)
-    x, y, query, clean, answer = prompts(heavy.law, (20_000,), 40, 0.2, torch.Generator().manual_seed(3))
+    x, y, query, clean, answer = prompts(
+        heavy.law, (20_000,), 40, 0.2, torch.Generator().manual_seed(3)
+    )
     said, mean, _ = read(a, b, x, y, query)
     loss = (said - answer).square() / 2
     assert abs(float(loss.mean()) - heavy.risk(0.7, 0.9)) < 6.5 * float(loss.std()) / 20_000**0.5
@@ -50,7 +54,11 @@ def test_the_optimum_is_a_minimum_and_descent_goes_down(heavy):
     best = heavy.optimum()
     for a, b in ((1.02, 1.0), (0.98, 1.0), (1.0, 1.02), (1.0, 0.98)):
         assert heavy.risk(best.a * a, best.b * b) > best.risk
-    start, early, late = heavy.risk(0.5, 0.5), heavy.descend(0.5, 0.5, 0.02, 100), heavy.descend(0.5, 0.5, 0.02, 1500)
+    start, early, late = (
+        heavy.risk(0.5, 0.5),
+        heavy.descend(0.5, 0.5, 0.02, 100),
+        heavy.descend(0.5, 0.5, 0.02, 1500),
+    )
     assert start > early.risk > late.risk >= best.risk
 
 

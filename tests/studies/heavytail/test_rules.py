@@ -1,4 +1,6 @@
-"""N3: the rules of the heavy-tail study change their mind when the data does, and its control fails."""
+"""N3: the rules of the heavy-tail study change their mind when the data does, and its control
+fails.
+"""
 
 import math
 
@@ -65,7 +67,9 @@ def test_tail_index_that_sees_every_breakdown_holds_and_one_that_sees_none_fails
     data = data.copy(deep=True)
     base = data.exact.sel(quantity="participation").isel(case=0)
     broken = data.exact.sel(quantity="participation") / base >= 2
-    data["tail_index"] = (0 * data.tail_index.fillna(0) + broken.astype(float)).transpose(*data.tail_index.dims)
+    data["tail_index"] = (0 * data.tail_index.fillna(0) + broken.astype(float)).transpose(
+        *data.tail_index.dims
+    )
     assert find(data, "see the breakdown").outcome == "holds"
     data["tail_index"] = 1 - data.tail_index
     assert find(data, "see the breakdown").outcome == "fails"
@@ -81,13 +85,17 @@ def test_control_holds_when_heavy_tails_are_taken_away(data):
 
 
 def test_allowed_distance_is_not_passed_by_rare_events():
-    """Means of 100 coins of probability 1e-3: where none fell their own error is 0, and Bernstein's bound still holds."""
+    """Means of 100 coins of probability 1e-3: where none fell their own error is 0, and Bernstein's
+    bound still holds.
+    """
     random = np.random.default_rng(0)
     means = random.binomial(100, 1e-3, size=20_000) / 100
     one = xr.DataArray(1.0)
     allowed = float(allowed_distance(xr.DataArray(1e-3 * 0.999), one, xr.DataArray(100), 1e-4))
     assert (np.abs(means - 1e-3) > allowed).mean() <= 1e-3
-    assert float(allowed_distance(one / 12, one, xr.DataArray(10**6), 1e-6)) < 6 / math.sqrt(12 * 10**6)
+    assert float(allowed_distance(one / 12, one, xr.DataArray(10**6), 1e-6)) < 6 / math.sqrt(
+        12 * 10**6
+    )
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # medians of nothing

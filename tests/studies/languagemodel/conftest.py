@@ -7,13 +7,27 @@ from largeprompt.studies.languagemodel.parts import LanguageModelConfig
 from largeprompt.studies.languagemodel.study import STUDY
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .,"
-SIZES = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-SIZES |= {"tie_word_embeddings": True, "max_position_embeddings": 512, "bos_token_id": 0, "eos_token_id": 1}
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+SIZES |= {
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 512,
+    "bos_token_id": 0,
+    "eos_token_id": 1,
+}
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
-    transformers, tokenizers = pytest.importorskip("transformers"), pytest.importorskip("tokenizers")
+    transformers, tokenizers = (
+        pytest.importorskip("transformers"),
+        pytest.importorskip("tokenizers"),
+    )
     place = tmp_path_factory.mktemp("weights")
     with torch.random.fork_rng():
         torch.random.manual_seed(0)
@@ -23,15 +37,21 @@ def folder(tmp_path_factory):
             layer.self_attn.q_proj.weight.data.mul_(8.0)
             layer.self_attn.k_proj.weight.data.mul_(8.0)
     model.save_pretrained(place)
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({letter: i for i, letter in enumerate(LETTERS)}, unk_token=" "))
+    made = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({letter: i for i, letter in enumerate(LETTERS)}, unk_token=" ")
+    )
     made.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token=" ").save_pretrained(place)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token=" ").save_pretrained(
+        place
+    )
     return place
 
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """Three texts of random letters, each several times in a row: what a model with tied embeddings guesses, untrained as it is."""
+    """Three texts of random letters, each several times in a row: what a model with tied embeddings
+    guesses, untrained as it is.
+    """
     place, found = tmp_path_factory.mktemp("texts"), []
     for seed in range(3):
         draw = torch.rand(100, generator=torch.Generator().manual_seed(seed)).square()
@@ -51,7 +71,9 @@ def config(folder, files):
         "steps": 2,
     }
     shares = {"replaced_shares": (0.25, 0.5)}
-    return LanguageModelConfig(weights=str(folder), texts=tuple(files), lengths=(64, 128, 512), **options, **shares)
+    return LanguageModelConfig(
+        weights=str(folder), texts=tuple(files), lengths=(64, 128, 512), **options, **shares
+    )
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,13 @@ def test_law_foretold_by_hand(data):
     one = data.isel(text=0, layer=1, head=2).sel(first="read")
     here, there = one.sel(length=128), one.sel(length=512)
     moments = [np.array(float(here[name])) for name in ("score_variance", "tilt", "value_spread")]
-    law = [float(expected_affine_error(np.array(float(each.tokens.round())), *moments)) for each in (there, here)]
+    law = [
+        float(expected_affine_error(np.array(float(each.tokens.round())), *moments))
+        for each in (there, here)
+    ]
     told = float(one.law_foretold.sel(made_at=128, length=512))
-    np.testing.assert_allclose(told, float(here.affine_error) * np.sqrt(law[0] / law[1]), rtol=2e-3)  # the law is tabulated
+    # the law is tabulated
+    np.testing.assert_allclose(told, float(here.affine_error) * np.sqrt(law[0] / law[1]), rtol=2e-3)
     assert np.isnan(one.law_foretold.sel(made_at=512, length=128))
 
 
@@ -44,8 +48,13 @@ def test_one_cluster_of_all_keys_is_the_affine_read_out_in_the_linear_regime(con
     caught = {}
 
     def visitor(layer, heads, output):
-        small = type(heads)(0.01 * heads.query, heads.key, heads.value, None, heads.scale, causal=True)
-        caught[layer] = (state_instead({layer: [0, 1, 2, 3]}, 1, 1, 1)(layer, small, output), read_out(small, "affine"))
+        small = type(heads)(
+            0.01 * heads.query, heads.key, heads.value, None, heads.scale, causal=True
+        )
+        caught[layer] = (
+            state_instead({layer: [0, 1, 2, 3]}, 1, 1, 1)(layer, small, output),
+            read_out(small, "affine"),
+        )
 
     with torch.no_grad(), watching(model, visitor):
         model(given, use_cache=False)
@@ -64,7 +73,9 @@ def test_loss_is_of_the_second_half(config):
 def test_sizes_of_states(config):
     model, _ = loaded(config, [config.texts[0]], 64, print)
     found = sizes(config, model, (0, 8))
-    np.testing.assert_allclose(found, [[1, 9], [state_tokens(0, 1, 1, 8, 8), state_tokens(8, 1, 1, 8, 8)]])
+    np.testing.assert_allclose(
+        found, [[1, 9], [state_tokens(0, 1, 1, 8, 8), state_tokens(8, 1, 1, 8, 8)]]
+    )
 
 
 class TestSettings(SettingChecks):

@@ -10,14 +10,35 @@ class TestRules(RuleChecks):
     study = STUDY
     reactions = (
         ("linear regime anywhere", "holds", "affine_error", {}, lambda x: 0 * x + 1, "fails"),
-        ("of which the law foretells", "holds in part", "affine_error", {"length": [1, 2]}, lambda x: 0 * x + 0.1, "holds"),
+        (
+            "of which the law foretells",
+            "holds in part",
+            "affine_error",
+            {"length": [1, 2]},
+            lambda x: 0 * x + 0.1,
+            "holds",
+        ),
         ("score variance stay", "fails", "score_variance", {}, lambda x: 0 * x + 1, "holds"),
         ("as good as independent", "fails", "effective_share", {}, lambda x: 0 * x + 0.9, "holds"),
-        ("within the tolerance be replaced", "holds", "within_change", {}, lambda x: x + 1, "fails"),
+        (
+            "within the tolerance be replaced",
+            "holds",
+            "within_change",
+            {},
+            lambda x: x + 1,
+            "fails",
+        ),
         ("random order", "fails", "shuffled_loss", {}, lambda x: 0 * x, "holds"),
         ("serve a quarter", "holds", "state_change", {}, lambda x: x + 1, "fails"),
         ("serve a quarter", "holds", "state_size", {}, lambda x: x + 60, "holds in part"),
-        ("window of the same size", "holds", "state_error", {"components": 1}, lambda x: 0 * x + 1, "fails"),
+        (
+            "window of the same size",
+            "holds",
+            "state_error",
+            {"components": 1},
+            lambda x: 0 * x + 1,
+            "fails",
+        ),
     )
 
 
@@ -43,7 +64,10 @@ def test_foretold_errors_are_compared_with_those_seen(data):
     same = data.assign(shape_foretold=(1.1 * data.affine_error).where(later))
     assert outcome(STUDY, data, "law and shape") == "undecided"  # no prefix is long enough
     assert outcome(STUDY, same, "law and shape") == "holds"
-    far = data.assign(shape_foretold=(3.0 * data.affine_error).where(later), law_foretold=data.affine_error.where(later))
+    far = data.assign(
+        shape_foretold=(3.0 * data.affine_error).where(later),
+        law_foretold=data.affine_error.where(later),
+    )
     assert outcome(STUDY, far, "law and shape") == "fails"
 
 
@@ -61,7 +85,9 @@ def test_audit_order_is_best_where_it_costs_least(data):
 
 def test_nothing_is_said_of_heads_where_none_is_within_the_tolerance(data):
     words = "one per cent of loss?"
-    cheap = data.assign(within_change=0 * data.within_change, within_count=1 + 0 * data.within_count)
+    cheap = data.assign(
+        within_change=0 * data.within_change, within_count=1 + 0 * data.within_count
+    )
     assert outcome(STUDY, cheap, f"replaced by mean and covariance at {words}") == "holds"
     none = cheap.assign(within_count=0 * data.within_count)
     assert outcome(STUDY, none, f"replaced by mean and covariance at {words}") == "undecided"

@@ -17,12 +17,17 @@ def novel(monkeypatch, tmp_path):
 
 def test_stretches_are_far_apart(novel, folder):
     found = [tokens(f"novel {number}", folder, 50) for number in (1, 2, 3, 4)]
-    assert [each[0] for each in found] == [2, 7, 12, 17]  # an eighth, three, five and seven eighths of 1000 letters, 50 of each
+    # an eighth, three, five and seven eighths of 1000 letters, 50 of each
+    assert [each[0] for each in found] == [2, 7, 12, 17]
     assert all(len(each) == 50 for each in found)
 
 
 def test_shuffled_has_the_same_words(novel, folder):
-    plain, mixed, again = tokens("novel 1", folder, 200), tokens("shuffled", folder, 200), tokens("shuffled", folder, 200)
+    plain, mixed, again = (
+        tokens("novel 1", folder, 200),
+        tokens("shuffled", folder, 200),
+        tokens("shuffled", folder, 200),
+    )
     assert sorted(plain) == sorted(mixed)
     assert mixed == again != plain
     assert mixed != tokens("shuffled", folder, 200, seed=1)

@@ -14,8 +14,13 @@ def test_limit_figure_draws_the_data(data):
         assert drawn(axes, np.sqrt(one.exact))
         assert any(np.array_equal(line.get_ydata(), np.sqrt(one.drawn)) for line in axes.lines)
         assert [text.get_text() for text in axes.get_legend().get_texts()] == list(data.law.values)
-    levels = [line.get_ydata()[0] for line in right.lines if line.get_linestyle() == ":" and len(line.get_ydata()) == 2]
-    np.testing.assert_allclose(levels, data.gap[1:])  # no level for the law without a gap, which comes first
+    levels = [
+        line.get_ydata()[0]
+        for line in right.lines
+        if line.get_linestyle() == ":" and len(line.get_ydata()) == 2
+    ]
+    # no level for the law without a gap, which comes first
+    np.testing.assert_allclose(levels, data.gap[1:])
 
 
 def test_identity_figure(data):

@@ -13,7 +13,9 @@ from largeprompt.studies.limit.study import STUDY
 
 
 def test_exact_errors_are_those_of_a_single_token_and_of_two(data):
-    """L = 1: E‖x - T‖² = d + ‖T‖². L = 2: all pairs of two of the 16 vectors of signs, weighted by hand."""
+    """L = 1: E‖x - T‖² = d + ‖T‖². L = 2: all pairs of two of the 16 vectors of signs, weighted by
+    hand.
+    """
     one = data.exact.isel(length=0)
     s = np.sqrt(1.5 / 4)
     signs = np.array(list(itertools.product([-1.0, 1.0], repeat=4)))
@@ -26,7 +28,9 @@ def test_exact_errors_are_those_of_a_single_token_and_of_two(data):
     read = share[..., None] * signs[:, None] + (1 - share[..., None]) * signs
     two = ((read - np.tanh(s)) ** 2).sum(-1).mean()
     eye = torch.eye(4, dtype=torch.float64)
-    found = lp.finite_prompt(lp.SoftmaxAttention(eye, eye), LAWS["Rademacher"](4), s * eye.sum(0), 2).mse
+    found = lp.finite_prompt(
+        lp.SoftmaxAttention(eye, eye), LAWS["Rademacher"](4), s * eye.sum(0), 2
+    ).mse
     assert float(found) == pytest.approx(two, rel=1e-12)
 
 

@@ -9,7 +9,9 @@ from largeprompt.studies.ngram.figures import FIGURES
 def drawn_in(axes, values):
     values = np.asarray(values)
     lines = [np.asarray(line.get_ydata(), dtype=np.float64) for line in axes.lines]
-    return any(len(line) == len(values) and np.allclose(line, values, equal_nan=True) for line in lines)
+    return any(
+        len(line) == len(values) and np.allclose(line, values, equal_nan=True) for line in lines
+    )
 
 
 def test_figures_draw_predictions_and_data(data):
@@ -24,7 +26,9 @@ def test_figures_draw_predictions_and_data(data):
     one = data.sel(case="2 symbols, order 2", query="last").isel(beta=1)
     assert drawn_in(left, one.mse)
     assert drawn_in(left, one.constant / data.length)
-    assert drawn_in(middle, (data.extrapolated / data.constant).sel(beta=2.0).stack(pair=("case", "query")))
+    assert drawn_in(
+        middle, (data.extrapolated / data.constant).sel(beta=2.0).stack(pair=("case", "query"))
+    )
     assert drawn_in(right, (data.mixing_curve / data.mixing_curve_independent).sel(mixing_beta=6.0))
     left, middle, right = training
     first = data.sel(training_order=1)

@@ -9,7 +9,9 @@ from largeprompt.testing import assert_sample_mean
 
 
 def test_controls_have_mean_zero_and_take_noise_off():
-    """The pull of the final context is in them: without it the mean would be off by many standard errors."""
+    """The pull of the final context is in them: without it the mean would be off by many standard
+    errors.
+    """
     chains = [MarkovChain.random(3, 1, 1.0, torch.Generator().manual_seed(4))]
     (prompts,) = drawn(chains, (64,), 40_000, 4.0, torch.Generator().manual_seed(0))
     assert_sample_mean(prompts.controls, torch.zeros(2, dtype=torch.float64))

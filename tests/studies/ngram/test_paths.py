@@ -31,4 +31,6 @@ def test_extrapolation_removes_the_second_order():
     paths = np.random.default_rng(0).normal(1.0, 0.1, 500)
     found = summary((3.0 / at + 5.0 / at**2)[:, None] * paths, lengths, np.asarray(60.0))
     assert float(found["extrapolated"]) == pytest.approx(3.0 * paths.mean(), rel=1e-12)
-    assert float(found["extrapolated_standard_error"]) == pytest.approx(3.0 * paths.std(ddof=1) / math.sqrt(500), rel=1e-12)
+    assert float(found["extrapolated_standard_error"]) == pytest.approx(
+        3.0 * paths.std(ddof=1) / math.sqrt(500), rel=1e-12
+    )

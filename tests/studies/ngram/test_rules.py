@@ -16,7 +16,9 @@ def test_registered_and_every_verdict_is_about_q3_or_c5(data):
     assert study("ngram").rules is STUDY.rules
     found = STUDY.judge(data)
     assert {verdict.claim for verdict in found} == {"Q3", "C5"}
-    assert [verdict.asked for verdict in found if verdict.control] == ["Does the prediction fit the same symbols shuffled in time?"]
+    assert [verdict.asked for verdict in found if verdict.control] == [
+        "Does the prediction fit the same symbols shuffled in time?"
+    ]
     assert all(verdict.outcome == "fails" for verdict in found if verdict.control)
 
 
@@ -28,27 +30,64 @@ def put(name, where, value):
 
 
 DOCTORED = [
-    ("converge to the discrete tilt", "holds", put("constant", {"case": 1}, lambda x: 2 * x), "fails"),
+    (
+        "converge to the discrete tilt",
+        "holds",
+        put("constant", {"case": 1}, lambda x: 2 * x),
+        "fails",
+    ),
     ("exact law of a finite path", "holds", put("exact", {"case": 0}, lambda x: 2 * x), "fails"),
     ("mixing time as predicted", "holds", put("mixing_exact", {}, lambda x: 2 * x), "fails"),
-    ("mixing time as predicted", "holds", put("mixing_constant", {"holding": -1}, lambda x: 0.01 * x), "fails"),
-    ("price of slow mixing vanish", "holds", put("mixing_ngram_ratio", {}, lambda x: x + 0.1), "fails"),
+    (
+        "mixing time as predicted",
+        "holds",
+        put("mixing_constant", {"holding": -1}, lambda x: 0.01 * x),
+        "fails",
+    ),
+    (
+        "price of slow mixing vanish",
+        "holds",
+        put("mixing_ngram_ratio", {}, lambda x: x + 0.1),
+        "fails",
+    ),
     (
         "shuffled in time",
         "fails",
-        lambda data: data.update({"shuffled_mse": data.control_exact.sel(source="chain", drop=True)}),
+        lambda data: data.update(
+            {"shuffled_mse": data.control_exact.sel(source="chain", drop=True)}
+        ),
         "holds",
     ),
     ("base theory", "holds", put("control_exact", {"source": 3}, lambda x: 2 * x), "fails"),
     ("base theory", "holds", put("independent_symbols_gap", {}, lambda x: x + 1e-6), "fails"),
-    ("grow without bound", "holds", put("beta_infinite", {"training_order": 0}, lambda x: 0.8 * x), "fails"),
-    ("stop at a finite", "holds", put("best_beta_exact", {"training_order": 0}, lambda x: x + 0.2), "fails"),
-    ("tube around", "holds", put("first_order_shift", {"training_order": 0}, lambda x: 2 * x), "fails"),
+    (
+        "grow without bound",
+        "holds",
+        put("beta_infinite", {"training_order": 0}, lambda x: 0.8 * x),
+        "fails",
+    ),
+    (
+        "stop at a finite",
+        "holds",
+        put("best_beta_exact", {"training_order": 0}, lambda x: x + 0.2),
+        "fails",
+    ),
+    (
+        "tube around",
+        "holds",
+        put("first_order_shift", {"training_order": 0}, lambda x: 2 * x),
+        "fails",
+    ),
     ("like e^-β", "holds", put("row_leading", {"case": 2}, lambda x: 1.1 * x), "fails"),
     ("like e^-β", "holds", put("tv_drawn", {"risk_length": -1}, lambda x: 1.5 * x), "fails"),
     ("beat the unsmoothed", "holds", put("saved", {}, lambda x: -x), "fails"),
     ("beat the unsmoothed", "holds", put("saved", {}, lambda x: 0 * x), "undecided"),
-    ("beat the unsmoothed", "holds", put("saved", {"risk_length": -1}, lambda x: 0.2 * x), "holds in part"),
+    (
+        "beat the unsmoothed",
+        "holds",
+        put("saved", {"risk_length": -1}, lambda x: 0.2 * x),
+        "holds in part",
+    ),
     ("stay a linear operator", "fails", put("affine_gap", {}, lambda x: 1e-14 + 0 * x), "holds"),
     ("stay a linear operator", "fails", put("affine_exact", {}, lambda x: 3 * x), "undecided"),
     ("mixture", "holds", put("identity_error", {"case": 0}, lambda x: x + 1e-9), "fails"),

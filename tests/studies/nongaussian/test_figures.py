@@ -8,9 +8,16 @@ from largeprompt.studies.nongaussian.figures import families, inputs, ladder
 def test_figures_draw_the_data(data):
     figure = families.draw(data)
     top = figure.axes[0]
-    np.testing.assert_allclose(top.lines[0].get_ydata(), np.sqrt(data.mse.sel(family="Rademacher sum", tilt=1.0)[0]))
+    np.testing.assert_allclose(
+        top.lines[0].get_ydata(), np.sqrt(data.mse.sel(family="Rademacher sum", tilt=1.0)[0])
+    )
     scaling, cumulants, crossing, effective = ladder.draw(data).axes
-    np.testing.assert_allclose(scaling.lines[1].get_ydata(), abs(data.scaling_gap.sel(family="Rademacher sum")))
+    np.testing.assert_allclose(
+        scaling.lines[1].get_ydata(), abs(data.scaling_gap.sel(family="Rademacher sum"))
+    )
     assert all(axes.get_title() for axes in (scaling, cumulants, crossing, effective))
     panels = inputs.draw(data).axes
-    np.testing.assert_allclose(panels[0].lines[0].get_ydata(), data.flow_distance.sel(inputs="Rademacher", start="small tilt"))
+    np.testing.assert_allclose(
+        panels[0].lines[0].get_ydata(),
+        data.flow_distance.sel(inputs="Rademacher", start="small tilt"),
+    )

@@ -28,4 +28,6 @@ def test_radius_of_a_skewed_law_is_off_the_axes():
     law = lp.scalar.SkewNormal(1, 0.9).law
     z = complex(-1.354810128112006, 1.991466842833858)
     assert abs(wofz(1j * z)) < 1e-8  # erfc z = e^{-z²} w(iz)
-    assert radius(lp.scalar.SkewNormal(1, 0.9)) == pytest.approx(abs(z) * math.sqrt(2) * law.spread / law.delta, rel=1e-7)
+    assert radius(lp.scalar.SkewNormal(1, 0.9)) == pytest.approx(
+        abs(z) * math.sqrt(2) * law.spread / law.delta, rel=1e-7
+    )

@@ -1,4 +1,6 @@
-"""P1: the authors' two settings, flows that descend to no less than the Bayes risk, and bad settings."""
+"""P1: the authors' two settings, flows that descend to no less than the Bayes risk, and bad
+settings.
+"""
 
 import dataclasses
 

@@ -16,7 +16,9 @@ def test_phase_diagram_shows_the_regimes(data):
     np.testing.assert_allclose(tokens.sel(score_variance=0.0), data.length)
     assert 1 < float(tokens.sel(score_variance=40.0, length=100.0, method="nearest")) < 2
     # linear regime: 1/E Y = L e^{-σ²}(1 + O(ρ²/L))
-    assert float(tokens.sel(score_variance=10.0, length=1e12)) == pytest.approx(1e12 * math.exp(-10), rel=1e-2)
+    assert float(tokens.sel(score_variance=10.0, length=1e12)) == pytest.approx(
+        1e12 * math.exp(-10), rel=1e-2
+    )
     assert str(data.regime.sel(score_variance=10.0, length=1e12).values) == "linear"
 
 

@@ -20,4 +20,12 @@ def test_bounds_are_sharp_for_long_prompts(data):
 
 class TestSettings(SettingChecks):
     study = STUDY
-    refused = ("variances=-1", "variances=1,1", "tilts=inf", "tilts=", "sign_tilts=1,1", "points=0", "largest_multiple=1")
+    refused = (
+        "variances=-1",
+        "variances=1,1",
+        "tilts=inf",
+        "tilts=",
+        "sign_tilts=1,1",
+        "points=0",
+        "largest_multiple=1",
+    )

@@ -10,11 +10,21 @@ from largeprompt.studies.shortcontext.study import STUDY
 def test_shortcontext_figures(data):
     left, middle, right = short.draw(data).axes
     near = data.sel(length=slice(1, 30))
-    case = int(np.flatnonzero((near.dim.values == 4) & (near.score_variance.values == 2.0) & (near.direction.values == "any"))[0])
+    case = int(
+        np.flatnonzero(
+            (near.dim.values == 4)
+            & (near.score_variance.values == 2.0)
+            & (near.direction.values == "any")
+        )[0]
+    )
     one = near.isel(case=case)
     assert drawn(left, np.sqrt(one.exact / one["size"]))
     assert drawn(middle, one.first_order / one.exact)
-    weak = (near.condition.values == 1e4) & (near.score_variance.values == 2.0) & (near.direction.values == "weak")
+    weak = (
+        (near.condition.values == 1e4)
+        & (near.score_variance.values == 2.0)
+        & (near.direction.values == "weak")
+    )
     one = near.isel(case=int(np.flatnonzero(weak)[0]))
     assert drawn(right, np.sqrt(one.exact / one["size"]))
     softmax, linear = regression.draw(data).axes

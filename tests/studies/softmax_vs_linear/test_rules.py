@@ -7,7 +7,9 @@ from study_checks import answers_to_few_settings
 from largeprompt.runs.judging import judge
 from largeprompt.studies.softmax_vs_linear.study import STUDY
 
-LIMIT, ONE, PAIR, HEADS, FREE, TRAINED, STARTS, LOCATION, OUTLIERS, SHIFTS, DRAWN, SAME, BLIND = range(13)
+LIMIT, ONE, PAIR, HEADS, FREE, TRAINED, STARTS, LOCATION, OUTLIERS, SHIFTS, DRAWN, SAME, BLIND = (
+    range(13)
+)
 
 
 def judged(data, index):
@@ -16,7 +18,9 @@ def judged(data, index):
 
 def test_verdicts_of_the_small_setting(data, outcomes):
     """Q1 and C7, all rules."""
-    expected = dict.fromkeys((LIMIT, ONE, PAIR, TRAINED, LOCATION, OUTLIERS, SHIFTS, DRAWN, SAME), "holds") | {STARTS: "undecided"}
+    expected = dict.fromkeys(
+        (LIMIT, ONE, PAIR, TRAINED, LOCATION, OUTLIERS, SHIFTS, DRAWN, SAME), "holds"
+    ) | {STARTS: "undecided"}
     assert {i: outcomes[i] for i in expected} == expected
     assert outcomes[HEADS] == "holds in part"
     assert outcomes[BLIND] == "fails"

@@ -10,7 +10,10 @@ F = torch.float64
 
 def test_read_outs_of_drawn_prompts_are_attention():
     generator = torch.Generator().manual_seed(0)
-    tokens, u = torch.randn(3, 6, 4, generator=generator, dtype=F), torch.randn(3, 4, generator=generator, dtype=F)
+    tokens, u = (
+        torch.randn(3, 6, 4, generator=generator, dtype=F),
+        torch.randn(3, 4, generator=generator, dtype=F),
+    )
     for i in range(3):
         mu = Empirical(tokens[i])
         torch.testing.assert_close(softmax_read(tokens, u)[i], mu.tilted_mean(u[i]))

@@ -30,7 +30,15 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def config(folder):
     kinds = ("two classes", "regression")
-    options = {"lengths": (32, 64, 128), "tables": 2, "queries": 8, "audited": 4, "dim": 3, "replaced_length": 32, "steps": 2}
+    options = {
+        "lengths": (32, 64, 128),
+        "tables": 2,
+        "queries": 8,
+        "audited": 4,
+        "dim": 3,
+        "replaced_length": 32,
+        "steps": 2,
+    }
     return TabularConfig(weights=str(folder), kinds=kinds, **options)
 
 

@@ -1,4 +1,6 @@
-"""The forward pass against PyTorch's own encoder layer, and what the order of the rows does: nothing."""
+"""The forward pass against PyTorch's own encoder layer, and what the order of the rows does:
+nothing.
+"""
 
 import pytest
 import torch
@@ -22,15 +24,20 @@ def test_layers_are_those_of_pytorch_with_a_mask(table):
     hidden = model.encoder(rows)
     hidden[:, :9] += model.y_encoder(labels[..., None].float())
     for layer in model.layers:
-        hidden = layer.train()(hidden, src_mask=forbidden)  # without dropout: training turns the fused path off
-    torch.testing.assert_close(model(rows, labels), model.decoder(hidden[:, 9:]), rtol=1e-4, atol=1e-5)
+        # without dropout: training turns the fused path off
+        hidden = layer.train()(hidden, src_mask=forbidden)
+    torch.testing.assert_close(
+        model(rows, labels), model.decoder(hidden[:, 9:]), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_context_is_a_set(table):
     model, rows, labels = table
     order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
     other = torch.cat([rows[:, order], rows[:, 9:]], 1)
-    torch.testing.assert_close(model(other, labels[:, order]), model(rows, labels), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        model(other, labels[:, order]), model(rows, labels), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_visitor_sees_the_heads_and_may_change_them(table):
@@ -51,7 +58,8 @@ def test_prepared_rows_are_standardised_by_the_context_alone():
     context, others = 5 + 3 * torch.randn(1, 40, 2, generator=draw), torch.full((1, 1, 2), 5.0)
     rows = prepared(context, others, 6)
     assert rows.shape == (1, 41, 6)
-    torch.testing.assert_close(rows[:, :40, :2].std(1), torch.full((1, 2), 3.0))  # 6 features over 2 columns
+    # 6 features over 2 columns
+    torch.testing.assert_close(rows[:, :40, :2].std(1), torch.full((1, 2), 3.0))
     assert float(rows[..., 2:].abs().max()) == 0.0
 
 

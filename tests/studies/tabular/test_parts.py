@@ -6,7 +6,15 @@ from study_checks import SettingChecks, same_in_any_order
 
 from largeprompt.audit import read_out
 from largeprompt.studies.tabular.model import load, prepared
-from largeprompt.studies.tabular.parts import affine_instead, cells, draw, generator, known, log_probabilities, risks
+from largeprompt.studies.tabular.parts import (
+    affine_instead,
+    cells,
+    draw,
+    generator,
+    known,
+    log_probabilities,
+    risks,
+)
 from largeprompt.studies.tabular.study import STUDY
 
 
@@ -42,7 +50,10 @@ def test_risks_by_hand(config):
 
 
 def test_real_sets_are_not_asked_for_more_rows_than_they_have():
-    lengths = {kind: [n for each, n in cells(STUDY.config()) if each == kind] for kind in ("iris", "breast cancer", "regression")}
+    lengths = {
+        kind: [n for each, n in cells(STUDY.config()) if each == kind]
+        for kind in ("iris", "breast cancer", "regression")
+    }
     assert lengths["iris"] == [32, 64]
     assert lengths["breast cancer"][-1] == 256
     assert lengths["regression"][-1] == 4096
@@ -51,7 +62,10 @@ def test_real_sets_are_not_asked_for_more_rows_than_they_have():
 def test_folds_ask_every_row_once(config, monkeypatch):
     from largeprompt.studies.tabular import parts
 
-    rows, classes = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+    rows, classes = (
+        torch.randn(20, 2, generator=torch.Generator().manual_seed(0)),
+        torch.arange(20) % 2,
+    )
     monkeypatch.setattr(parts, "real_set", lambda kind: (rows, classes))
     asked = []
 
@@ -66,7 +80,17 @@ def test_folds_ask_every_row_once(config, monkeypatch):
 
 class TestSettings(SettingChecks):
     study = STUDY
-    refused = ("kinds=digits", "lengths=8", "lengths=64,32", "tables=1", "dim=0", "noise=0", "folds=1", "seed=-1", "steps=0")
+    refused = (
+        "kinds=digits",
+        "lengths=8",
+        "lengths=64,32",
+        "tables=1",
+        "dim=0",
+        "noise=0",
+        "folds=1",
+        "seed=-1",
+        "steps=0",
+    )
 
 
 def test_same_numbers_in_any_order(data):

@@ -21,7 +21,9 @@ class TestRules(RuleChecks):
 
 def test_known_accuracies_are_asked_for(data):
     column = {"known_accuracy": ("kind", [0.973, 0.966]), "fold_spread": ("kind", [0.013, 0.013])}
-    asked = data.assign(column).assign(fold_accuracy=("kind", [0.96, 0.98])).assign_attrs(data.attrs)
+    asked = (
+        data.assign(column).assign(fold_accuracy=("kind", [0.96, 0.98])).assign_attrs(data.attrs)
+    )
     assert outcome(STUDY, asked, "known by its accuracies") == "holds"
     asked["fold_accuracy"] = ("kind", [0.90, 0.98])
     assert outcome(STUDY, asked, "known by its accuracies") == "fails"

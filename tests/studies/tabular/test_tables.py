@@ -29,7 +29,8 @@ def test_regression_is_cut_at_deciles_and_its_best_predictor_beats_others():
     assert int(counts.min()) == int(counts.max()) == 40
     np.testing.assert_allclose(drawn.bayes.exp().sum(-1), 1.0, atol=1e-6)
     score = [
-        float(-logs.gather(-1, drawn.answers[..., None]).mean()) for logs in (drawn.bayes, (0.9 * drawn.bayes).log_softmax(-1))
+        float(-logs.gather(-1, drawn.answers[..., None]).mean())
+        for logs in (drawn.bayes, (0.9 * drawn.bayes).log_softmax(-1))
     ]
     assert score[0] < min(score[1], np.log(10) - 0.5)
     value = (drawn.bayes.exp() * drawn.levels[:, None]).sum(-1)

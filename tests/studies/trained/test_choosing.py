@@ -16,7 +16,9 @@ def test_share_interval_is_clopper_and_pearsons():
 
 
 def test_skewness_is_taken_out_of_the_scores():
-    """Means of 100 squares of normal numbers: the lower tail of t is ten times too heavy, that of the score is not."""
+    """Means of 100 squares of normal numbers: the lower tail of t is ten times too heavy, that of
+    the score is not.
+    """
     values = np.random.default_rng(0).standard_normal((40_000, 100)) ** 2
     centred = values - values.mean(1, keepdims=True)
     data = xr.Dataset(

@@ -17,5 +17,7 @@ def test_figures_draw_the_data(data):
     for name in ("softmax_optimum", "carried", "linear_optimum", "bayes"):
         assert any(len(each) == 2 and np.allclose(each, data[name] - data.floor) for each in lines)
     assert any(
-        len(each) == 2 and np.allclose(each, data.risk.sel(model="attention 1x1").mean("run") - data.floor) for each in lines
+        len(each) == 2
+        and np.allclose(each, data.risk.sel(model="attention 1x1").mean("run") - data.floor)
+        for each in lines
     )

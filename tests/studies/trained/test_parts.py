@@ -23,7 +23,9 @@ def generator(seed=0):
 def test_drawn_prompts_are_the_task_and_shuffled_ones_say_nothing():
     drawing = Trial(TrainedConfig(dim=2, runs=1), "attention 1x1", quiet)
     for shuffled in (False, True):
-        prompt, clean, noisy = (each[0].double() for each in drawing.draw(generator(4), 40_000, 3, 1, shuffled))
+        prompt, clean, noisy = (
+            each[0].double() for each in drawing.draw(generator(4), 40_000, 3, 1, shuffled)
+        )
         x, y = prompt[..., :2], prompt[..., 2]
         assert bool((y[:, 3:] == 0).all())
         labels, error = y[:, :3], 5 / math.sqrt(40_000)
@@ -32,7 +34,9 @@ def test_drawn_prompts_are_the_task_and_shuffled_ones_say_nothing():
         assert float(labels.var()) == pytest.approx(1.1, rel=4 * error)
         # E y_l (x_l·x_q) w·x_q = E (x_q·w)² = 1 where token and query share w
         link = labels[:, 0] * (x[:, 0] * x[:, 3]).sum(-1) * clean[:, 0]
-        assert float(link.mean()) == pytest.approx(0.0 if shuffled else 1.0, abs=5 * float(link.std()) / 200)
+        assert float(link.mean()) == pytest.approx(
+            0.0 if shuffled else 1.0, abs=5 * float(link.std()) / 200
+        )
 
 
 def test_small_study_reaches_the_optimum_and_repeats(data):
@@ -40,12 +44,19 @@ def test_small_study_reaches_the_optimum_and_repeats(data):
     control = data.sel(model="attention 1x1")
     gap = control.exact_objective / control.objective_optimum - 1
     assert -1e-9 < float(gap.min()) <= float(gap.max()) < 0.05
-    assert float(abs(z_scores(control, control.exact_risk)).max()) < allowed_score(control.risk.size)
+    assert float(abs(z_scores(control, control.exact_risk)).max()) < allowed_score(
+        control.risk.size
+    )
     expected = control.exact_replaced - control.exact_risk.sel(length=32)
-    change = control.replaced_risk.sel(replaced="affine") - control.replaced_risk.sel(replaced="softmax")
+    change = control.replaced_risk.sel(replaced="affine") - control.replaced_risk.sel(
+        replaced="softmax"
+    )
     assert float((abs(change - expected) / control.change_error.sel(replaced="affine")).max()) < 6
-    for name in ("softmax", "affine", "affine at the query"):  # one layer: the query is all there is
-        kept = control.replaced_risk.sel(replaced="affine" if name == "affine at the query" else name)
+    # one layer: the query is all there is
+    for name in ("softmax", "affine", "affine at the query"):
+        kept = control.replaced_risk.sel(
+            replaced="affine" if name == "affine at the query" else name
+        )
         np.testing.assert_allclose(control.replaced_risk.sel(replaced=name), kept, rtol=1e-6)
     last = data.isel(checkpoint=-1)
     assert set(np.unique(last.finding.sel(model="attention 1x2", layer=1))) <= {0, 1, 2, 3}
@@ -60,4 +71,6 @@ def test_small_study_reaches_the_optimum_and_repeats(data):
 def test_dataset_survives_the_store(data, tmp_path):
     data.to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
     with xr.open_dataset(tmp_path / "data.nc", engine="h5netcdf") as back:
-        assert [each.outcome for each in STUDY.judge(back)] == [each.outcome for each in STUDY.judge(data)]
+        assert [each.outcome for each in STUDY.judge(back)] == [
+            each.outcome for each in STUDY.judge(data)
+        ]

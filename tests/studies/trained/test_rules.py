@@ -26,9 +26,21 @@ def changed(data, **values):
     ("question", "changes", "outcome"),
     [
         ("Does a trained bare head have", {"risk": lambda d: d.risk}, "holds"),
-        ("Does a trained bare head have", {"risk": lambda d: 1.5 * d.exact_risk.fillna(1.0)}, "fails"),
-        ("Does training one bare head end", {"exact_objective": lambda d: 1.01 * d.objective_optimum}, "holds"),
-        ("Does training one bare head end", {"exact_objective": lambda d: 1.03 * d.objective_optimum}, "fails"),
+        (
+            "Does a trained bare head have",
+            {"risk": lambda d: 1.5 * d.exact_risk.fillna(1.0)},
+            "fails",
+        ),
+        (
+            "Does training one bare head end",
+            {"exact_objective": lambda d: 1.01 * d.objective_optimum},
+            "holds",
+        ),
+        (
+            "Does training one bare head end",
+            {"exact_objective": lambda d: 1.03 * d.objective_optimum},
+            "fails",
+        ),
         ("Is the trained head at no length better", {"risk": lambda d: d.softmax_optimum}, "holds"),
         (
             "Is the trained head at no length better",
@@ -36,31 +48,79 @@ def changed(data, **values):
             "fails",
         ),
         ("At which lengths does the risk", {"exact_risk": lambda d: d.carried}, "holds"),
-        ("At which lengths does the risk", {"exact_risk": lambda d: d.carried + 0.3 * (d.length > 16)}, "holds in part"),
+        (
+            "At which lengths does the risk",
+            {"exact_risk": lambda d: d.carried + 0.3 * (d.length > 16)},
+            "holds in part",
+        ),
         ("At which lengths does the risk", {"exact_risk": lambda d: 2 * d.carried}, "fails"),
         ("Do 2 softmax heads", {"risk": lambda d: d.linear_optimum}, "holds"),
         ("Do 2 softmax heads", {"risk": lambda d: d.softmax_optimum}, "fails"),
-        ("Do deeper models", {"risk": lambda d: d.bayes, "risk_error": lambda d: 0.01 * d.bayes}, "holds"),
+        (
+            "Do deeper models",
+            {"risk": lambda d: d.bayes, "risk_error": lambda d: 0.01 * d.bayes},
+            "holds",
+        ),
         ("Do deeper models", {"risk": lambda d: d.softmax_optimum}, "fails"),
         ("Does the risk of deeper models", {"risk": lambda d: d.linear_optimum}, "holds in part"),
-        ("Does the risk of deeper models", {"risk": lambda d: d.floor + 2 * (d.softmax_optimum - d.floor)}, "fails"),
-        ("Does the affine read-out of", {"exact_replaced": lambda d: d.exact_replaced + 1.0}, "fails"),
-        ("Is the affine error of trained heads", {"law_share": lambda d: d.law_share / d.law_share}, "holds"),
-        ("Is the affine error of trained heads", {"law_share": lambda d: 0.3 * d.law_share / d.law_share}, "fails"),
-        ("May every head", {"replaced_risk": lambda d: 1 + 0.05 * (d.replaced == "affine")}, "holds"),
-        ("May every head", {"replaced_risk": lambda d: 1 + 0.2 * (d.replaced == "affine") * (d.layers > 1)}, "holds in part"),
-        ("May every head", {"replaced_risk": lambda d: 1 + 0.2 * (d.replaced == "affine")}, "fails"),
+        (
+            "Does the risk of deeper models",
+            {"risk": lambda d: d.floor + 2 * (d.softmax_optimum - d.floor)},
+            "fails",
+        ),
+        (
+            "Does the affine read-out of",
+            {"exact_replaced": lambda d: d.exact_replaced + 1.0},
+            "fails",
+        ),
+        (
+            "Is the affine error of trained heads",
+            {"law_share": lambda d: d.law_share / d.law_share},
+            "holds",
+        ),
+        (
+            "Is the affine error of trained heads",
+            {"law_share": lambda d: 0.3 * d.law_share / d.law_share},
+            "fails",
+        ),
+        (
+            "May every head",
+            {"replaced_risk": lambda d: 1 + 0.05 * (d.replaced == "affine")},
+            "holds",
+        ),
+        (
+            "May every head",
+            {"replaced_risk": lambda d: 1 + 0.2 * (d.replaced == "affine") * (d.layers > 1)},
+            "holds in part",
+        ),
+        (
+            "May every head",
+            {"replaced_risk": lambda d: 1 + 0.2 * (d.replaced == "affine")},
+            "fails",
+        ),
         ("Is no model better than Bayes", {"risk": lambda d: d.bayes}, "holds"),
-        ("Is no model better than Bayes", {"risk": lambda d: 0.3 * d.bayes, "risk_error": lambda d: 0.01 * d.bayes}, "fails"),
+        (
+            "Is no model better than Bayes",
+            {"risk": lambda d: 0.3 * d.bayes, "risk_error": lambda d: 0.01 * d.bayes},
+            "fails",
+        ),
         ("Do untrained models", {"checkpoint_risk": lambda d: d.zero_risk}, "fails"),
         ("Do untrained models", {"checkpoint_risk": lambda d: 0.5 * d.zero_risk}, "holds"),
         ("Does a model trained on prompts without", {"risk": lambda d: d.zero_risk}, "fails"),
         ("Does a model trained on prompts without", {"risk": lambda d: 0.5 * d.zero_risk}, "holds"),
-        ("Do trained heads of bare attention", {"alpha": lambda d: 0.2 * d.alpha / d.alpha}, "undecided"),
+        (
+            "Do trained heads of bare attention",
+            {"alpha": lambda d: 0.2 * d.alpha / d.alpha},
+            "undecided",
+        ),
     ],
 )
 def test_rules_go_either_way(data, question, changes, outcome):
-    found = [each for each in verdicts(STUDY, changed(data, **changes), question) if each.asked.startswith(question)]
+    found = [
+        each
+        for each in verdicts(STUDY, changed(data, **changes), question)
+        if each.asked.startswith(question)
+    ]
     assert [each.outcome for each in found] == [outcome]
 
 
@@ -78,7 +138,9 @@ def test_audit_rule_compares_heads_one_by_one(data):
             data,
             finding=lambda d: (d.finding * 0).where(d["head"] == 1, d.finding * 0 + 3),
             replaced_risk=lambda d, kept=kept, lost=lost: xr.where(
-                d.replaced == "moments heads", kept, xr.where(d.replaced == "other heads", lost, 1.0)
+                d.replaced == "moments heads",
+                kept,
+                xr.where(d.replaced == "other heads", lost, 1.0),
             ),
         )
         assert verdicts(STUDY, doctored, "only moments")[0].outcome == outcome

@@ -7,7 +7,12 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.studies.trained.theory import common_optimum, own_moment_risk, predictions, regression
+from largeprompt.studies.trained.theory import (
+    common_optimum,
+    own_moment_risk,
+    predictions,
+    regression,
+)
 
 
 def generator(seed=0):

@@ -11,7 +11,12 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import quiet
 from largeprompt.studies.trained.config import TrainedConfig
 from largeprompt.studies.trained.parts import Trial, trial
-from largeprompt.studies.trained.transformer import Architecture, StackedTransformer, reading_mask, train
+from largeprompt.studies.trained.transformer import (
+    Architecture,
+    StackedTransformer,
+    reading_mask,
+    train,
+)
 
 
 def generator(seed=0):
@@ -41,7 +46,9 @@ def test_one_bare_head_is_the_librarys_softmax_attention():
         attention = lp.SoftmaxAttention(U[run], V[run])
         for text in range(4):
             for query, length in enumerate((4, 6)):
-                expected = attention(lp.Empirical(wide[run, text, :length]), wide[run, text, 6 + query])
+                expected = attention(
+                    lp.Empirical(wide[run, text, :length]), wide[run, text, 6 + query]
+                )
                 assert float(found[run, text, query]) == pytest.approx(float(expected), abs=2e-5)
 
 
@@ -66,7 +73,9 @@ def reference(model, run, prompt, prefixes):
     get = {name: each[run].detach().double() for name, each in model.parameters.items()}
 
     def norm(x, name):
-        x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)
+        x = (x - x.mean(-1, keepdim=True)) / torch.sqrt(
+            x.var(-1, keepdim=True, correction=0) + 1e-5
+        )
         return x * get[f"{name}.gain"] + get[f"{name}.shift"]
 
     stream = prompt.double() @ get["embed"] + get["embed.bias"]  # (rows, width)
@@ -79,11 +88,15 @@ def reference(model, run, prompt, prefixes):
             for head in range(shape.heads):
                 part = slice(head * shape.head_width, (head + 1) * shape.head_width)
                 query, key, value = (each[:, part] for each in get[f"{i}.read"].chunk(3, -1))
-                weights = torch.softmax(seen @ key @ (source[row] @ query) / math.sqrt(shape.head_width), 0)
+                weights = torch.softmax(
+                    seen @ key @ (source[row] @ query) / math.sqrt(shape.head_width), 0
+                )
                 parts.append(weights @ (seen @ value))
             new.append(stream[row] + torch.cat(parts) @ get[f"{i}.write"])
         stream = torch.stack(new)
-        hidden = torch.nn.functional.gelu(norm(stream, f"{i}.between") @ get[f"{i}.up"] + get[f"{i}.up.bias"])
+        hidden = torch.nn.functional.gelu(
+            norm(stream, f"{i}.between") @ get[f"{i}.up"] + get[f"{i}.up.bias"]
+        )
         stream = stream + hidden @ get[f"{i}.down"] + get[f"{i}.down.bias"]
     return (norm(stream, "last") @ get["answer"] + get["answer.bias"])[length:, 0]
 
@@ -103,19 +116,27 @@ def test_blocks_of_every_run_agree_with_a_slow_reference():
 
 
 def test_runs_train_apart():
-    """A run trains as it would alone: neither its neighbours' losses nor their gradients reach it."""
+    """A run trains as it would alone: neither its neighbours' losses nor their
+    gradients reach it.
+    """
 
     def trained(runs):
         model = StackedTransformer(Architecture("blocks", 1, 1, 3, 4), 2, generator())
         model.runs = len(runs)
-        model.parameters = {name: each.detach()[runs].clone().requires_grad_() for name, each in model.parameters.items()}
+        model.parameters = {
+            name: each.detach()[runs].clone().requires_grad_()
+            for name, each in model.parameters.items()
+        }
         stream = generator(3)
 
         def draw():
             prompt = torch.randn(2, 4, 6, 3, generator=stream)
-            return prompt[runs], 40 * prompt[runs, :, 5:, 0]  # long gradients: each run's own is shortened
+            # long gradients: each run's own is shortened
+            return prompt[runs], 40 * prompt[runs, :, 5:, 0]
 
-        train(model, draw, reading_mask(5, [5]), steps=3, learning_rate=0.1, watch=lambda step: None)
+        train(
+            model, draw, reading_mask(5, [5]), steps=3, learning_rate=0.1, watch=lambda step: None
+        )
         return model.parameters
 
     both, second = trained([0, 1]), trained([1])

@@ -13,5 +13,7 @@ def test_figures_draw_the_data(tubes):
     np.testing.assert_allclose(right.lines[3].get_ydata(), tubes.linear_envelope.max("time"))
     panels = parameters.draw(tubes).axes
     assert [axes.get_title() for axes in panels] == ["$A_{11}$", "$A_{12}$", "$b$"]
-    np.testing.assert_allclose(excess.draw(tubes).axes[0].lines[0].get_ydata(), tubes.softmax_best[0])
+    np.testing.assert_allclose(
+        excess.draw(tubes).axes[0].lines[0].get_ydata(), tubes.softmax_best[0]
+    )
     figures_are_complete(STUDY, tubes)

@@ -1,4 +1,6 @@
-"""C5, C7: excess risks known in closed form, the lengths that they need, and settings that are refused."""
+"""C5, C7: excess risks known in closed form, the lengths that they need, and settings that are
+refused.
+"""
 
 import math
 
@@ -15,7 +17,9 @@ def test_dataset_is_storable(tubes, tmp_path):
 
 
 def test_excess_risks_are_the_closed_ones(tubes):
-    """C7: best linear attention, isotropic, W = I/d, no noise: ½ c/(1+c), c = (d+1)/L; softmax stays above it."""
+    """C7: best linear attention, isotropic, W = I/d, no noise: ½ c/(1+c), c = (d+1)/L; softmax
+    stays above it.
+    """
     np.testing.assert_allclose(tubes.linear_best, tubes.linear_predicted, rtol=1e-6)
     assert bool((tubes.softmax_best > tubes.linear_best).all())
     assert bool((tubes.softmax_best <= tubes.softmax_at_limit_endpoint + 1e-12).all())

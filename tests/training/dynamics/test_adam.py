@@ -31,7 +31,16 @@ def test_sign_flow_keeps_differences_and_ends_on_the_solutions():
 def test_adam_follows_its_flow_with_memory_at_second_order():
     gaps = []
     for eta in (0.02, 0.01):
-        flow = adam_flow(SCALAR, scalar_layer(), 20, 1.0, step_size=eta, epsilon=1e-8, tolerance=1e-8, parametrisation="block")
+        flow = adam_flow(
+            SCALAR,
+            scalar_layer(),
+            20,
+            1.0,
+            step_size=eta,
+            epsilon=1e-8,
+            tolerance=1e-8,
+            parametrisation="block",
+        )
         run = adam_descent(SCALAR, scalar_layer(), 20, eta, round(1 / eta), parametrisation="block")
         along = torch.stack([flow.theta(min(1.0, float(time))) for time in run.times])
         gaps.append(float((run.parameters - along).norm(dim=-1).max()))
@@ -47,7 +56,15 @@ def test_adam_is_the_predicted_distance_from_the_sign_flow():
     gradients = torch.cat([objective.gradient(theta.unsqueeze(0))[1] for theta in sign.parameters])
     ratios = []
     for eta in (4e-4, 2e-4):
-        run = adam_descent(SCALAR, scalar_layer(), math.inf, eta, round(until / eta), betas=betas, parametrisation="block")
+        run = adam_descent(
+            SCALAR,
+            scalar_layer(),
+            math.inf,
+            eta,
+            round(until / eta),
+            betas=betas,
+            parametrisation="block",
+        )
         predicted = adam_displacement(sign, gradients, eta, betas)[-1]
         ratios.append(float((run.parameters[-1] - sign.parameters[-1]).norm() / predicted.norm()))
     assert 2 * ratios[1] - ratios[0] == pytest.approx(1, abs=0.03)
@@ -64,10 +81,16 @@ def test_mean_lag_is_the_mean_age(beta):
 
 
 def test_defaults_are_those_of_one_optimiser():
-    """Where the gradient vanishes ε matters: the flow with memory has Adam's own unless another is given."""
-    start, options = scalar_layer(), {"step_size": 0.01, "times": [0.0, 0.5], "parametrisation": "block"}
+    """Where the gradient vanishes ε matters: the flow with memory has Adam's own unless another is
+    given.
+    """
+    start, options = (
+        scalar_layer(),
+        {"step_size": 0.01, "times": [0.0, 0.5], "parametrisation": "block"},
+    )
     given, left, wide = (
-        adam_flow(SCALAR, start, 20, 0.5, **options | extra).parameters[-1] for extra in ({"epsilon": 1e-8}, {}, {"epsilon": 1e-3})
+        adam_flow(SCALAR, start, 20, 0.5, **options | extra).parameters[-1]
+        for extra in ({"epsilon": 1e-8}, {}, {"epsilon": 1e-3})
     )
     assert torch.equal(given, left)
     assert not torch.equal(left, wide)

@@ -1,4 +1,6 @@
-"""Gradient descent and stochastic descent on the exact risk: orders, gradients of drawn prompts, endings."""
+"""Gradient descent and stochastic descent on the exact risk: orders, gradients of drawn prompts,
+endings.
+"""
 
 import math
 
@@ -23,7 +25,9 @@ def test_descent_tends_to_the_flow_at_first_order():
     gaps = [
         float(
             (
-                lp.gradient_descent(task, blocks(2), 100, eta, round(4 / eta), parametrisation="block").parameters[-1]
+                lp.gradient_descent(
+                    task, blocks(2), 100, eta, round(4 / eta), parametrisation="block"
+                ).parameters[-1]
                 - flow.theta(4.0)
             ).norm()
         )
@@ -38,7 +42,15 @@ def test_stochastic_descent_learns_and_repeats(optimizer):
     task = lp.LinearRegression(torch.eye(2, dtype=F), torch.eye(2, dtype=F) / 2, 0.1)
     runs = [
         lp.stochastic_gradient_descent(
-            task, blocks(2), 20, 0.02, 150, 64, torch.Generator().manual_seed(3), parametrisation="block", optimizer=optimizer
+            task,
+            blocks(2),
+            20,
+            0.02,
+            150,
+            64,
+            torch.Generator().manual_seed(3),
+            parametrisation="block",
+            optimizer=optimizer,
         )
         for _ in range(2)
     ]
@@ -68,10 +80,23 @@ def test_steps_that_are_too_large_are_reported_and_leave_no_nan():
     [
         (lambda t, a: lp.gradient_descent(t, a, 10, 0.0, 5), "step_size: got 0"),
         (lambda t, a: lp.gradient_descent(t, a, 10, 0.1, 0), "steps: got 0"),
-        (lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 0, torch.Generator()), "batch_size: got 0"),
-        (lambda t, a: lp.stochastic_gradient_descent(t, a, math.inf, 0.1, 5, 2, torch.Generator()), "length"),
+        (
+            lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 0, torch.Generator()),
+            "batch_size: got 0",
+        ),
+        (
+            lambda t, a: lp.stochastic_gradient_descent(
+                t, a, math.inf, 0.1, 5, 2, torch.Generator()
+            ),
+            "length",
+        ),
         (lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 2, None), "generator"),
-        (lambda t, a: lp.stochastic_gradient_descent(t, a, 10, 0.1, 5, 2, torch.Generator(), optimizer="Lion"), "optimizer"),
+        (
+            lambda t, a: lp.stochastic_gradient_descent(
+                t, a, 10, 0.1, 5, 2, torch.Generator(), optimizer="Lion"
+            ),
+            "optimizer",
+        ),
     ],
 )
 def test_bad_input(call, words):
@@ -82,7 +107,9 @@ def test_bad_input(call, words):
 
 def test_an_interrupted_descent_keeps_its_last_step():
     task = lp.LinearRegression(EYE, EYE, 0.1)
-    start = lp.SoftmaxAttention(0.1 * torch.eye(3, dtype=F), torch.tensor([[0.0, 0.0, 0.1]], dtype=F))
+    start = lp.SoftmaxAttention(
+        0.1 * torch.eye(3, dtype=F), torch.tensor([[0.0, 0.0, 0.1]], dtype=F)
+    )
 
     def stop(step):
         if step == 7:
@@ -90,7 +117,9 @@ def test_an_interrupted_descent_keeps_its_last_step():
 
     runs = [
         lp.gradient_descent(task, start, 20, 0.01, 100, record=2, progress=stop),
-        lp.stochastic_gradient_descent(task, start, 20, 0.01, 100, 8, torch.Generator().manual_seed(0), record=2, progress=stop),
+        lp.stochastic_gradient_descent(
+            task, start, 20, 0.01, 100, 8, torch.Generator().manual_seed(0), record=2, progress=stop
+        ),
     ]
     for run in runs:
         assert run.status == "interrupted"
@@ -106,7 +135,9 @@ def test_a_step_takes_one_evaluation_of_the_risk(descent, monkeypatch):
     task, calls = lp.LinearRegression([[1.0]], [[1.0]], 0.1), []
     attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
     plain = Objective.gradient
-    monkeypatch.setattr(Objective, "gradient", lambda self, theta: calls.append(theta) or plain(self, theta))
+    monkeypatch.setattr(
+        Objective, "gradient", lambda self, theta: calls.append(theta) or plain(self, theta)
+    )
     run = descent(task, attention, 50, 0.01, 20, parametrisation="block")
     assert len(calls) == 21
     risk, gradient = plain(run.objective, run.parameters[7:8])

@@ -26,9 +26,13 @@ def block(A, b):
     return lp.SoftmaxAttention(U, V)
 
 
-@pytest.mark.parametrize("covariance", [torch.eye(3, dtype=F), toeplitz(4)], ids=["identity", "Toeplitz"])
+@pytest.mark.parametrize(
+    "covariance", [torch.eye(3, dtype=F), toeplitz(4)], ids=["identity", "Toeplitz"]
+)
 def test_infinite_prompt_flow_reaches_the_endpoint_of_the_theorem(covariance):
-    """C6: b -> tr(Σ^{-2})^{1/4}, A -> Σ^{-1}/b, ‖A‖² - b² conserved to 1e-8, Bayes risk reached; and the closed equation's path."""
+    """C6: b -> tr(Σ^{-2})^{1/4}, A -> Σ^{-1}/b, ‖A‖² - b² conserved to 1e-8, Bayes risk reached;
+    and the closed equation's path.
+    """
     d, task = covariance.shape[0], noiseless(covariance)
     flow = lp.gradient_flow(task, blocks(d), math.inf, 120.0, parametrisation="block")
     assert flow.status == "finished"
@@ -43,26 +47,44 @@ def test_infinite_prompt_flow_reaches_the_endpoint_of_the_theorem(covariance):
     def closed(_, y):
         A, b = y[:-1].reshape(d, d), y[-1]
         turn = S @ S @ A @ S
-        return np.append((b * S @ S - b * b * turn).ravel(), np.trace(A.T @ S @ S) - b * np.trace(A.T @ turn))
+        return np.append(
+            (b * S @ S - b * b * turn).ravel(), np.trace(A.T @ S @ S) - b * np.trace(A.T @ turn)
+        )
 
-    path = solve_ivp(closed, (0, 15), flow.parameters[0].numpy(), method="DOP853", rtol=1e-11, atol=1e-13)
+    path = solve_ivp(
+        closed, (0, 15), flow.parameters[0].numpy(), method="DOP853", rtol=1e-11, atol=1e-13
+    )
     np.testing.assert_allclose(flow.theta(15.0), path.y[:, -1], atol=1e-7)
 
 
 def test_finite_prompt_flow_tends_to_the_infinite_one():
-    """While the scores are small the distance of the paths falls like 1/L, softmax and linear attention alike."""
+    """While the scores are small the distance of the paths falls like 1/L, softmax and linear
+    attention alike.
+    """
     task = lp.LinearRegression(torch.eye(3, dtype=F), torch.eye(3, dtype=F), 0.1)
     for kind in (lp.SoftmaxAttention, lp.LinearAttention):
         start = blocks(3, kind=kind)
-        flow = lp.gradient_flow(task, start, [10**3, 10**4, 10**5, math.inf], 0.7, parametrisation="block", tolerance=1e-8)
+        flow = lp.gradient_flow(
+            task,
+            start,
+            [10**3, 10**4, 10**5, math.inf],
+            0.7,
+            parametrisation="block",
+            tolerance=1e-8,
+        )
         gap = (flow.theta(0.7)[:3] - flow.theta(0.7)[3]).norm(dim=-1)
         np.testing.assert_allclose(gap[:-1] / gap[1:], 10.0, rtol=0.15)
 
 
 def test_full_flow_keeps_the_blocks():
-    """The block family is preserved: without noise of quadrature, both parametrisations give the same path."""
+    """The block family is preserved: without noise of quadrature, both parametrisations give the
+    same path.
+    """
     task = lp.LinearRegression(torch.eye(1, dtype=F), torch.eye(1, dtype=F), 0.1)
-    full, block = (lp.gradient_flow(task, blocks(1, 0.5), 1000, 2.0, parametrisation=p, times=[2.0]) for p in ("full", "block"))
+    full, block = (
+        lp.gradient_flow(task, blocks(1, 0.5), 1000, 2.0, parametrisation=p, times=[2.0])
+        for p in ("full", "block")
+    )
     assert_close(full.at(2.0).U[0, 0], block.at(2.0).U[0, 0], rtol=1e-3, atol=1e-3)
     assert float(full.at(2.0).U[1].abs().max()) < 1e-2
 
@@ -70,7 +92,14 @@ def test_full_flow_keeps_the_blocks():
 def test_risk_falls_along_the_flow_and_linear_attention_sits_beside():
     task = lp.LinearRegression(toeplitz(3), torch.eye(3, dtype=F) / 3, 0.1)
     for kind in (lp.SoftmaxAttention, lp.LinearAttention):
-        flow = lp.gradient_flow(task, blocks(3, kind=kind), [20, 200], 10.0, parametrisation="block", times=np.linspace(0, 10, 41))
+        flow = lp.gradient_flow(
+            task,
+            blocks(3, kind=kind),
+            [20, 200],
+            10.0,
+            parametrisation="block",
+            times=np.linspace(0, 10, 41),
+        )
         assert bool((flow.risk.diff(dim=-1) <= 1e-12).all())
         assert type(flow.at(3.0)) is kind
         assert float(flow.risk[1, -1]) < float(flow.risk[0, -1])
@@ -78,9 +107,19 @@ def test_risk_falls_along_the_flow_and_linear_attention_sits_beside():
 
 
 def test_limits_do_not_commute():
-    """A long prompt follows the infinite one for bounded times, then drifts on the time scale L to another optimum."""
+    """A long prompt follows the infinite one for bounded times, then drifts on the time scale L to
+    another optimum.
+    """
     task = noiseless(torch.eye(3, dtype=F))
-    flow = lp.gradient_flow(task, blocks(3), [10**5, math.inf], 2e5, parametrisation="block", tolerance=1e-6, times=[3.0, 1e3, 2e5])
+    flow = lp.gradient_flow(
+        task,
+        blocks(3),
+        [10**5, math.inf],
+        2e5,
+        parametrisation="block",
+        tolerance=1e-6,
+        times=[3.0, 1e3, 2e5],
+    )
     b = flow.parameters[:, :, -1]
     assert abs(float(b[0, 1] - b[1, 1])) < 0.01  # t = 3
     assert float(b[1, -1]) == pytest.approx(3**0.25, abs=1e-5)
@@ -91,7 +130,9 @@ def test_limits_do_not_commute():
 
 def test_flow_stops_on_a_small_gradient_and_on_ctrl_c():
     task = noiseless(torch.eye(1, dtype=F))
-    flow = lp.gradient_flow(task, blocks(1), math.inf, 1e6, parametrisation="block", gradient_tolerance=1e-6)
+    flow = lp.gradient_flow(
+        task, blocks(1), math.inf, 1e6, parametrisation="block", gradient_tolerance=1e-6
+    )
     assert flow.status == "converged"
     assert float(flow.gradient_norm[-1]) < 1e-6
 
@@ -114,7 +155,9 @@ def test_flow_stops_on_a_small_gradient_and_on_ctrl_c():
         (lambda t, a: lp.gradient_flow(t, a, 10, 1.0, times=[2.0]), "times"),
         (lambda t, a: lp.gradient_flow("task", a, 10, 1.0), "task"),
         (
-            lambda t, a: lp.gradient_flow(t, lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), 10, 1.0, parametrisation="block"),
+            lambda t, a: lp.gradient_flow(
+                t, lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), 10, 1.0, parametrisation="block"
+            ),
             "outside",
         ),
     ],
@@ -127,14 +170,21 @@ def test_bad_input(call, words):
 
 def test_large_noiseless_risks_are_not_called_diverged():
     task = lp.LinearRegression(1e6 * EYE, EYE, 0.0)
-    start = lp.SoftmaxAttention(torch.diag(torch.tensor([1e-4, 1e-4, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 1e-4]], dtype=F))
-    flow = lp.gradient_flow(task, start, math.inf, 1e-3, parametrisation="block", tolerance=1e-6, times=[1e-3])
+    start = lp.SoftmaxAttention(
+        torch.diag(torch.tensor([1e-4, 1e-4, 0.0], dtype=F)),
+        torch.tensor([[0.0, 0.0, 1e-4]], dtype=F),
+    )
+    flow = lp.gradient_flow(
+        task, start, math.inf, 1e-3, parametrisation="block", tolerance=1e-6, times=[1e-3]
+    )
     assert flow.status == "finished"
 
 
 def test_bad_arguments_of_flows():
     task = lp.LinearRegression(EYE, EYE, 0.1)
-    start = lp.SoftmaxAttention(torch.diag(torch.tensor([0.1, 0.1, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 0.1]], dtype=F))
+    start = lp.SoftmaxAttention(
+        torch.diag(torch.tensor([0.1, 0.1, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 0.1]], dtype=F)
+    )
     with pytest.raises(lp.InvalidArgumentError, match="gradient_tolerance"):
         lp.gradient_flow(task, start, 10, 1.0, gradient_tolerance=math.nan)
 
@@ -143,16 +193,22 @@ def test_fixed_steps_follow_the_adaptive_flow():
     library = lp.LinearRegression(EYE, EYE, 0.1)
     start = torch.tensor([[0.4, 0.0, 0.0, 0.4, 0.5]], dtype=F)
     split = Block(2).split
-    path = fixed_step_flow(lambda theta: library.block_risks(*split(theta), [math.inf]), start, 3.0, 30).states
+    path = fixed_step_flow(
+        lambda theta: library.block_risks(*split(theta), [math.inf]), start, 3.0, 30
+    ).states
     flow = lp.gradient_flow(library, block(0.4 * EYE, 0.5), math.inf, 3.0, parametrisation="block")
     torch.testing.assert_close(torch.from_numpy(path[-1, 0]), flow.theta(3.0), rtol=0, atol=2e-5)
     torch.testing.assert_close(torch.from_numpy(path[10, 0]), flow.theta(1.0), rtol=0, atol=2e-5)
 
 
 def test_the_flow_ends_at_the_optimum_of_its_length():
-    """d = 2, L = 30: within 1e-8 of a minimisation that knows no flow; points used to leave this end open by 0.004."""
+    """d = 2, L = 30: within 1e-8 of a minimisation that knows no flow; points used to leave this
+    end open by 0.004.
+    """
     task = lp.LinearRegression(EYE, EYE / 2, 0.1)
-    end = lp.gradient_flow(task, block(0.5 * EYE, 0.5), 30, 1000.0, parametrisation="block", times=[1000.0]).at(1000.0)
+    end = lp.gradient_flow(
+        task, block(0.5 * EYE, 0.5), 30, 1000.0, parametrisation="block", times=[1000.0]
+    ).at(1000.0)
     best = isotropic_optimum(task, 30, lp.SoftmaxAttention)
     assert_close(end.U[:2, :2], best.a * EYE, rtol=0.0, atol=1e-8)
     assert float(end.V[0, 2]) == pytest.approx(best.b, abs=1e-8)
@@ -177,7 +233,9 @@ def test_a_solver_that_asks_often_gets_the_exact_hessian(monkeypatch):
     start = lp.SoftmaxAttention([[0.5, 0.0], [0.3, 0.0]], [[0.2, 0.5]])
     exact, asked = Objective.hessian, []
     monkeypatch.setattr(Objective, "stiffness", lambda self, theta: 10 * exact(self, theta))
-    monkeypatch.setattr(Objective, "hessian", lambda self, theta: asked.append(theta) or exact(self, theta))
+    monkeypatch.setattr(
+        Objective, "hessian", lambda self, theta: asked.append(theta) or exact(self, theta)
+    )
     flow = lp.gradient_flow(task, start, 20, 20.0, times=[20.0], tolerance=1e-4)
     assert flow.status == "finished"
     assert asked

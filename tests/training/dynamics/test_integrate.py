@@ -22,13 +22,19 @@ def turn(_, y):
 
 @pytest.mark.parametrize(
     ("options", "error"),
-    [({}, 1e-8), ({"method": "BDF", "jac": lambda t, y: np.array([[0.0, -1.0], [1.0, 0.0]])}, 1e-6), ({"method": "Radau"}, 1e-6)],
+    [
+        ({}, 1e-8),
+        ({"method": "BDF", "jac": lambda t, y: np.array([[0.0, -1.0], [1.0, 0.0]])}, 1e-6),
+        ({"method": "Radau"}, 1e-6),
+    ],
 )
 def test_solution_and_dense_output(options, error):
     found = integrate(turn, START, 2.0, TIMES, rtol=1e-9, atol=1e-11, **options)
     assert (found.status, found.message) == ("finished", "reached time 2")
     np.testing.assert_array_equal(found.times, TIMES)
-    np.testing.assert_allclose(found.states, np.stack([np.cos(TIMES), np.sin(TIMES)], -1), atol=error)
+    np.testing.assert_allclose(
+        found.states, np.stack([np.cos(TIMES), np.sin(TIMES)], -1), atol=error
+    )
     np.testing.assert_allclose(found.at(0.7), [math.cos(0.7), math.sin(0.7)], atol=error)
     assert found.completed() is found
 
@@ -53,7 +59,9 @@ def test_every_ending_has_its_status():
             raise RiskError("gone")
         return turn(time, y)
 
-    converged = integrate(turn, START, 2.0, TIMES, ending=lambda time: ("converged", "enough") if time > 0.5 else None)
+    converged = integrate(
+        turn, START, 2.0, TIMES, ending=lambda time: ("converged", "enough") if time > 0.5 else None
+    )
     assert (converged.status, converged.message) == ("converged", "enough")
     assert 0.5 < converged.times[-1] < 2
     assert converged.completed() is converged

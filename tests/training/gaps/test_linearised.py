@@ -17,7 +17,15 @@ F = torch.float64
 def test_covariance_equation_against_another_solver():
     """P' = -HP - PH + C along the scalar flow with a C that varies; and symmetric, nonnegative."""
     line = linearise(
-        lp.gradient_flow(SCALAR, scalar_layer(), math.inf, 5.0, times=np.linspace(0, 5, 51), parametrisation="block"), 0.25
+        lp.gradient_flow(
+            SCALAR,
+            scalar_layer(),
+            math.inf,
+            5.0,
+            times=np.linspace(0, 5, 51),
+            parametrisation="block",
+        ),
+        0.25,
     )
     C = torch.tensor([[2.0, 0.3], [0.3, 1.0]], dtype=F)
     source = (1 + line.nodes)[..., None, None] * C

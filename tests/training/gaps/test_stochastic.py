@@ -27,9 +27,18 @@ def test_third_derivative_along_a_covariance():
 
 
 def test_ensemble_of_sgd_spreads_as_predicted():
-    """Spread within 5 standard errors of the law at small η/B; repeatable; the stationary excess is (η/4B) tr C."""
+    """Spread within 5 standard errors of the law at small η/B; repeatable; the stationary excess is
+    (η/4B) tr C.
+    """
     law = stochastic_gap(
-        SCALAR, scalar_layer(), 5, 2.0, torch.Generator().manual_seed(0), times=np.linspace(0, 2, 9), prompts=4000, noise_times=9
+        SCALAR,
+        scalar_layer(),
+        5,
+        2.0,
+        torch.Generator().manual_seed(0),
+        times=np.linspace(0, 2, 9),
+        prompts=4000,
+        noise_times=9,
     )
     arguments = (SCALAR, scalar_layer(), 5, 0.02, 100, 64, 200)
     drawn = stochastic_ensemble(*arguments, torch.Generator().manual_seed(1), record=9)
@@ -39,8 +48,11 @@ def test_ensemble_of_sgd_spreads_as_predicted():
     share = 0.02 / 64
     error = math.hypot(float(squares.std()) / math.sqrt(200), share * float(law.spread_error[-1]))
     assert abs(float(drawn.covariance[-1].trace()) - share * float(law.spread[-1])) < 5 * error
-    assert abs(float(drawn.covariance[-1].trace()) - 2 * share * float(law.spread[-1])) > 5 * error  # the wrong batch size
-    assert law.stationary_excess(0.02, 64) == pytest.approx(share / 4 * float(law.noise[-1].trace()))
+    # the wrong batch size
+    assert abs(float(drawn.covariance[-1].trace()) - 2 * share * float(law.spread[-1])) > 5 * error
+    assert law.stationary_excess(0.02, 64) == pytest.approx(
+        share / 4 * float(law.noise[-1].trace())
+    )
     assert float(law.risk_deviation(0.02, 64)[-1]) > 0
     assert_close(law.mean(0.02, math.inf), 0.02 * law.descent.displacement)
     assert "StochasticGap" in repr(law)

@@ -1,4 +1,6 @@
-"""Several heads: the lattice against one head's own integral, drawn prompts and the limit of vanishing tilts."""
+"""Several heads: the lattice against one head's own integral, drawn prompts and the limit of
+vanishing tilts.
+"""
 
 import math
 
@@ -25,11 +27,16 @@ def pairs():
 @pytest.mark.parametrize(("d", "length"), [(1, 40), (5, 100), (10, 10**6)])
 def test_one_head_is_the_isotropic_optimum(d, length):
     task = isotropic(d, 0.4, query=1.7)
-    found, truth = SeveralHeads.of(length, (1.0,), largest=12.0).optimum(task), lp.training.isotropic_optimum(task, length)
+    found, truth = (
+        SeveralHeads.of(length, (1.0,), largest=12.0).optimum(task),
+        lp.training.isotropic_optimum(task, length),
+    )
     excess = truth.risk - 0.2
     assert found.risk - 0.2 == pytest.approx(excess, rel=1e-5)
     assert found.a == pytest.approx(truth.a, rel=1e-3)
-    again = task.isotropic_risk(torch.tensor([found.a], dtype=F), torch.tensor(found.readouts, dtype=F), length)
+    again = task.isotropic_risk(
+        torch.tensor([found.a], dtype=F), torch.tensor(found.readouts, dtype=F), length
+    )
     assert float(again[0]) == pytest.approx(found.risk, rel=1e-6)
 
 
@@ -51,7 +58,9 @@ def test_more_heads_are_never_worse(pairs):
 
 
 def test_odd_read_outs_are_best_for_opposite_tilts(pairs):
-    """Free read-outs of the two heads come out opposite: the even part is noise that is uncorrelated with the answer."""
+    """Free read-outs of the two heads come out opposite: the even part is noise that is
+    uncorrelated with the answer.
+    """
     task = isotropic(2, 0.1)
     free = SeveralHeads.of(9, (1.0, -1.0), largest=4.0)
     at, pair = free.best_readouts(task, 0.5), pairs.only([0]).best_readouts(task, 0.5)
@@ -64,14 +73,19 @@ def test_drawn_prompts_agree_for_four_heads(pairs):
     task, length, count = isotropic(2, 0.3), 9, 20_000
     best = pairs.best_readouts(task, 0.6)
     generator = torch.Generator().manual_seed(5)
-    x, query = torch.randn(count, length, 2, generator=generator, dtype=F), torch.randn(count, 2, generator=generator, dtype=F)
+    x, query = (
+        torch.randn(count, length, 2, generator=generator, dtype=F),
+        torch.randn(count, 2, generator=generator, dtype=F),
+    )
     share = torch.zeros(count, length, dtype=F)
     for b, ratio in zip(best.readouts, pairs.ratios, strict=True):
         scores = (x @ (best.a * ratio * query).unsqueeze(-1)).squeeze(-1)
         share += b * (torch.softmax(scores, -1) - torch.softmax(-scores, -1)) / 2
     missed = (torch.einsum("nl,nli->ni", share, x) - query).square().sum(-1) / 2
     risk = (0.3 + missed + 0.3 * share.square().sum(-1)) / 2
-    assert float(risk.mean()) == pytest.approx(best.risk, abs=6 * float(risk.std()) / math.sqrt(count))
+    assert float(risk.mean()) == pytest.approx(
+        best.risk, abs=6 * float(risk.std()) / math.sqrt(count)
+    )
 
 
 def test_long_prompts_keep_their_digits():

@@ -1,4 +1,6 @@
-"""Marked outliers in isotropic form: the optimum of each attention, and the line on which they meet."""
+"""Marked outliers in isotropic form: the optimum of each attention, and the line on which they
+meet.
+"""
 
 import dataclasses
 import math
@@ -18,7 +20,9 @@ KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
 def test_isotropic_form_is_the_general_one():
     task = isotropic_outliers(2, sigma=1.3)
     for mark, length in ((0.0, 1), (1.5, 4), (0.7, 300), (1.5, math.inf)):
-        estimate = task.risk_estimate(task.layer(lp.SoftmaxAttention, 0.6, mark, 1.1), length, average=SobolAverage(256))
+        estimate = task.risk_estimate(
+            task.layer(lp.SoftmaxAttention, 0.6, mark, 1.1), length, average=SobolAverage(256)
+        )
         exact = float(task.isotropic_risk(0.6, mark, 1.1, length))
         assert abs(exact - estimate.value) < 6 * estimate.standard_error + 1e-6
 
@@ -27,8 +31,12 @@ def test_isotropic_form_without_outliers():
     task = isotropic_outliers(6, p=0.0)
     for length in (2, 50, 10**6):
         for mark in (0.0, 3.0, math.inf):
-            expected = task.regression.isotropic_risk(torch.tensor([0.5], dtype=F), torch.tensor([1.4], dtype=F), length)
-            assert float(task.isotropic_risk(0.5, mark, 1.4, length)) == pytest.approx(float(expected), rel=3e-7)
+            expected = task.regression.isotropic_risk(
+                torch.tensor([0.5], dtype=F), torch.tensor([1.4], dtype=F), length
+            )
+            assert float(task.isotropic_risk(0.5, mark, 1.4, length)) == pytest.approx(
+                float(expected), rel=3e-7
+            )
 
 
 def test_silence_is_regression_on_a_binomial_number_of_tokens():
@@ -64,7 +72,9 @@ def test_isotropic_risk_is_differentiable():
 
 
 def test_best_linear_attention_ignores_the_mark():
-    """The closed form is the risk at its layer; the gradient vanishes in every entry of U and V; 40 layers around it are worse."""
+    """The closed form is the risk at its layer; the gradient vanishes in every entry of U and V; 40
+    layers around it are worse.
+    """
     task = isotropic_outliers(2, p=0.3)
     for length in (3, 100):
         best = task.isotropic_optimum(length, lp.LinearAttention)
@@ -73,7 +83,9 @@ def test_best_linear_attention_ignores_the_mark():
         U, V = layer.U.clone().requires_grad_(), layer.V.clone().requires_grad_()
         slopes = torch.autograd.grad(task.risk(lp.LinearAttention(U, V), length), (U, V))
         assert max(float(slope.abs().max()) for slope in slopes) < 1e-12
-        nearby = lp.LinearAttention(layer.U + 0.3 * draw(40, 4, 4, seed=3), layer.V + 0.3 * draw(40, 1, 4, seed=4))
+        nearby = lp.LinearAttention(
+            layer.U + 0.3 * draw(40, 4, 4, seed=3), layer.V + 0.3 * draw(40, 1, 4, seed=4)
+        )
         assert bool((task.risk(nearby, length) > best.risk).all())
 
 
@@ -81,30 +93,45 @@ def test_best_linear_attention_ignores_the_mark():
 def test_best_softmax_is_a_minimum(length, mark):
     task = isotropic_outliers(6, p=0.2, variance=9.0)
     best = task.isotropic_optimum(length, mark=mark)
-    a, b = torch.tensor(best.a, dtype=F, requires_grad=True), torch.tensor(best.read_out, dtype=F, requires_grad=True)
+    a, b = (
+        torch.tensor(best.a, dtype=F, requires_grad=True),
+        torch.tensor(best.read_out, dtype=F, requires_grad=True),
+    )
     value = task.isotropic_risk(a, mark, b, length)
     slopes = torch.autograd.grad(value, (a, b))
     excess = 2 * best.risk - 0.2
     assert max(abs(float(slope)) for slope in slopes) < 1e-4 * excess
     factors = torch.tensor([0.8, 0.95, 1.05, 1.2], dtype=F)
-    assert bool((task.isotropic_risk(best.a * factors, mark, best.read_out / factors, length) > best.risk).all())
-    assert bool((task.isotropic_risk(best.a, mark, best.read_out * factors, length) > best.risk).all())
+    assert bool(
+        (
+            task.isotropic_risk(best.a * factors, mark, best.read_out / factors, length) > best.risk
+        ).all()
+    )
+    assert bool(
+        (task.isotropic_risk(best.a, mark, best.read_out * factors, length) > best.risk).all()
+    )
 
 
 def test_best_without_outliers_is_that_of_regression():
     task = isotropic_outliers(6, p=0.0)
     for length in (40, 10**5):
-        found, expected = (task.isotropic_optimum(length, mark=None), lp.training.isotropic_optimum(task.regression, length))
+        found, expected = (
+            task.isotropic_optimum(length, mark=None),
+            lp.training.isotropic_optimum(task.regression, length),
+        )
         assert found.risk == pytest.approx(expected.risk, rel=1e-7)
         assert found.a == pytest.approx(expected.a, rel=1e-3)
         linear = task.isotropic_optimum(length, lp.LinearAttention)
         assert linear.risk == pytest.approx(
-            lp.training.isotropic_optimum(task.regression, length, lp.LinearAttention).risk, rel=1e-9
+            lp.training.isotropic_optimum(task.regression, length, lp.LinearAttention).risk,
+            rel=1e-9,
         )
 
 
 def test_searching_the_mark_finds_better_than_silence():
-    """A handful of tokens may keep a little of the outliers, which serve as a sink for the weights; long prompts silence them."""
+    """A handful of tokens may keep a little of the outliers, which serve as a sink for the weights;
+    long prompts silence them.
+    """
     long = isotropic_outliers(6, p=0.2, variance=4.0)
     risks = [long.isotropic_optimum(400, mark=mark).risk for mark in (math.inf, 6.0)]
     assert risks[0] < risks[1]
@@ -125,18 +152,26 @@ def test_long_prompts_have_the_first_order_constant(mark):
 
 
 def test_known_constants():
-    """3.19 times linear attention at d = 5 without outliers (formulas risk.11 and sel.7), and silence leaves L(1 - p) tokens."""
+    """3.19 times linear attention at d = 5 without outliers (formulas risk.11 and sel.7), and
+    silence leaves L(1 - p) tokens.
+    """
     task = isotropic_outliers(5, noise=0.0, p=0.0)
     assert task.linear_constant() == pytest.approx(6.0)
     assert task.softmax_constant() / task.linear_constant() == pytest.approx(3.19, abs=0.005)
-    assert isotropic_outliers(5, noise=0.0, p=0.4).softmax_constant() == pytest.approx(task.softmax_constant() / 0.6, rel=1e-12)
-    constants = [isotropic_outliers(6).softmax_constant(mark=mark) for mark in (math.inf, 6.0, 2.0, 0.0, -1.0)]
+    assert isotropic_outliers(5, noise=0.0, p=0.4).softmax_constant() == pytest.approx(
+        task.softmax_constant() / 0.6, rel=1e-12
+    )
+    constants = [
+        isotropic_outliers(6).softmax_constant(mark=mark)
+        for mark in (math.inf, 6.0, 2.0, 0.0, -1.0)
+    ]
     assert constants == sorted(constants)
 
 
 def test_the_crossing_line():
     task = isotropic_outliers(6, noise=0.1, p=0.2)
-    wide = isotropic_outliers(10, noise=0.1, p=0.5)  # few good tokens, many dimensions: prompts of outliers alone count
+    # few good tokens, many dimensions: prompts of outliers alone count
+    wide = isotropic_outliers(10, noise=0.1, p=0.5)
     predicted = task.crossing_variance()
     found = [task.crossing_variance(length) for length in (50, 10**4, 10**8)]
     gaps = [abs(one / predicted - 1) for one in found]
@@ -155,17 +190,24 @@ def test_the_crossing_line():
 
 
 def test_without_the_mark_there_is_no_crossing():
-    """Linear attention stays ahead by a factor that tends to ((d + 2)/d)^{d/2 + 1} as the outliers grow."""
+    """Linear attention stays ahead by a factor that tends to ((d + 2)/d)^{d/2 + 1} as the outliers
+    grow.
+    """
     for d in (1, 5):
         for p in (0.1, 0.7):
             for variance in (0.0, 1.0, 100.0, 1e8):
                 task = isotropic_outliers(d, p=p, variance=variance)
                 assert task.softmax_constant(mark=0.0) > task.linear_constant()
-        assert task.softmax_constant(mark=0.0) / task.linear_constant() == pytest.approx(((d + 2) / d) ** (d / 2 + 1), rel=1e-4)
+        assert task.softmax_constant(mark=0.0) / task.linear_constant() == pytest.approx(
+            ((d + 2) / d) ** (d / 2 + 1), rel=1e-4
+        )
     for variance in (0.0, 50.0):
         task = isotropic_outliers(6, p=0.3, variance=variance)
         for length in (40, 1000):
-            assert task.isotropic_optimum(length, mark=0.0).risk > task.isotropic_optimum(length, lp.LinearAttention).risk
+            assert (
+                task.isotropic_optimum(length, mark=0.0).risk
+                > task.isotropic_optimum(length, lp.LinearAttention).risk
+            )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ GRID = np.linspace(-3, 3, 25)
 
 
 def test_the_deeper_of_two_valleys_is_found():
-    """(x² - 1)² + 0.1x has valleys near ±1; the deeper one is the root -1.0123 of 4x³ - 4x + 0.1."""
+    """(x² - 1)² + 0.1x has valleys near ±1; the deeper one is the root -1.0123 of 4x³ -
+    4x + 0.1.
+    """
     x, least, last = scan_minimum(lambda x: (x * x - 1) ** 2 + 0.1 * x, GRID)
     root = min(np.roots([4, 0, -4, 0.1]).real)
     assert x == pytest.approx(root, abs=1e-6)

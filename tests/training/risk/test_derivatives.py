@@ -36,11 +36,25 @@ def test_formulas_agree_with_autograd(kind, out):
     found = layer_derivatives(U, V, True, contexts=contexts, lengths=lengths, kind=attention)
 
     def risk(flat):
-        return context_risk(flat[:, : dim**2].reshape(U.shape), flat[:, dim**2 :].reshape(V.shape), contexts, lengths, attention)
+        return context_risk(
+            flat[:, : dim**2].reshape(U.shape),
+            flat[:, dim**2 :].reshape(V.shape),
+            contexts,
+            lengths,
+            attention,
+        )
 
     flat = torch.cat([U.reshape(4, -1), V.reshape(4, -1)], -1).requires_grad_()
     (slope,) = torch.autograd.grad(risk(flat).sum(), flat, create_graph=True)
-    rows = [torch.autograd.grad(slope[:, i].sum(), flat, retain_graph=True)[0] for i in range(flat.shape[-1])]
+    rows = [
+        torch.autograd.grad(slope[:, i].sum(), flat, retain_graph=True)[0]
+        for i in range(flat.shape[-1])
+    ]
     assert_close(found.value, risk(flat).detach())
-    assert_close(torch.cat([found.in_u.reshape(4, -1), found.in_v.reshape(4, -1)], -1), slope.detach(), rtol=1e-10, atol=1e-12)
+    assert_close(
+        torch.cat([found.in_u.reshape(4, -1), found.in_v.reshape(4, -1)], -1),
+        slope.detach(),
+        rtol=1e-10,
+        atol=1e-12,
+    )
     assert_close(found.second, torch.stack(rows, -2), rtol=1e-9, atol=1e-10)

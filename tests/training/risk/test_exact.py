@@ -14,7 +14,9 @@ F = torch.float64
 
 @pytest.mark.parametrize("part", range(8))
 def test_against_simulation(part):
-    """200 random configurations, d 1-8, L 1-500, softmax and linear: within 6 standard errors (400 comparisons, 8e-7 in all)."""
+    """200 random configurations, d 1-8, L 1-500, softmax and linear: within 6 standard errors (400
+    comparisons, 8e-7 in all).
+    """
     for seed in range(25 * part, 25 * part + 25):
         d = 1 + seed % 8
         length = [1, 2, 3, 7, 20, 60, 150, 500][(seed // 3) % 8]
@@ -31,12 +33,18 @@ def test_against_simulation(part):
 
 @pytest.mark.parametrize(("d", "nodes"), [(1, 100), (2, 24)])
 def test_general_form_against_product_quadrature(d, nodes):
-    """Gauss-Hermite grids over w and x_q, good to 1e-10 and 2e-6; closed forms and the infinite prompt to rounding."""
-    task = lp.LinearRegression(spd(d, 1), 0.7 * torch.eye(d, dtype=F), 0.3, 1.3 * torch.eye(d, dtype=F))
+    """Gauss-Hermite grids over w and x_q, good to 1e-10 and 2e-6; closed forms and the infinite
+    prompt to rounding.
+    """
+    task = lp.LinearRegression(
+        spd(d, 1), 0.7 * torch.eye(d, dtype=F), 0.3, 1.3 * torch.eye(d, dtype=F)
+    )
     U, V = draw(d + 1, d + 1, seed=2) / 3, draw(1, d + 1, seed=3)
     contexts = grid_contexts(task, nodes)
     for kind in KINDS:
         for length in (1, 3, 50, 10**6, math.inf):
             exact = float(context_risk(U[None], V[None], contexts, [float(length)], kind))
             smooth = kind is lp.LinearAttention or length in (1, math.inf)
-            assert float(task.risk(kind(U, V), length)) == pytest.approx(exact, rel=1e-10 if d == 1 or smooth else 2e-6)
+            assert float(task.risk(kind(U, V), length)) == pytest.approx(
+                exact, rel=1e-10 if d == 1 or smooth else 2e-6
+            )

@@ -24,7 +24,9 @@ def layers(size, scale=1.0):
 
 
 def test_both_averages_agree_near_the_blocks():
-    """Points over ω, which a gradient takes, and the integral over ρ: the fourth power of ϱ apart, and nothing at 0."""
+    """Points over ω, which a gradient takes, and the integral over ρ: the fourth power of ϱ apart,
+    and nothing at 0.
+    """
     for size in (0.0, 2e-4):
         with torch.no_grad():
             integral = float(general_excess(layers(size), [20.0])[0])
@@ -33,7 +35,9 @@ def test_both_averages_agree_near_the_blocks():
 
 def test_finer_settings_change_nothing():
     for length in (1.0, 40.0, 1e9):
-        default, fine = (float(general_excess(layers(1.0), [length], step=step)[0]) for step in (0.16, 0.05))
+        default, fine = (
+            float(general_excess(layers(1.0), [length], step=step)[0]) for step in (0.16, 0.05)
+        )
         assert default == pytest.approx(fine, rel=1e-9, abs=1e-12)
         coarse, error = general_excess(layers(1.0), [length], accuracy=1e-4)
         assert error < 1e-4
@@ -42,16 +46,27 @@ def test_finer_settings_change_nothing():
 
 def test_infinite_prompts_have_no_excess_and_large_scores_are_refused():
     two = layers(1.0)[[0, 0]]
-    assert general_excess(two, [math.inf, 5.0])[0].tolist() == [0.0, float(general_excess(layers(1.0), [5.0])[0])]
-    with pytest.raises(RiskError, match=r"a score variance of .* Use a smaller U; in training, a smaller step or start"):
+    assert general_excess(two, [math.inf, 5.0])[0].tolist() == [
+        0.0,
+        float(general_excess(layers(1.0), [5.0])[0]),
+    ]
+    with pytest.raises(
+        RiskError,
+        match=r"a score variance of .* Use a smaller U; in training, a smaller step or start",
+    ):
         general_excess(layers(1.0, 200.0), [5.0])
 
 
 def test_a_flat_start_has_the_second_derivatives_given():
-    matrix, point = torch.tensor([[[2.0, 1.0], [1.0, 3.0]]], dtype=F), torch.zeros(1, 2, dtype=F, requires_grad=True)
+    matrix, point = (
+        torch.tensor([[[2.0, 1.0], [1.0, 3.0]]], dtype=F),
+        torch.zeros(1, 2, dtype=F, requires_grad=True),
+    )
     value = flat_start(point, lambda: matrix)
     (slope,) = torch.autograd.grad(value.sum(), point, create_graph=True)
-    rows = torch.stack([torch.autograd.grad(one, point, retain_graph=True)[0][0] for one in slope[0]])
+    rows = torch.stack(
+        [torch.autograd.grad(one, point, retain_graph=True)[0][0] for one in slope[0]]
+    )
     assert value.tolist() == [0.0]
     assert slope.tolist() == [[0.0, 0.0]]
     torch.testing.assert_close(rows, matrix[0])

@@ -1,4 +1,6 @@
-"""The objective of training: derivatives in every parametrisation, those of users among them, and weights of a task."""
+"""The objective of training: derivatives in every parametrisation, those of users among them, and
+weights of a task.
+"""
 
 import dataclasses
 import math
@@ -42,7 +44,9 @@ KINDS = {"softmax": lp.SoftmaxAttention, "linear": lp.LinearAttention}
 def task(d=2, noise=0.1, query=None):
     generator = torch.Generator().manual_seed(d)
     root = torch.randn(d, d, generator=generator, dtype=F)
-    return lp.LinearRegression(root @ root.mT / d + torch.eye(d, dtype=F) / 2, torch.eye(d, dtype=F) * 0.6, noise, query)
+    return lp.LinearRegression(
+        root @ root.mT / d + torch.eye(d, dtype=F) / 2, torch.eye(d, dtype=F) * 0.6, noise, query
+    )
 
 
 def test_weights_of_a_task_are_kept():
@@ -61,7 +65,9 @@ class OnlyU(Parametrisation):
         return 0 * attention.U.reshape(-1)
 
     def layer(self, theta):
-        return theta.reshape(-1, 3, 3) + 0.2 * torch.eye(3, dtype=F), torch.ones(len(theta), 1, 3, dtype=F)
+        return theta.reshape(-1, 3, 3) + 0.2 * torch.eye(3, dtype=F), torch.ones(
+            len(theta), 1, 3, dtype=F
+        )
 
     def names(self):
         return [f"u{i}" for i in range(9)]
@@ -82,7 +88,12 @@ def test_parametrisations_of_users_have_right_hessians(way):
     objective, theta, _ = make_objective(task, attention, [20], way)
     theta = theta + 0.3 * torch.ones_like(theta)
     step = 1e-5 * torch.eye(9, dtype=F).unsqueeze(1)
-    slopes = torch.stack([(objective.gradient(theta + e)[1] - objective.gradient(theta - e)[1])[0] / 2e-5 for e in step])
+    slopes = torch.stack(
+        [
+            (objective.gradient(theta + e)[1] - objective.gradient(theta - e)[1])[0] / 2e-5
+            for e in step
+        ]
+    )
     assert_close(objective.hessian(theta)[0], slopes, rtol=1e-6, atol=1e-8)
 
 
@@ -93,17 +104,29 @@ def test_hessian_of_every_parametrisation_is_the_slope_of_its_gradient(kind, way
     start = lp.training.Factorised.default(d + 1, torch.Generator().manual_seed(0))
     U, V = (part[0] for part in start.layer(start.start().unsqueeze(0)))
     if way == "block":
-        U, V = torch.nn.functional.pad(U[:d, :d], (0, 1, 0, 1)), torch.nn.functional.pad(V[:, d:], (d, 0))
-    objective, theta, _ = make_objective(task(), KINDS[kind](U, V), [3, 50, math.inf], start if way == "factorised" else way)
-    theta = theta + 0.05 * torch.randn(theta.shape, generator=torch.Generator().manual_seed(1), dtype=F)
+        U, V = (
+            torch.nn.functional.pad(U[:d, :d], (0, 1, 0, 1)),
+            torch.nn.functional.pad(V[:, d:], (d, 0)),
+        )
+    objective, theta, _ = make_objective(
+        task(), KINDS[kind](U, V), [3, 50, math.inf], start if way == "factorised" else way
+    )
+    theta = theta + 0.05 * torch.randn(
+        theta.shape, generator=torch.Generator().manual_seed(1), dtype=F
+    )
     gradient, hessian, step = objective.gradient(theta)[1], objective.hessian(theta), 1e-5
     for i in range(theta.shape[-1]):
         move = torch.zeros_like(theta)
         move[:, i] = step
         assert_close(
-            (objective.risks(theta + move) - objective.risks(theta - move)) / (2 * step), gradient[:, i], rtol=1e-6, atol=1e-9
+            (objective.risks(theta + move) - objective.risks(theta - move)) / (2 * step),
+            gradient[:, i],
+            rtol=1e-6,
+            atol=1e-9,
         )
-        slope = (objective.gradient(theta + move)[1] - objective.gradient(theta - move)[1]) / (2 * step)
+        slope = (objective.gradient(theta + move)[1] - objective.gradient(theta - move)[1]) / (
+            2 * step
+        )
         assert_close(slope, hessian[:, i], rtol=1e-6, atol=1e-8)
 
 
@@ -120,30 +143,52 @@ def test_a_risk_below_the_noise_is_refused():
 @pytest.mark.parametrize("length", [10, 10**4, 10**6, 10**12])
 def test_runs_of_general_layers_report_exact_risks_and_descend_good_ones(length):
     """With a step of 0.3 in ρ the reported ones were 7e-6 off at 10 tokens and 4e-4 at 10^12."""
-    chosen, layer = lp.LinearRegression([[1.0]], [[1.0]], 0.0), lp.SoftmaxAttention([[2.0, 0.0], [0.02, 0.0]], [[0.1, 0.5]])
+    chosen, layer = (
+        lp.LinearRegression([[1.0]], [[1.0]], 0.0),
+        lp.SoftmaxAttention([[2.0, 0.0], [0.02, 0.0]], [[0.1, 0.5]]),
+    )
     exact = float(chosen.risk(layer, length))
     flow = lp.gradient_flow(chosen, layer, length, 0.05, times=[0.0, 0.05], tolerance=1e-4)
     descent = lp.gradient_descent(chosen, layer, length, 0.01, 2)
     for run in (flow, descent):
         assert float(run.risk[0]) == pytest.approx(exact, rel=1e-14)
-        assert float(run.risk[-1]) == pytest.approx(float(chosen.risk(run.at(float(run.times[-1])), length)), rel=1e-13)
-        assert float(run.objective.risks(run.parameters[:1])) == pytest.approx(exact, rel=1e-4 if run is flow else 1e-7)
+        assert float(run.risk[-1]) == pytest.approx(
+            float(chosen.risk(run.at(float(run.times[-1])), length)), rel=1e-13
+        )
+        assert float(run.objective.risks(run.parameters[:1])) == pytest.approx(
+            exact, rel=1e-4 if run is flow else 1e-7
+        )
 
 
 @pytest.mark.parametrize("size", [1e-3, 1e-2, 0.3])
 def test_what_an_implicit_solver_gets_is_the_hessian_to_a_fifth_near_the_blocks_too(size):
-    """Nodes in ρ that gave 1e-2 elsewhere were nine times off at 1e-3 from the blocks, and a flow took 40 times its time."""
+    """Nodes in ρ that gave 1e-2 elsewhere were nine times off at 1e-3 from the blocks, and a flow
+    took 40 times its time.
+    """
     draw = torch.Generator().manual_seed(3)
-    U, V = 0.5 * torch.randn(4, 4, generator=draw, dtype=F), torch.randn(1, 4, generator=draw, dtype=F)
+    U, V = (
+        0.5 * torch.randn(4, 4, generator=draw, dtype=F),
+        torch.randn(1, 4, generator=draw, dtype=F),
+    )
     U[3], V[0, :3] = size * U[3], size * V[0, :3]
-    objective, theta, _ = make_objective(task(3, noise=0.1), lp.SoftmaxAttention(U, V), [10, 300], "full", tolerance=1e-5)
+    objective, theta, _ = make_objective(
+        task(3, noise=0.1), lp.SoftmaxAttention(U, V), [10, 300], "full", tolerance=1e-5
+    )
     exact, rough = objective.hessian(theta), objective.stiffness(theta)
-    assert bool((torch.linalg.matrix_norm(rough - exact, 2) < 0.2 * torch.linalg.matrix_norm(exact, 2)).all())
+    assert bool(
+        (
+            torch.linalg.matrix_norm(rough - exact, 2) < 0.2 * torch.linalg.matrix_norm(exact, 2)
+        ).all()
+    )
 
 
 def test_block_runs_take_sums_of_exponentials_where_the_tolerance_allows():
-    layer = lp.SoftmaxAttention([[0.7, 0.1, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 1.3]])
-    (loose, theta, _), (fine, *_) = (make_objective(task(), layer, [5, 200], "block", tolerance=t) for t in (1e-5, 1e-9))
+    layer = lp.SoftmaxAttention(
+        [[0.7, 0.1, 0.0], [0.2, 0.5, 0.0], [0.0, 0.0, 0.0]], [[0.0, 0.0, 1.3]]
+    )
+    (loose, theta, _), (fine, *_) = (
+        make_objective(task(), layer, [5, 200], "block", tolerance=t) for t in (1e-5, 1e-9)
+    )
     for one, other, close in (
         (loose.gradient(theta)[1], fine.gradient(theta)[1], 1e-5),
         (loose.hessian(theta), fine.hessian(theta), 1e-3),
@@ -163,12 +208,20 @@ def test_regression_on_any_law_gets_its_stiffness_from_differences(form):
     assert_close(objective.stiffness(start), exact, rtol=1e-4, atol=1e-4 * float(exact.abs().max()))
 
 
-@pytest.mark.parametrize(("kind", "lengths"), [(lp.SoftmaxAttention, [math.inf] * 2), (lp.LinearAttention, [7, math.inf])])
+@pytest.mark.parametrize(
+    ("kind", "lengths"),
+    [(lp.SoftmaxAttention, [math.inf] * 2), (lp.LinearAttention, [7, math.inf])],
+)
 def test_closed_forms_in_blocks_are_the_derivatives_of_the_risk_of_any_layer(kind, lengths):
-    """Softmax on infinite prompts and linear attention have formulas of their own there; autograd knows the layer as a whole."""
+    """Softmax on infinite prompts and linear attention have formulas of their own there; autograd
+    knows the layer as a whole.
+    """
     draws = torch.randn(4, 3, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     sigma, prior, query = (each @ each.mT + torch.eye(3, dtype=torch.float64) for each in draws[:3])
-    task, start = lp.LinearRegression(sigma, prior, 0.1, query), torch.nn.functional.pad(draws[3], (0, 1, 0, 1))
+    task, start = (
+        lp.LinearRegression(sigma, prior, 0.1, query),
+        torch.nn.functional.pad(draws[3], (0, 1, 0, 1)),
+    )
     attention = kind(start, torch.tensor([[0.0, 0.0, 0.0, 0.7]], dtype=torch.float64))
     objective, theta, _ = make_objective(task, attention, lengths, "block")
     value, gradient = objective.gradient(theta)
@@ -177,8 +230,20 @@ def test_closed_forms_in_blocks_are_the_derivatives_of_the_risk_of_any_layer(kin
 
         def risk(one, length=length):
             U, V = lp.training.Block(3).layer(one.unsqueeze(0))
-            return (task.limit_risk(U, V) if math.isinf(length) else task.linear_risk(U, V, [length]))[0]
+            return (
+                task.limit_risk(U, V) if math.isinf(length) else task.linear_risk(U, V, [length])
+            )[0]
 
         assert_close(value[run], risk(theta[run]), rtol=1e-12, atol=0.0)
-        assert_close(gradient[run], torch.autograd.functional.jacobian(risk, theta[run]), rtol=1e-11, atol=1e-12)
-        assert_close(hessian[run], torch.autograd.functional.hessian(risk, theta[run]), rtol=1e-11, atol=1e-12)
+        assert_close(
+            gradient[run],
+            torch.autograd.functional.jacobian(risk, theta[run]),
+            rtol=1e-11,
+            atol=1e-12,
+        )
+        assert_close(
+            hessian[run],
+            torch.autograd.functional.hessian(risk, theta[run]),
+            rtol=1e-11,
+            atol=1e-12,
+        )

@@ -1,4 +1,6 @@
-"""Regression with inputs from any law: the tilt limit, the exact risk at every length, and flows on them."""
+"""Regression with inputs from any law: the tilt limit, the exact risk at every length, and flows on
+them.
+"""
 
 import math
 
@@ -23,12 +25,20 @@ def block(A, b):
     return lp.SoftmaxAttention(U, V)
 
 
-@pytest.mark.parametrize("inputs", [lp.Rademacher(2), lp.Uniform(2), lp.scalar.SkewNormal(2, 0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "inputs", [lp.Rademacher(2), lp.Uniform(2), lp.scalar.SkewNormal(2, 0.5)], ids=repr
+)
 def test_tokens_tilt_as_drawn_ones(inputs):
-    """The cgf of (x, w·x + noise) against a million drawn tokens, and the closed tilted mean against its derivative."""
-    law = lp.training.MeasureRegression(inputs, EYE, 0.3).token_law(torch.tensor([0.8, -0.5], dtype=F))
+    """The cgf of (x, w·x + noise) against a million drawn tokens, and the closed tilted mean
+    against its derivative.
+    """
+    law = lp.training.MeasureRegression(inputs, EYE, 0.3).token_law(
+        torch.tensor([0.8, -0.5], dtype=F)
+    )
     u = torch.tensor([0.4, -0.3, 0.6], dtype=F)
-    torch.testing.assert_close(law.tilted_mean(u), lp.Measure.tilted_mean(law, u), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(
+        law.tilted_mean(u), lp.Measure.tilted_mean(law, u), rtol=1e-8, atol=1e-10
+    )
     tokens = law.sample(200_000, torch.Generator().manual_seed(0))
     weights = torch.exp(tokens @ u - law.cgf(u))
     spread = (weights.unsqueeze(-1) * (tokens - law.tilted_mean(u))).std(0) / math.sqrt(len(tokens))
@@ -36,18 +46,24 @@ def test_tokens_tilt_as_drawn_ones(inputs):
     assert bool(((weights @ tokens / weights.sum() - law.tilted_mean(u)).abs() < 6 * spread).all())
 
 
-@pytest.mark.parametrize("inputs", [lp.Rademacher(2), lp.Uniform(2), lp.scalar.SkewNormal(2, 0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "inputs", [lp.Rademacher(2), lp.Uniform(2), lp.scalar.SkewNormal(2, 0.5)], ids=repr
+)
 def test_block_limit_is_the_full_one(inputs):
     """w averaged out by hand against the operator on tokens with w on a Gauss-Hermite rule."""
     task = lp.training.MeasureRegression(inputs, PRIOR, 0.2, lp.measures.gauss_rule(inputs, 3))
-    torch.testing.assert_close(task.block_risk(A, B), task.limit_risk(block(A, B)), rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        task.block_risk(A, B), task.limit_risk(block(A, B)), rtol=1e-10, atol=0
+    )
 
 
 def test_gaussian_inputs_are_the_library_s_regression():
     task = lp.training.MeasureRegression(lp.Gaussian([0.0, 0.0], EYE), PRIOR, 0.2)
     library = lp.LinearRegression(EYE, PRIOR, 0.2)
     torch.testing.assert_close(task.block_risk(A, B), library.risk(block(A, B)), rtol=1e-10, atol=0)
-    torch.testing.assert_close(task.limit_risk(block(A, B)), library.risk(block(A, B)), rtol=1e-10, atol=0)
+    torch.testing.assert_close(
+        task.limit_risk(block(A, B)), library.risk(block(A, B)), rtol=1e-10, atol=0
+    )
     small = 0.3 * A
     found, exact = task.block_risk(small, B, 40), library.risk(block(small, B), 40)
     torch.testing.assert_close(found, exact, rtol=2e-4, atol=0)
@@ -69,7 +85,9 @@ def test_exact_risk_is_the_mean_over_drawn_prompts(length):
     assert abs(float(losses.mean()) - exact) < 6 * float(losses.std()) / math.sqrt(count)
     averaged = float(task.prompt_risk(A, B, tokens, queries))  # w and noise averaged out
     assert abs(averaged - exact) < 6 * float(losses.std()) / math.sqrt(count)
-    assert float(task.prompt_risk(A, B, tokens, queries, torch.full((count,), 1 / count, dtype=F))) == pytest.approx(averaged)
+    assert float(
+        task.prompt_risk(A, B, tokens, queries, torch.full((count,), 1 / count, dtype=F))
+    ) == pytest.approx(averaged)
 
 
 def test_signs_are_fitted_off_the_gaussian_curve():
@@ -87,13 +105,20 @@ def test_risk_differentiates_and_batches():
     def risk(theta):
         return task.block_risk(theta[:4].reshape(2, 2), theta[4], 9)
 
-    assert torch.autograd.gradcheck(risk, torch.cat([A.reshape(-1), B.reshape(1)]).requires_grad_(), atol=1e-7)
+    assert torch.autograd.gradcheck(
+        risk, torch.cat([A.reshape(-1), B.reshape(1)]).requires_grad_(), atol=1e-7
+    )
 
 
 def test_blocks_are_kept_by_the_flow():
-    """Derivatives of the full infinite-prompt risk outside the blocks vanish at block parameters, for skewed inputs too."""
+    """Derivatives of the full infinite-prompt risk outside the blocks vanish at block parameters,
+    for skewed inputs too.
+    """
     task = lp.training.MeasureRegression(
-        lp.scalar.SkewNormal(2, 0.6), PRIOR, 0.2, lp.measures.gauss_rule(lp.scalar.SkewNormal(2, 0.6), 3)
+        lp.scalar.SkewNormal(2, 0.6),
+        PRIOR,
+        0.2,
+        lp.measures.gauss_rule(lp.scalar.SkewNormal(2, 0.6), 3),
     )
     layer = block(A, B)
     U, V = layer.U.clone().requires_grad_(), layer.V.clone().requires_grad_()
@@ -103,7 +128,10 @@ def test_blocks_are_kept_by_the_flow():
 
 
 def test_numbers_and_batches_of_one_part_broadcast():
-    task, several = lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.1), torch.tensor([0.5, 1.0], dtype=F)
+    task, several = (
+        lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.1),
+        torch.tensor([0.5, 1.0], dtype=F),
+    )
     for length in (7, math.inf):
         each = torch.stack([task.block_risk(A, b, length) for b in several])
         torch.testing.assert_close(task.block_risk(A, several, length), each)
@@ -111,11 +139,15 @@ def test_numbers_and_batches_of_one_part_broadcast():
 
 
 class TestRegressionTokens(MeasureContract):
-    measure = lp.training.MeasureRegression(lp.Uniform(2), PRIOR, 0.3).token_law(torch.tensor([0.8, -0.5], dtype=F))
+    measure = lp.training.MeasureRegression(lp.Uniform(2), PRIOR, 0.3).token_law(
+        torch.tensor([0.8, -0.5], dtype=F)
+    )
 
 
 class TestRegressionTokensWithoutNoise(MeasureContract):
-    measure = lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.0).token_law(torch.tensor([0.8, -0.5], dtype=F))
+    measure = lp.training.MeasureRegression(lp.Rademacher(2), PRIOR, 0.0).token_law(
+        torch.tensor([0.8, -0.5], dtype=F)
+    )
 
 
 def test_a_batch_of_task_vectors_is_a_batch_of_laws():
@@ -143,7 +175,9 @@ def test_bad_input():
     with pytest.raises(lp.InvalidArgumentError, match="noise_variance"):
         lp.training.MeasureRegression(lp.Rademacher(2), EYE, -0.1)
     with pytest.raises(lp.InvalidArgumentError, match="rule"):
-        lp.training.MeasureRegression(lp.Rademacher(2), EYE, 0.1, lp.measures.gauss_rule(lp.Rademacher(1)))
+        lp.training.MeasureRegression(
+            lp.Rademacher(2), EYE, 0.1, lp.measures.gauss_rule(lp.Rademacher(1))
+        )
     task = lp.training.MeasureRegression(lp.Rademacher(2), EYE, 0.1)
     with pytest.raises(lp.InvalidArgumentError, match="length"):
         task.block_risk(A, B, 0)
@@ -165,7 +199,9 @@ def test_bad_input():
 
 
 def test_gaussian_inputs_are_exact():
-    """a = 4, L = 1000, where ten nodes were 5 % off: the closed form of the Gaussian task, not the rule."""
+    """a = 4, L = 1000, where ten nodes were 5 % off: the closed form of the Gaussian task, not the
+    rule.
+    """
     one = torch.eye(1, dtype=F)
     task = MeasureRegression(lp.Gaussian([0.0], [[1.0]]), one, 0.1)
     U, V = torch.diag(torch.tensor([4.0, 0.0], dtype=F)), torch.tensor([[0.0, 0.5]], dtype=F)
@@ -179,14 +215,18 @@ def test_rules_state_their_error():
     one = torch.eye(1, dtype=F)
     inputs = lp.Uniform(1)
     found = MeasureRegression(inputs, one, 0.1).risk_estimate(block(4 * one, 0.5), 1000)
-    fine = MeasureRegression(inputs, one, 0.1, lp.measures.gauss_rule(inputs, 80)).block_risk(4 * one, 0.5, 1000)
+    fine = MeasureRegression(inputs, one, 0.1, lp.measures.gauss_rule(inputs, 80)).block_risk(
+        4 * one, 0.5, 1000
+    )
     assert 0 < abs(found.value - float(fine)) < found.standard_error < 1e-6
     signs = MeasureRegression(lp.Rademacher(1), one, 0.1).risk_estimate(block(one, 1.0), 9)
     assert signs.standard_error < 1e-12
 
 
 def test_flows_like_every_other_task():
-    """Signs, infinite prompt: the flow in blocks ends where b tanh a = 1; the full one stays in the blocks; others are refused."""
+    """Signs, infinite prompt: the flow in blocks ends where b tanh a = 1; the full one stays in the
+    blocks; others are refused.
+    """
     task = MeasureRegression(lp.Rademacher(1), torch.eye(1, dtype=F), 0.1)
     start = lp.SoftmaxAttention([[0.5, 0.0], [0.0, 0.0]], [[0.0, 0.5]])
     for form in ("block", "full"):
@@ -201,15 +241,23 @@ def test_flows_like_every_other_task():
 
 
 def test_symmetric_laws_need_half_of_the_queries():
-    """The whole rule, given as other queries, has the same risk; a law that is not symmetric keeps all of its own."""
+    """The whole rule, given as other queries, has the same risk; a law that is not symmetric keeps
+    all of its own.
+    """
     task = MeasureRegression(lp.Uniform(2), torch.eye(2, dtype=F), 0.2)
     assert 2 * task._queries.count == task._atoms.count
     A, b = torch.tensor([[0.9, 0.2], [-0.3, 0.5]], dtype=F), torch.tensor(0.8, dtype=F)
-    few = lp.Discrete(*(part[:40] for part in (task._atoms.atoms, torch.full((400,), 1 / 40, dtype=F))))
-    both = lp.Discrete(torch.cat([few.atoms, -few.atoms]), torch.cat([few.weights, few.weights]) / 2)
+    few = lp.Discrete(
+        *(part[:40] for part in (task._atoms.atoms, torch.full((400,), 1 / 40, dtype=F)))
+    )
+    both = lp.Discrete(
+        torch.cat([few.atoms, -few.atoms]), torch.cat([few.weights, few.weights]) / 2
+    )
     risks = [task.block_risk(A, b, 7, queries=queries) for queries in (few, both)]
     torch.testing.assert_close(*risks, rtol=1e-12, atol=0)
     skewed = MeasureRegression(
-        lp.Discrete(torch.tensor([[-1.0], [2.0]], dtype=F), torch.tensor([2 / 3, 1 / 3], dtype=F)), [[1.0]], 0
+        lp.Discrete(torch.tensor([[-1.0], [2.0]], dtype=F), torch.tensor([2 / 3, 1 / 3], dtype=F)),
+        [[1.0]],
+        0,
     )
     assert skewed._queries is skewed._atoms

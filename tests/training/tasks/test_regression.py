@@ -22,26 +22,46 @@ F = torch.float64
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.floats(0, 1), st.integers(0, 2**31))
 def test_linear_attention_has_a_closed_risk(d, noise, seed):
-    """Against Gauss-Hermite points for d = 1 and 2 and Sobol points with a stated error for d = 3."""
+    """Against Gauss-Hermite points for d = 1 and 2 and Sobol points with a stated error for
+    d = 3.
+    """
     generator = torch.Generator().manual_seed(seed)
     root = torch.randn(d, d, generator=generator, dtype=F)
     chosen = lp.LinearRegression(
-        torch.eye(d, dtype=F) + root @ root.mT, 0.5 * torch.eye(d, dtype=F), noise, torch.eye(d, dtype=F) * 1.3
+        torch.eye(d, dtype=F) + root @ root.mT,
+        0.5 * torch.eye(d, dtype=F),
+        noise,
+        torch.eye(d, dtype=F) * 1.3,
     )
-    U, V = 0.5 * torch.randn(1, d + 1, d + 1, generator=generator, dtype=F), torch.randn(1, 1, d + 1, generator=generator, dtype=F)
+    U, V = (
+        0.5 * torch.randn(1, d + 1, d + 1, generator=generator, dtype=F),
+        torch.randn(1, 1, d + 1, generator=generator, dtype=F),
+    )
     for length in (1.0, 12.0, math.inf):
         closed = chosen.linear_risk(U, V, [length])
         if d < 3:
-            assert_close(closed, context_risk(U, V, grid_contexts(chosen, 7), [length], lp.LinearAttention), rtol=1e-9, atol=1e-12)
+            assert_close(
+                closed,
+                context_risk(U, V, grid_contexts(chosen, 7), [length], lp.LinearAttention),
+                rtol=1e-9,
+                atol=1e-12,
+            )
         else:
             sobol = torch.stack(
-                [context_risk(U, V, chosen.contexts(SobolAverage(2**13, s)), [length], lp.LinearAttention) for s in range(6)]
+                [
+                    context_risk(
+                        U, V, chosen.contexts(SobolAverage(2**13, s)), [length], lp.LinearAttention
+                    )
+                    for s in range(6)
+                ]
             )
             assert abs(float(closed - sobol.mean())) < 12 * float(sobol.std()) / math.sqrt(6) + 1e-9
 
 
 def block_reference(task, A, b, length, nodes=80):
-    """(risk.6) for one A (2, 2) and b on a grid of Gauss-Hermite points over the query, weight moments by the exact law."""
+    """(risk.6) for one A (2, 2) and b on a grid of Gauss-Hermite points over the query, weight
+    moments by the exact law.
+    """
     points, mass = np.polynomial.hermite_e.hermegauss(nodes)
     grid = torch.cartesian_prod(*[torch.from_numpy(points)] * 2)
     weight = torch.cartesian_prod(*[torch.from_numpy(mass / mass.sum())] * 2).prod(-1)
@@ -59,7 +79,9 @@ def block_reference(task, A, b, length, nodes=80):
 @pytest.mark.parametrize("length", [1, 5, 100, 10**6, 10**15])
 def test_block_risks_are_those_of_a_dense_grid(length):
     """Two dimensions, no covariance commuting with another; a singular prior."""
-    task = lp.LinearRegression([[1.0, 0.3], [0.3, 0.7]], [[0.5, 0.0], [0.0, 0.0]], 0.2, [[0.9, 0.1], [0.1, 0.4]])
+    task = lp.LinearRegression(
+        [[1.0, 0.3], [0.3, 0.7]], [[0.5, 0.0], [0.0, 0.0]], 0.2, [[0.9, 0.1], [0.1, 0.4]]
+    )
     A, b = torch.tensor([[0.4, 0.2], [-0.1, 0.5]], dtype=F), 1.3
     found = float(task.block_risks(A[None], torch.tensor([b], dtype=F), [length]))
     assert found == pytest.approx(block_reference(task, A, b, length), rel=1e-10)
@@ -70,21 +92,35 @@ def test_block_risks_are_those_of_a_dense_grid(length):
 def test_block_limit_and_linear_attention_are_closed_forms():
     task = random_task(3, 5)
     A, b = draw(2, 3, 3) / 2, torch.tensor([0.4, 1.3], dtype=F)
-    U, V = torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.nn.functional.pad(b[:, None, None], (3, 0))
+    U, V = (
+        torch.nn.functional.pad(A, (0, 1, 0, 1)),
+        torch.nn.functional.pad(b[:, None, None], (3, 0)),
+    )
     assert_close(task.block_risks(A, b, [math.inf] * 2), task.limit_risk(U, V), rtol=1e-13, atol=0)
-    assert_close(task.block_risks(A, b, [9.0, 30.0], lp.LinearAttention), task.linear_risk(U, V, [9.0, 30.0]))
+    assert_close(
+        task.block_risks(A, b, [9.0, 30.0], lp.LinearAttention), task.linear_risk(U, V, [9.0, 30.0])
+    )
 
 
 def test_block_risks_have_the_right_derivatives():
     task = random_task(3, 7)
-    A, b = (draw(2, 3, 3) / 2).requires_grad_(), torch.tensor([0.4, 1.3], dtype=F, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *at: task.block_risks(*at, [4.0, 1e5]), (A, b), rtol=1e-7, atol=1e-9)
-    assert torch.autograd.gradgradcheck(lambda *at: task.block_risks(*at, [4.0, 1e5]), (A, b), rtol=1e-6, atol=1e-8)
+    A, b = (
+        (draw(2, 3, 3) / 2).requires_grad_(),
+        torch.tensor([0.4, 1.3], dtype=F, requires_grad=True),
+    )
+    assert torch.autograd.gradcheck(
+        lambda *at: task.block_risks(*at, [4.0, 1e5]), (A, b), rtol=1e-7, atol=1e-9
+    )
+    assert torch.autograd.gradgradcheck(
+        lambda *at: task.block_risks(*at, [4.0, 1e5]), (A, b), rtol=1e-6, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize(("d", "condition"), [(5, 1e6), (40, 1e3), (200, 1e6)])
 def test_block_risks_in_many_dimensions(d, condition):
-    """Against 64 scramblings of 2^8 Sobol points, seven standard errors of their mean: 2e-9 false alarms."""
+    """Against 64 scramblings of 2^8 Sobol points, seven standard errors of their mean: 2e-9 false
+    alarms.
+    """
     sigma = torch.diag(torch.logspace(0, -math.log10(condition), d, dtype=F))
     task = lp.LinearRegression(sigma, torch.eye(d, dtype=F) / d, 0.1)
     A, b = 0.6 * torch.eye(d, dtype=F)[None], torch.tensor([1.1], dtype=F)
@@ -96,7 +132,11 @@ def test_block_risks_in_many_dimensions(d, condition):
         q = 0.36 * (x @ sigma * x).sum(-1)
         f, h = WeightTables.reaching([50.0], float(q.max()))(q[None])
         read = 0.6 * x @ sigma
-        excess = 1.21 * spread * f[0] - 1.21 * (f + 6 * h)[0] * read.square().sum(-1) / d + 2.2 * f[0] * (x * read).sum(-1) / d
+        excess = (
+            1.21 * spread * f[0]
+            - 1.21 * (f + 6 * h)[0] * read.square().sum(-1) / d
+            + 2.2 * f[0] * (x * read).sum(-1) / d
+        )
         means.append(float(task.block_risks(A, b, [math.inf])) + float(excess.mean()) / 2)
     assert exact == pytest.approx(np.mean(means), abs=7 * np.std(means, ddof=1) / 8 + 1e-12)
 
@@ -110,8 +150,13 @@ def test_three_forms_agree():
     for kind in KINDS:
         for length in (1.0, 5.0, 100.0, 1e6, math.inf):
             general = float(context_risk(U[None], V[None], fine, [length], kind))
-            isotropic = float(task.isotropic_risk(torch.tensor([a], dtype=F), torch.tensor([b], dtype=F), length, kind))
-            assert general == pytest.approx(isotropic, rel=1e-8)  # f is smooth at q = 0, but not analytic: Hermite points feel it
+            isotropic = float(
+                task.isotropic_risk(
+                    torch.tensor([a], dtype=F), torch.tensor([b], dtype=F), length, kind
+                )
+            )
+            # f is smooth at q = 0, but not analytic: Hermite points feel it
+            assert general == pytest.approx(isotropic, rel=1e-8)
 
 
 def test_no_descent_ends_below_the_noise():
@@ -133,7 +178,9 @@ def general_layer(d, seed, size=1.0):
 
 
 def test_risks_of_any_layer_are_exact_within_the_error_that_they_state():
-    """d = 5 against 2^18 drawn contexts, six standard errors (2e-9); the error stated is below 1e-8, a tolerance is met."""
+    """d = 5 against 2^18 drawn contexts, six standard errors (2e-9); the error stated is below
+    1e-8, a tolerance is met.
+    """
     task = random_task(5, 1)
     U, V = general_layer(5, 3, 0.7)
     layer, generator = lp.SoftmaxAttention(U, V), torch.Generator().manual_seed(0)
@@ -142,10 +189,17 @@ def test_risks_of_any_layer_are_exact_within_the_error_that_they_state():
         values = []
         for _ in range(4):
             contexts = task._contexts(
-                *task._tasks_and_queries(torch.randn(2**16, 10, generator=generator, dtype=F)), torch.ones(1, dtype=F)
+                *task._tasks_and_queries(torch.randn(2**16, 10, generator=generator, dtype=F)),
+                torch.ones(1, dtype=F),
             )
             read = read_out(U[None], V[None], contexts)
-            values.append((read.limit + finite_length_excess(read, [float(length)], lp.SoftmaxAttention, most=1e9)) / 2)
+            values.append(
+                (
+                    read.limit
+                    + finite_length_excess(read, [float(length)], lp.SoftmaxAttention, most=1e9)
+                )
+                / 2
+            )
         drawn = torch.cat(values, -1)
         assert abs(float(drawn.mean()) - found.value) < 6 * float(drawn.std()) / 512
         assert 0 < found.standard_error < 1e-8 * found.value
@@ -155,28 +209,42 @@ def test_risks_of_any_layer_are_exact_within_the_error_that_they_state():
 
 
 def grid_risk(task, U, V, length):
-    """d = 1 by 401 x 401 points equidistant in the inverse sinh of w and x, straight from the conditional risk."""
+    """d = 1 by 401 x 401 points equidistant in the inverse sinh of w and x, straight from the
+    conditional risk.
+    """
     place = torch.linspace(-math.asinh(180), math.asinh(180), 401, dtype=F)
     standard = 0.05 * place.sinh()
     mass = place.cosh() * torch.exp(-standard.square() / 2)
     both, weight = torch.cartesian_prod(standard, standard), torch.outer(mass, mass).reshape(-1)
-    read = read_out(U[None], V[None], task._contexts(*task._tasks_and_queries(both.reshape(-1, 2)), weight))
+    read = read_out(
+        U[None], V[None], task._contexts(*task._tasks_and_queries(both.reshape(-1, 2)), weight)
+    )
     excess = finite_length_excess(read, [float(length)], lp.SoftmaxAttention, most=1e9)
-    return float(task.limit_risk(U[None], V[None])) + float((excess * weight).sum() / weight.sum()) / 2
+    return (
+        float(task.limit_risk(U[None], V[None])) + float((excess * weight).sum() / weight.sum()) / 2
+    )
 
 
-PLAIN, NARROW = lp.LinearRegression([[1.0]], [[1.0]], 0.0), lp.LinearRegression([[1.0]], [[1e-6]], 0.1)
+PLAIN, NARROW = (
+    lp.LinearRegression([[1.0]], [[1.0]], 0.0),
+    lp.LinearRegression([[1.0]], [[1e-6]], 0.1),
+)
 
 
 @pytest.mark.parametrize(
     ("task", "U", "V", "length"),
-    [(PLAIN, [[2.0, 0.0], [0.02, 0.0]], [[0.1, 0.5]], length) for length in (10, 10**6, 10**8, 10**12, 10**15)]
+    [
+        (PLAIN, [[2.0, 0.0], [0.02, 0.0]], [[0.1, 0.5]], length)
+        for length in (10, 10**6, 10**8, 10**12, 10**15)
+    ]
     + [(PLAIN, [[2.0, 0.0], [0.0, 0.0]], [[0.1, 0.5]], length) for length in (10**8, 10**12)]
     + [(NARROW, [[5.0, 3.5], [5.0, 15.0]], [[0.4, 0.8]], 10**12)]
     + [(PLAIN, [[30.0, 0.0], [0.3, 0.0]], [[0.3, 0.7]], length) for length in (3, 10**12)],
 )
 def test_risks_of_large_scores_are_exact_at_every_length(task, U, V, length):
-    """A fixed step in ρ was 1e-6 off at 10^15 tokens; at a score variance of 900 nodes to 7.5 deviations were 2e-9 off."""
+    """A fixed step in ρ was 1e-6 off at 10^15 tokens; at a score variance of 900 nodes to 7.5
+    deviations were 2e-9 off.
+    """
     U, V = torch.tensor(U, dtype=F), torch.tensor(V, dtype=F)
     found = task.risk_estimate(lp.SoftmaxAttention(U, V), length)
     exact = grid_risk(task, U, V, length)
@@ -185,10 +253,15 @@ def test_risks_of_large_scores_are_exact_at_every_length(task, U, V, length):
 
 
 def test_gradients_of_long_prompts_are_those_of_the_exact_risk():
-    U, V = torch.tensor([[2.0, 0.0], [0.02, 0.0]], dtype=F, requires_grad=True), torch.tensor([[0.1, 0.5]], dtype=F)
+    U, V = (
+        torch.tensor([[2.0, 0.0], [0.02, 0.0]], dtype=F, requires_grad=True),
+        torch.tensor([[0.1, 0.5]], dtype=F),
+    )
     (slope,) = torch.autograd.grad(PLAIN.risk(lp.SoftmaxAttention(U, V), 10**12), U)
     step = torch.tensor([[1e-4, 0.0], [0.0, 0.0]], dtype=F)
-    exact = (grid_risk(PLAIN, U.detach() + step, V, 1e12) - grid_risk(PLAIN, U.detach() - step, V, 1e12)) / 2e-4
+    exact = (
+        grid_risk(PLAIN, U.detach() + step, V, 1e12) - grid_risk(PLAIN, U.detach() - step, V, 1e12)
+    ) / 2e-4
     assert float(slope[0, 0]) == pytest.approx(exact, rel=1e-7)
     assert exact == pytest.approx(0.02095224, rel=1e-6)
 
@@ -197,20 +270,33 @@ def test_estimates_are_of_one_layer_and_tolerances_of_all():
     task = random_task(2, 1)
     U, V = draw(3, 3, 3) / 3, draw(3, 1, 3, seed=1)
     many = lp.SoftmaxAttention(U, V)
-    with pytest.raises(lp.InvalidArgumentError, match=r"attention: got .*; allowed: one layer\. Ask for the layers one by one"):
+    with pytest.raises(
+        lp.InvalidArgumentError,
+        match=r"attention: got .*; allowed: one layer\. Ask for the layers one by one",
+    ):
         task.risk_estimate(many, 17)
     assert_close(task.risk(many, 17, tolerance=1e-6), task.risk(many, 17), rtol=0, atol=0)
-    with pytest.raises(lp.training.RiskError, match=r"at best; a tolerance of 1e-16 is out of reach"):  # and no word of points
+    # and no word of points
+    with pytest.raises(
+        lp.training.RiskError, match=r"at best; a tolerance of 1e-16 is out of reach"
+    ):
         task.risk(many, 17, tolerance=1e-16)
-    with pytest.raises(lp.InvalidArgumentError, match="tolerance: got True; allowed: a positive number"):
+    with pytest.raises(
+        lp.InvalidArgumentError, match="tolerance: got True; allowed: a positive number"
+    ):
         task.risk(many, 17, tolerance=True)
 
 
 @pytest.mark.parametrize("length", [17, math.inf])
 def test_risks_that_overflow_are_refused(length):
     U, V = general_layer(2, 3)
-    with pytest.raises(lp.training.RiskError, match=r"entries up to .* in V give a risk that is no finite number. Use a smaller"):
-        lp.LinearRegression(1e4 * np.eye(2), np.eye(2), 0.1).risk(lp.SoftmaxAttention(1e-4 * U, 4e151 * V), length)
+    with pytest.raises(
+        lp.training.RiskError,
+        match=r"entries up to .* in V give a risk that is no finite number. Use a smaller",
+    ):
+        lp.LinearRegression(1e4 * np.eye(2), np.eye(2), 0.1).risk(
+            lp.SoftmaxAttention(1e-4 * U, 4e151 * V), length
+        )
 
 
 @pytest.mark.parametrize("d", [1, 3])
@@ -253,7 +339,9 @@ def test_general_risks_have_the_right_derivatives():
 
 
 def test_best_linear_attention_is_the_closed_form():
-    """Isotropic, W = I/d: best excess over s² is c/(1+c), c = ((1+s²)d + 1)/L (risks carry the 1/2)."""
+    """Isotropic, W = I/d: best excess over s² is c/(1+c), c = ((1+s²)d + 1)/L (risks carry the
+    1/2).
+    """
     d, length, noise = 4, 40, 0.3
     task = lp.LinearRegression(torch.eye(d, dtype=F), torch.eye(d, dtype=F) / d, noise)
     gain = torch.linspace(0.2, 1.2, 2001, dtype=F)
@@ -270,9 +358,17 @@ def test_bayes_risk_is_that_of_the_posterior_mean(length, noise):
     n = 40_000
     tokens, query, answer = task.sample(n, length, torch.Generator().manual_seed(0))
     x, y = tokens[..., :d], tokens[..., d:]
-    gain = task.prior_covariance @ x.mT @ torch.linalg.pinv(x @ task.prior_covariance @ x.mT + noise * torch.eye(length, dtype=F))
-    loss = ((gain @ y).squeeze(-1) * query[:, :d]).sum(-1, keepdim=True).sub(answer).square().sum(-1) / 2
-    assert abs(float(loss.mean()) - task.bayes_risk(length, average=SobolAverage(2**14))) < 6 * 2 * float(loss.std()) / math.sqrt(n)
+    gain = (
+        task.prior_covariance
+        @ x.mT
+        @ torch.linalg.pinv(x @ task.prior_covariance @ x.mT + noise * torch.eye(length, dtype=F))
+    )
+    loss = ((gain @ y).squeeze(-1) * query[:, :d]).sum(-1, keepdim=True).sub(answer).square().sum(
+        -1
+    ) / 2
+    assert abs(
+        float(loss.mean()) - task.bayes_risk(length, average=SobolAverage(2**14))
+    ) < 6 * 2 * float(loss.std()) / math.sqrt(n)
 
 
 def test_bayes_risk_tends_to_the_noise():
@@ -286,29 +382,53 @@ def test_token_law_is_that_of_the_samples():
     task, w = random_task(2, 4), torch.tensor([0.5, -1.0], dtype=F)
     law = task.token_law(w)
     tokens = task.draw_tokens(w.expand(1, 2), 200_000, torch.Generator().manual_seed(0))[0]
-    assert float((tokens.mT.cov() - law.covariance).abs().max()) < 6.5 * math.sqrt(2 / 200_000) * float(law.covariance.max())
+    assert float((tokens.mT.cov() - law.covariance).abs().max()) < 6.5 * math.sqrt(
+        2 / 200_000
+    ) * float(law.covariance.max())
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: lp.LinearRegression([[1.0, 0.0], [0.0, 0.0]], np.eye(2), 0.1), "singular"),
-        (lambda: lp.LinearRegression(np.eye(2), -np.eye(2), 0.1), "prior_covariance: got an indefinite"),
+        (
+            lambda: lp.LinearRegression(np.eye(2), -np.eye(2), 0.1),
+            "prior_covariance: got an indefinite",
+        ),
         (lambda: lp.LinearRegression(np.eye(2), np.eye(3), 0.1), "prior_covariance: got shape"),
         (lambda: lp.LinearRegression(np.eye(2), np.eye(2), -0.1), "noise_variance: got -0.1"),
         (lambda: lp.LinearRegression(torch.eye(2), torch.eye(2), 0.1), "float64"),
         (lambda: random_task(2, 0).risk(lp.SoftmaxAttention([[1.0]], [[1.0]])), "attention"),
-        (lambda: random_task(1, 0).risk(lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), 0), "length: got 0"),
         (
-            lambda: random_task(1, 0).risk(lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), average=SobolAverage(100)),
+            lambda: random_task(1, 0).risk(lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), 0),
+            "length: got 0",
+        ),
+        (
+            lambda: random_task(1, 0).risk(
+                lp.SoftmaxAttention(np.eye(2), np.ones((1, 2))), average=SobolAverage(100)
+            ),
             "power of two",
         ),
-        (lambda: random_task(1, 0).isotropic_risk(torch.ones(1), torch.ones(1), 10, True), "kind: got True"),
-        (lambda: random_task(1, 0).isotropic_risk(torch.ones(1), torch.ones(1), 10, "linear"), "kind: got 'linear'"),
+        (
+            lambda: random_task(1, 0).isotropic_risk(torch.ones(1), torch.ones(1), 10, True),
+            "kind: got True",
+        ),
+        (
+            lambda: random_task(1, 0).isotropic_risk(torch.ones(1), torch.ones(1), 10, "linear"),
+            "kind: got 'linear'",
+        ),
         (lambda: random_task(1, 0).sample(0, 3, torch.Generator()), "batch: got 0"),
         (lambda: random_task(1, 0).sample(2, 3, None), "generator"),
-        (lambda: random_task(2, 0).isotropic_risk(torch.ones(1), torch.ones(1)), "multiples of the identity"),
-        (lambda: random_task(2, 0).risk(lp.SoftmaxAttention(np.eye(3), np.ones((1, 3))), 9, tolerance=0.0), "tolerance: got 0"),
+        (
+            lambda: random_task(2, 0).isotropic_risk(torch.ones(1), torch.ones(1)),
+            "multiples of the identity",
+        ),
+        (
+            lambda: random_task(2, 0).risk(
+                lp.SoftmaxAttention(np.eye(3), np.ones((1, 3))), 9, tolerance=0.0
+            ),
+            "tolerance: got 0",
+        ),
     ],
 )
 def test_bad_input(call, words):
@@ -321,7 +441,10 @@ def test_bad_input(call, words):
 def test_many_isotropic_layers_share_a_rule(d, length):
     eye, generator = torch.eye(d, dtype=F), torch.Generator().manual_seed(0)
     task = lp.LinearRegression(1.3 * eye, eye / d, 0.1, query_covariance=0.7 * eye)
-    a, b = 3 * torch.rand(80, generator=generator, dtype=F), torch.randn(80, generator=generator, dtype=F)
+    a, b = (
+        3 * torch.rand(80, generator=generator, dtype=F),
+        torch.randn(80, generator=generator, dtype=F),
+    )
     a[:2] = torch.tensor([0.0, 1e-6], dtype=F)
     together = task.isotropic_risk(a.requires_grad_(), b.requires_grad_(), length)
     slopes = torch.autograd.grad(together.sum(), [a, b])

@@ -1,4 +1,6 @@
-"""Risks of any task of Gaussian tokens: batches of runs, gradients, vector answers, single precision."""
+"""Risks of any task of Gaussian tokens: batches of runs, gradients, vector answers, single
+precision.
+"""
 
 import math
 
@@ -19,8 +21,12 @@ def test_gradients():
     task = random_task(2, 3)
     for kind in KINDS:
         for length in (3, 100, math.inf):
-            arguments = tuple(t.requires_grad_() for t in (draw(3, 3, seed=1) / 2, draw(1, 3, seed=2)))
-            assert torch.autograd.gradcheck(lambda U, V, k=kind, n=length: task.risk(k(U, V), n), arguments, rtol=1e-4)
+            arguments = tuple(
+                t.requires_grad_() for t in (draw(3, 3, seed=1) / 2, draw(1, 3, seed=2))
+            )
+            assert torch.autograd.gradcheck(
+                lambda U, V, k=kind, n=length: task.risk(k(U, V), n), arguments, rtol=1e-4
+            )
 
 
 def test_runs_lead():
@@ -32,7 +38,9 @@ def test_runs_lead():
 
 
 class Classes(lp.training.GaussianTask):
-    """Another task in a few lines: two outputs that are the coordinates of w itself, read at a fixed query."""
+    """Another task in a few lines: two outputs that are the coordinates of w itself, read at a
+    fixed query.
+    """
 
     token_dim, target_dim = 3, 2
 
@@ -42,7 +50,9 @@ class Classes(lp.training.GaussianTask):
     def contexts(self, average):
         inner = self.inner.contexts(average)
         w = inner.covariance[:, 2, :2]  # Σw with Σ = I
-        return lp.training.Contexts(inner.covariance, torch.ones_like(inner.query), w, inner.weight, 0.0)
+        return lp.training.Contexts(
+            inner.covariance, torch.ones_like(inner.query), w, inner.weight, 0.0
+        )
 
     def draw_contexts(self, batch, generator):
         w, _, _ = self.inner.draw_contexts(batch, generator)
@@ -58,7 +68,9 @@ def test_another_task_with_vector_answers():
     for kind in KINDS:
         loss = (kind(U, V)(lp.Empirical(tokens), query) - answer).square().sum(-1) / 2
         exact = task.risk_estimate(kind(U, V), 15)
-        assert abs(float(loss.mean()) - exact.value) < 6 * math.hypot(float(loss.std()) / 200, exact.standard_error)
+        assert abs(float(loss.mean()) - exact.value) < 6 * math.hypot(
+            float(loss.std()) / 200, exact.standard_error
+        )
 
 
 def test_float32_layers_have_a_risk():
@@ -73,5 +85,8 @@ def test_estimates_by_points_are_of_one_layer_and_say_how_many_points_were_taken
     with pytest.raises(lp.InvalidArgumentError, match="allowed: one layer"):
         task.risk_estimate(layer, 15)
     few = SobolAverage(2**16)
-    with pytest.raises(lp.training.RiskError, match="at best with 131072 points; a tolerance of 1e-14 is out of reach"):
+    with pytest.raises(
+        lp.training.RiskError,
+        match="at best with 131072 points; a tolerance of 1e-14 is out of reach",
+    ):
         task.risk(layer, 15, average=few, tolerance=1e-14)

@@ -1,1 +1,3 @@
-"""What knows the models: how to load them, and how to see queries, keys and values while they run."""
+"""What knows the models: how to load them, and how to see queries, keys and values
+while they run.
+"""

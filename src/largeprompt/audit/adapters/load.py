@@ -17,7 +17,13 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.texts import texts_in, tokens_of
-from largeprompt.audit.adapters.transformers import CAUSAL, AuditError, AuditWarning, Model, transformers_module
+from largeprompt.audit.adapters.transformers import (
+    CAUSAL,
+    AuditError,
+    AuditWarning,
+    Model,
+    transformers_module,
+)
 from largeprompt.errors import InvalidArgumentError
 
 MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -33,23 +39,28 @@ def load_model(
     attn_implementation: str | None = None,
     device_map: str | None = None,
 ) -> Model:
-    """A model for inference: a causal language model with its head where it is one, the bare model otherwise.
+    """A model for inference: a causal language model with its head where it is one, the bare model
+    otherwise.
 
-    Of an encoder-decoder the encoder is given. Quantised weights are read where the package that they need is installed.
+    Of an encoder-decoder the encoder is given. Quantised weights are read where the package that
+    they need is installed.
 
     Parameters
     ----------
     model
-        Folder that ``save_pretrained`` wrote, a GGUF file, or a name on the hub (for a GGUF file, owner/name/file.gguf). Weights
-        come from safetensors or GGUF; no code of the model runs.
+        Folder that ``save_pretrained`` wrote, a GGUF file, or a name on the hub (for a GGUF file,
+        owner/name/file.gguf). Weights come from safetensors or GGUF; no code of the model runs.
     device, dtype
-        Names that PyTorch knows, such as 'cuda' and 'bfloat16'; the dtype 'auto' is that of the weights.
+        Names that PyTorch knows, such as 'cuda' and 'bfloat16'; the dtype 'auto' is that of the
+        weights.
     revision, token
-        Branch, tag or commit on the hub, and the token for models that are not public (HF_TOKEN by default).
+        Branch, tag or commit on the hub, and the token for models that are not public (HF_TOKEN by
+        default).
     attn_implementation
         'sdpa' or 'eager', or what else transformers has; nothing from a hub.
     device_map
-        Spread the weights over devices, such as 'auto', instead of putting them on one; needs accelerate.
+        Spread the weights over devices, such as 'auto', instead of putting them on one; needs
+        accelerate.
 
     Returns
     -------
@@ -67,16 +78,23 @@ def load_model(
 
 
 def check_device_map(given: Any) -> None:
-    """Refuse a map that transformers does not know, and one that needs a package which is not there."""
+    """Refuse a map that transformers does not know, and one that needs a package which is not
+    there.
+    """
     if not isinstance(given, str):
         return
     if importlib.util.find_spec("accelerate") is None:
-        raise AuditError("device_map: weights are spread by accelerate, which is not installed: pip install accelerate")
+        raise AuditError(
+            "device_map: weights are spread by accelerate, which is not installed: pip install "
+            "accelerate"
+        )
     if given not in MAPS:
         try:
             torch.device(given)
         except RuntimeError:
-            raise InvalidArgumentError("device_map", validation.text(given), f"{', '.join(MAPS)}, or a device") from None
+            raise InvalidArgumentError(
+                "device_map", validation.text(given), f"{', '.join(MAPS)}, or a device"
+            ) from None
 
 
 def _kind(config: Any) -> Any:
@@ -101,13 +119,25 @@ def _weights(
     """The model that the config describes, after a check that no weight is missing."""
     if attn_implementation is not None and "/" in attn_implementation:
         remedy = "A slash asks a hub for a kernel, whose code is never run."
-        raise InvalidArgumentError("attn_implementation", validation.text(attn_implementation), "'sdpa', 'eager', ...", remedy)
+        raise InvalidArgumentError(
+            "attn_implementation",
+            validation.text(attn_implementation),
+            "'sdpa', 'eager', ...",
+            remedy,
+        )
     if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise InvalidArgumentError("dtype", validation.text(dtype), "'auto', or a floating dtype of PyTorch such as 'float32'")
+        raise InvalidArgumentError(
+            "dtype",
+            validation.text(dtype),
+            "'auto', or a floating dtype of PyTorch such as 'float32'",
+        )
     check_device_map(device_map)
     if device_map is None and getattr(config, "quantization_config", None) is not None:
         device_map = {"": device}  # quantised weights cannot be moved afterwards
-    options: dict[str, Any] = {"dtype": dtype if dtype == "auto" else getattr(torch, dtype), "output_loading_info": True}
+    options: dict[str, Any] = {
+        "dtype": dtype if dtype == "auto" else getattr(torch, dtype),
+        "output_loading_info": True,
+    }
     options |= {} if source.file is not None else {"use_safetensors": True}
     given = {"attn_implementation": attn_implementation, "device_map": device_map}
     options |= {name: value for name, value in given.items() if value is not None}
@@ -116,17 +146,26 @@ def _weights(
         absent = [name for name in report["missing_keys"] if "pooler" not in name]
         if absent:
             raise AuditError(
-                f"model: the weights of {source.model!r} lack {len(absent)} tensors ({absent[0]}, ...); none are made up."
+                f"model: the weights of {source.model!r} lack {len(absent)} tensors ({absent[0]}, "
+                "...); none are made up."
             )
-        found: Model = (loaded if device_map is not None else loaded.to(torch.device(device))).eval()
-    return cast(Model, found.get_encoder()) if getattr(config, "is_encoder_decoder", False) else found
+        found: Model = (
+            loaded if device_map is not None else loaded.to(torch.device(device))
+        ).eval()
+    return (
+        cast(Model, found.get_encoder()) if getattr(config, "is_encoder_decoder", False) else found
+    )
 
 
 def skeleton(config: Any) -> Model:
-    """The model without weights, on the meta device: enough to see which of its layers attend, and what it reads."""
+    """The model without weights, on the meta device: enough to see which of its layers attend, and
+    what it reads.
+    """
     with torch.device("meta"), one_sentence(config.model_type):
         found: Model = _kind(config).from_config(copy.deepcopy(config))
-    found = cast(Model, found.get_encoder()) if getattr(config, "is_encoder_decoder", False) else found
+    found = (
+        cast(Model, found.get_encoder()) if getattr(config, "is_encoder_decoder", False) else found
+    )
     if found.main_input_name != "input_ids":
         raise AuditError(
             f"{type(found).__name__} reads {found.main_input_name}, not text. Audit it in Python: "
@@ -138,30 +177,42 @@ def skeleton(config: Any) -> Model:
 def load_with_texts(
     source: Source, files: Sequence[Path | str], longest: int | None = None, **options: Any
 ) -> tuple[Model, dict[str, Tensor]]:
-    """A model and the tokens of its texts, both on the device; each is read once, and they must belong together.
+    """A model and the tokens of its texts, both on the device; each is read once, and they must
+    belong together.
 
-    ``options`` are those of :func:`load_model`. That a text is cut is not said here: the command said it before.
+    ``options`` are those of :func:`load_model`. That a text is cut is not said here: the command
+    said it before.
     """
     config = load_config(source)
     transformers_module().utils.logging.disable_progress_bar()  # its bars would break into ours
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AuditWarning)
-        inputs = tokens_of(source, config, [text for file in files for text in texts_in(file)], longest)
-    with contextlib.redirect_stderr(io.StringIO() if source.file is not None else sys.stderr):  # a bar of its own for GGUF files
+        inputs = tokens_of(
+            source, config, [text for file in files for text in texts_in(file)], longest
+        )
+    # a bar of its own for GGUF files
+    with contextlib.redirect_stderr(io.StringIO() if source.file is not None else sys.stderr):
         loaded = _weights(source, config, **options)
     if int(inputs["input_ids"].max()) >= len(cast(Tensor, loaded.get_input_embeddings().weight)):
-        raise AuditError("model: the tokenizer gives numbers that the model has no embedding for: they do not belong together.")
+        raise AuditError(
+            "model: the tokenizer gives numbers that the model has no embedding for: they do not "
+            "belong together."
+        )
     return loaded, {name: value.to(loaded.device) for name, value in inputs.items()}
 
 
 def fingerprint(model: str, texts: Sequence[str]) -> str:
-    """Digest of the texts, of the model's config and of the names, sizes and times of its weights."""
+    """Digest of the texts, of the model's config and of the names, sizes and times
+    of its weights.
+    """
     digest = hashlib.sha256()
     for text in (each for file in texts for each in texts_in(file)):
         digest.update(text.encode() + b"\0")
     path = Path(model)
     if path.is_dir():
         digest.update((path / "config.json").read_bytes())
-    for file in sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []:
+    for file in (
+        sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
+    ):
         digest.update(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}".encode())
     return digest.hexdigest()[:16]

@@ -1,4 +1,6 @@
-"""Texts from files, folders and JSON lines, and the tokens that a model's own tokenizer makes of them."""
+"""Texts from files, folders and JSON lines, and the tokens that a model's own tokenizer makes of
+them.
+"""
 
 import logging
 import os
@@ -14,8 +16,24 @@ from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.transformers import AuditError, AuditWarning, transformers_module
 from largeprompt.runs.files import from_json, read_plain
 
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
-OFFSET = ("roberta", "xlm-roberta", "camembert", "xlm-roberta-xl", "mpnet", "longformer", "data2vec-text")  # positions start late
+TOKENIZERS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "*.model",
+    "*.tiktoken",
+)
+# positions start late
+OFFSET = (
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "xlm-roberta-xl",
+    "mpnet",
+    "longformer",
+    "data2vec-text",
+)
 KINDS = (".txt", ".md", ".jsonl")  # what is read of a folder
 
 
@@ -23,12 +41,15 @@ class ShortenedWarning(AuditWarning):
     """A length beyond what the model reads is taken for that."""
 
     def __init__(self, asked: int, most: int) -> None:
-        super().__init__(f"length {asked:,} is taken for {most:,}, which is all that the model reads.")
+        super().__init__(
+            f"length {asked:,} is taken for {most:,}, which is all that the model reads."
+        )
         self.most = most
 
 
 def texts_in(path: Path | str) -> list[str]:
-    """Texts of a UTF-8 file, of the lines of a JSONL file (strings, or objects with a ``text``), or of a folder of both.
+    """Texts of a UTF-8 file, of the lines of a JSONL file (strings, or objects with a ``text``), or
+    of a folder of both.
 
     Parameters
     ----------
@@ -46,12 +67,18 @@ def texts_in(path: Path | str) -> list[str]:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in KINDS)
         if not files:
-            raise AuditError(f"text: the folder {str(path)!r} holds no file that ends in {', '.join(KINDS)}.")
+            raise AuditError(
+                f"text: the folder {str(path)!r} holds no file that ends in {', '.join(KINDS)}."
+            )
         return [text for file in files for text in texts_in(file)]
     whole = _read(path)
     if path.suffix.lower() != ".jsonl":
         return [whole]
-    return [_line(line, f"line {number} of {str(path)!r}") for number, line in enumerate(whole.splitlines(), 1) if line.strip()]
+    return [
+        _line(line, f"line {number} of {str(path)!r}")
+        for number, line in enumerate(whole.splitlines(), 1)
+        if line.strip()
+    ]
 
 
 def _read(file: Path) -> str:
@@ -62,7 +89,9 @@ def _read(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise AuditError(f"text: {str(file)!r} is not UTF-8 text ({error}).") from error
     except OSError as error:
-        raise AuditError(f"text: {str(file)!r} could not be read ({error.strerror}); - is standard input.") from error
+        raise AuditError(
+            f"text: {str(file)!r} could not be read ({error.strerror}); - is standard input."
+        ) from error
     if not text.strip():
         raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
     return text
@@ -80,9 +109,15 @@ def _line(line: str, where: str) -> str:
 
 
 def read_texts(
-    model: str, files: Sequence[Path | str], longest: int | None = None, *, revision: str | None = None, token: str | None = None
+    model: str,
+    files: Sequence[Path | str],
+    longest: int | None = None,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
 ) -> dict[str, Tensor]:
-    """Tokens of texts, padded on the right to one length; a text that is longer than the model reads is cut, with a warning.
+    """Tokens of texts, padded on the right to one length; a text that is longer than the model
+    reads is cut, with a warning.
 
     Parameters
     ----------
@@ -105,28 +140,39 @@ def read_texts(
     for file in files:
         validation.instance("files", file, (str, Path), allowed)
     longest = None if longest is None else validation.integer("longest", longest, minimum=2)
-    return tokens_of(source, load_config(source), [text for file in files for text in texts_in(file)], longest)
+    return tokens_of(
+        source, load_config(source), [text for file in files for text in texts_in(file)], longest
+    )
 
 
-def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None = None) -> dict[str, Tensor]:
+def tokens_of(
+    source: Source, config: Any, texts: list[str], longest: int | None = None
+) -> dict[str, Tensor]:
     """What :func:`read_texts` gives, for a model whose config is loaded and texts that are read."""
     tokenizer = _tokenizer(source)
-    most = (most_tokens(config), tokenizer.model_max_length)  # the latter 10^30 where it is not known
+    # the latter 10^30 where it is not known
+    most = (most_tokens(config), tokenizer.model_max_length)
     allowed = min((each for each in most if each is not None and each < 10**9), default=None)
     if longest is not None and allowed is not None and longest > allowed:
         warnings.warn(ShortenedWarning(longest, allowed), stacklevel=3)
         longest = allowed
-    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)  # long texts have our own message below
+    # long texts have our own message below
+    logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
     if longest is not None:
         texts = [_beginning(tokenizer, text, longest) for text in texts]
     read = tokenizer(texts, truncation=longest is not None, max_length=longest)
     counts = [len(ids) for ids in read["input_ids"]]
     if allowed is not None and max(counts) > allowed:
         where = (
-            "the text has" if len(texts) == 1 else f"{sum(count > allowed for count in counts)} of {len(texts)} texts have up to"
+            "the text has"
+            if len(texts) == 1
+            else f"{sum(count > allowed for count in counts)} of {len(texts)} texts have up to"
         )
         warnings.warn(
-            f"{where} {max(counts):,} tokens, and the model reads at most {allowed:,}: the rest is left out.", AuditWarning, 3
+            f"{where} {max(counts):,} tokens, and the model reads at most {allowed:,}: the rest is "
+            "left out.",
+            AuditWarning,
+            3,
         )
         read = tokenizer(texts, truncation=True, max_length=allowed)
     if min(counts) < 2:
@@ -134,9 +180,16 @@ def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None
     tokens = tokenizer.pad(read, return_tensors="pt", padding=len(texts) > 1)
     found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
     start = tokenizer.bos_token_id
-    if config.model_type.startswith("gemma") and start is not None and not bool((found["input_ids"][:, 0] == start).all()):
+    if (
+        config.model_type.startswith("gemma")
+        and start is not None
+        and not bool((found["input_ids"][:, 0] == start).all())
+    ):
         warnings.warn(
-            f"the tokenizer leaves out {tokenizer.bos_token!r}, which this model was trained to begin with.", AuditWarning, 3
+            f"the tokenizer leaves out {tokenizer.bos_token!r}, which this model was trained to "
+            "begin with.",
+            AuditWarning,
+            3,
         )
     if bool(found["attention_mask"].all()):
         del found["attention_mask"]
@@ -144,19 +197,32 @@ def tokens_of(source: Source, config: Any, texts: list[str], longest: int | None
 
 
 def _beginning(tokenizer: Any, text: str, longest: int) -> str:
-    """As much of a text as surely holds its first tokens, twice over: a book is not tokenised for its first page."""
+    """As much of a text as surely holds its first tokens, twice over: a book is not tokenised for
+    its first page.
+    """
     start = text[: 64 * longest]
-    return start if len(start) < len(text) and len(tokenizer([start])["input_ids"][0]) >= 2 * longest else text
+    return (
+        start
+        if len(start) < len(text) and len(tokenizer([start])["input_ids"][0]) >= 2 * longest
+        else text
+    )
 
 
 def _tokenizer(source: Source) -> Any:
     folder = Path(source.place)
-    if source.file is None and folder.is_dir() and not any(any(folder.glob(pattern)) for pattern in TOKENIZERS):
+    if (
+        source.file is None
+        and folder.is_dir()
+        and not any(any(folder.glob(pattern)) for pattern in TOKENIZERS)
+    ):
         raise AuditError(
-            f"model: the folder {source.model!r} has no tokenizer (tokenizer.json or the like): its texts cannot be read."
+            f"model: the folder {source.model!r} has no tokenizer (tokenizer.json or the like): "
+            "its texts cannot be read."
         )
     with one_sentence(source.model):
-        tokenizer = transformers_module().AutoTokenizer.from_pretrained(source.place, **source.options())
+        tokenizer = transformers_module().AutoTokenizer.from_pretrained(
+            source.place, **source.options()
+        )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     tokenizer.padding_side = tokenizer.truncation_side = "right"

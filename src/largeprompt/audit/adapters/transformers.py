@@ -1,4 +1,6 @@
-"""Look into the attention of a model while it runs: one function registered with transformers sees every layer's inputs."""
+"""Look into the attention of a model while it runs: one function registered with transformers sees
+every layer's inputs.
+"""
 
 import contextlib
 import functools
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Model: TypeAlias = "PreTrainedModel"
-# gets a layer's number, its inputs and the outputs (batch, heads, T, o), and may give other outputs; None leaves them as they are
+# gets a layer's number, its inputs and the outputs (batch, heads, T, o), and may give other
+# outputs; None leaves them as they are
 Visitor: TypeAlias = Callable[[int, Heads, Tensor], Tensor | None]
-CAUSAL = ("ForCausalLM", "LMHeadModel")  # ends of the names of models whose logits are of the next token
+# ends of the names of models whose logits are of the next token
+CAUSAL = ("ForCausalLM", "LMHeadModel")
 INTERFACE = "ALL_ATTENTION_FUNCTIONS"  # what a module asks for its attention function
 
 
@@ -42,25 +46,34 @@ def transformers_module(name: str = "transformers") -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         package = name.partition(".")[0]
-        raise AuditError(f"{package} is not installed; the audit needs it: pip install '.[models]' in a checkout") from error
+        raise AuditError(
+            f"{package} is not installed; the audit needs it: pip install '.[models]' in a checkout"
+        ) from error
 
 
 @functools.cache
 def _attends(kind: type[torch.nn.Module]) -> bool:
-    """Whether modules of this class ask the interface of transformers for their attention function."""
+    """Whether modules of this class ask the interface of transformers for
+    their attention function.
+    """
     code = getattr(inspect.unwrap(kind.forward), "__code__", None)
     return code is not None and INTERFACE in code.co_names
 
 
 def attention_modules(model: Model) -> dict[torch.nn.Module, list[int]]:
-    """Self-attention modules, each with the numbers of the layers that it serves in one pass; none where calls must be counted.
+    """Self-attention modules, each with the numbers of the layers that it serves in one pass; none
+    where calls must be counted.
 
-    Numbers are those of the model's own list of layers, also in hybrids, where only some layers attend. Where a model has layers
-    that it numbers itself beside others (the language model beside a vision tower), the former count.
+    Numbers are those of the model's own list of layers, also in hybrids, where only some layers
+    attend. Where a model has layers that it numbers itself beside others (the language model beside
+    a vision tower), the former count.
     """
     kind = type(model).__name__
     if not isinstance(model, transformers_module().PreTrainedModel):
-        remedy = "For other modules pass (query, key, value) to audit.Heads, or use audit.module_heads for MultiheadAttention."
+        remedy = (
+            "For other modules pass (query, key, value) to audit.Heads, or use "
+            "audit.module_heads for MultiheadAttention."
+        )
         raise InvalidArgumentError("model", kind, "a PreTrainedModel of transformers", remedy)
     found: dict[torch.nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -68,14 +81,22 @@ def attention_modules(model: Model) -> dict[torch.nn.Module, list[int]]:
             found.setdefault(module, []).append(name)
     if not found:
         raise AuditError(_unseen(model))
-    numbered = {module: names for module, names in found.items() if getattr(module, "layer_idx", None) is not None}
+    numbered = {
+        module: names
+        for module, names in found.items()
+        if getattr(module, "layer_idx", None) is not None
+    }
     found = numbered or found
     stacks = sorted({_stack(name) for names in found.values() for name in names})
     if len(stacks) > 1:
         raise AuditError(_several(model, stacks))
     if not numbered and sum(map(len, found.values())) < _size(model, "num_hidden_layers", 0):
-        return {module: [] for module in found}  # layers share a module that stands in no list of layers
-    places = {module: [int(part) for name in names for part in _after(name)[:1]] for module, names in found.items()}
+        # layers share a module that stands in no list of layers
+        return {module: [] for module in found}
+    places = {
+        module: [int(part) for name in names for part in _after(name)[:1]]
+        for module, names in found.items()
+    }
     every = [number for numbers in places.values() for number in numbers]
     if len(set(every)) == len(every) == sum(map(len, found.values())):
         return places
@@ -97,10 +118,11 @@ def _unseen(model: Model) -> str:
     if not any("attention" in type(module).__name__.lower() for module in model.modules()):
         return f"{kind} has no softmax attention: there is nothing to audit."
     return (
-        f"{kind} computes its attention itself and does not go through the attention interface of transformers "
-        f"{transformers_module().__version__} (nor do BLOOM, MPT, MPNet, DeBERTa, Falcon and GPT-J in any so far): its heads "
-        "cannot be seen. Use an architecture that does, or pass (query, key, value) to largeprompt.audit.Heads, with position "
-        "biases as its mask."
+        f"{kind} computes its attention itself and does not go through the attention interface of "
+        f"transformers {transformers_module().__version__} (nor do BLOOM, MPT, MPNet, DeBERTa, "
+        "Falcon and GPT-J in any so far): its heads cannot be seen. Use an architecture that "
+        "does, or pass (query, key, value) to largeprompt.audit.Heads, with position biases as "
+        "its mask."
     )
 
 
@@ -108,14 +130,18 @@ def _several(model: Model, stacks: list[str]) -> str:
     kind = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
         return (
-            f"{kind} is an encoder-decoder: its cross-attention reads two prompts. Audit its encoder alone "
-            "(model.get_encoder()) or a decoder-only model."
+            f"{kind} is an encoder-decoder: its cross-attention reads two prompts. Audit its "
+            "encoder alone (model.get_encoder()) or a decoder-only model."
         )
-    models = [name for name, part in model.named_modules() if name and isinstance(part, transformers_module().PreTrainedModel)]
+    models = [
+        name
+        for name, part in model.named_modules()
+        if name and isinstance(part, transformers_module().PreTrainedModel)
+    ]
     parts = [name for name in models if sum(stack.startswith(f"{name}.") for stack in stacks) == 1]
     return (
-        f"{kind} has {len(stacks)} stacks of layers ({', '.join(stacks)}), which read different things. "
-        f"Audit one of its parts{': model.' * bool(parts)}{' or model.'.join(parts)}."
+        f"{kind} has {len(stacks)} stacks of layers ({', '.join(stacks)}), which read different "
+        f"things. Audit one of its parts{': model.' * bool(parts)}{' or model.'.join(parts)}."
     )
 
 
@@ -140,20 +166,29 @@ def head_count(model: Model) -> int:
     """Heads in each layer that attends."""
     count = _size(model, "num_attention_heads", 0)
     if not count:
-        raise AuditError(f"The layers of {type(model).__name__} have different numbers of heads; the audit needs one for all.")
+        raise AuditError(
+            f"The layers of {type(model).__name__} have different numbers of heads; the audit "
+            "needs one for all."
+        )
     return count
 
 
 def _readable(model: Model, given: str) -> str:
-    """The attention function that runs during the audit: the model's own, where its masks and scores can be read."""
-    capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None  # which sdpa cannot do
+    """The attention function that runs during the audit: the model's own, where its masks and
+    scores can be read.
+    """
+    # which sdpa cannot do
+    capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None
     if given in ("eager", "sdpa") and not (capped and given == "sdpa"):
         return given
     if not any(word in given for word in ("flash", "flex", "paged", "/", "sdpa")):
         return given  # somebody's own
     instead = "sdpa" if model._supports_sdpa and not capped else "eager"
     warnings.warn(
-        f"The model runs {given!r}, which cannot be looked into; while it is audited it runs {instead!r}.", AuditWarning, 3
+        f"The model runs {given!r}, which cannot be looked into; while it is audited it runs "
+        f"{instead!r}.",
+        AuditWarning,
+        3,
     )
     return instead
 
@@ -162,16 +197,18 @@ def _readable(model: Model, given: str) -> str:
 def watching(model: Model, visitor: Visitor) -> Iterator[None]:
     """Let ``visitor`` see every attention layer of ``model`` inside the block.
 
-    The model goes on with its own attention function (sdpa or eager in place of flash and flex attention, with a warning). Ours
-    is registered with transformers only while the block runs, and the model is as before afterwards, also after an error.
-    Outputs are the model's own, bit for bit, unless the visitor gives others.
+    The model goes on with its own attention function (sdpa or eager in place of flash and flex
+    attention, with a warning). Ours is registered with transformers only while the block runs, and
+    the model is as before afterwards, also after an error. Outputs are the model's own, bit for
+    bit, unless the visitor gives others.
 
     Parameters
     ----------
     model
         A model of transformers.
     visitor
-        ``visitor(layer, heads, output)`` with the outputs (batch, heads, T, o); what it returns replaces them, None leaves them.
+        ``visitor(layer, heads, output)`` with the outputs (batch, heads, T, o); what it returns
+        replaces them, None leaves them.
     """
     check_model(model)
     numbers = attention_modules(model)
@@ -180,20 +217,36 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
 
     def begin(*_: Any) -> None:
         counted = itertools.count()  # by modules that layers share
-        turns.update({module: itertools.cycle(each) if each else counted for module, each in numbers.items()})
+        turns.update(
+            {module: itertools.cycle(each) if each else counted for module, each in numbers.items()}
+        )
 
     functions = transformers_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
     masks = transformers_module("transformers.masking_utils").ALL_MASK_ATTENTION_FUNCTIONS
     ours = f"largeprompt_{uuid.uuid4().hex[:8]}"
 
     def forward(
-        module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **given: Any
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **given: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        own = functions.get(run) or getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        own = functions.get(run) or getattr(
+            sys.modules[type(module).__module__], "eager_attention_forward", None
+        )
         if own is None:
             kind = type(model).__name__
-            raise AuditError(f"{kind} has no attention function for {run!r}: load it with attn_implementation='sdpa'.")
-        if attention_mask is not None and attention_mask.dim() == 4 and attention_mask.shape[-1] > key.shape[2]:
+            raise AuditError(
+                f"{kind} has no attention function for {run!r}: load it with "
+                "attn_implementation='sdpa'."
+            )
+        if (
+            attention_mask is not None
+            and attention_mask.dim() == 4
+            and attention_mask.shape[-1] > key.shape[2]
+        ):
             attention_mask = attention_mask[
                 ..., : key.shape[2]
             ]  # some hybrids make room for one key more, as eager attention allows
@@ -202,7 +255,9 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
             return output, weights
         heads = _heads(module, query, key, value, attention_mask, given)
         changed = visitor(next(turns[module]), heads, output.transpose(1, 2))
-        return (output if changed is None else changed.transpose(1, 2).to(output.dtype).contiguous()), weights
+        return (
+            output if changed is None else changed.transpose(1, 2).to(output.dtype).contiguous()
+        ), weights
 
     functions.register(ours, forward)
     masks.register(ours, masks[run])
@@ -221,15 +276,30 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
 
 def _implementations(model: Model) -> list[tuple[Any, Any]]:
     """Every config of the model and of its parts, with the attention function that it names."""
-    configs = [module.config for module in model.modules() if isinstance(module, transformers_module().PreTrainedModel)]
+    configs = [
+        module.config
+        for module in model.modules()
+        if isinstance(module, transformers_module().PreTrainedModel)
+    ]
     for config in configs:
-        configs += [part for name in config.sub_configs if (part := getattr(config, name, None)) is not None]
+        configs += [
+            part for name in config.sub_configs if (part := getattr(config, name, None)) is not None
+        ]
     return [(config, config._attn_implementation_internal) for config in configs]
 
 
-def _heads(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, given: dict[str, Any]) -> Heads:
+def _heads(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    given: dict[str, Any],
+) -> Heads:
     """What the module passed to its attention function."""
-    scale, causal, bias, sink = (given.get(name) for name in ("scaling", "is_causal", "position_bias", "s_aux"))
+    scale, causal, bias, sink = (
+        given.get(name) for name in ("scaling", "is_causal", "position_bias", "s_aux")
+    )
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     causal = getattr(module, "is_causal", True) if causal is None else causal
     causal = bool(causal) and mask is None and query.shape[2] > 1
@@ -244,7 +314,9 @@ def _biased(bias: Tensor, mask: Tensor | None, query: Tensor, key: Tensor, causa
     if mask is None:
         if not causal:
             return bias
-        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril(key.shape[2] - query.shape[2])
+        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril(
+            key.shape[2] - query.shape[2]
+        )
     least = torch.finfo(bias.dtype).min
     if mask.dtype == torch.bool:
         return torch.where(mask, bias, least)
@@ -252,47 +324,85 @@ def _biased(bias: Tensor, mask: Tensor | None, query: Tensor, key: Tensor, causa
 
 
 def with_atom(heads: Heads, score: Tensor) -> Heads:
-    """The heads with one more key in front of all others: value zero, and for head h the score ``score[h]`` at every query.
+    """The heads with one more key in front of all others: value zero, and for head h the score
+    ``score[h]`` at every query.
 
-    This is what a learned sink does to softmax attention, Σ_l e^{s_l} v_l / (e^{b} + Σ_l e^{s_l}). The scores stay products of
-    queries and keys: one more coordinate is b/scale in the queries, 1 in the new key and 0 in all others.
+    This is what a learned sink does to softmax attention, Σ_l e^{s_l} v_l / (e^{b} + Σ_l e^{s_l}).
+    The scores stay products of queries and keys: one more coordinate is b/scale in the queries, 1
+    in the new key and 0 in all others.
     """
     if heads.cap is not None:
-        raise AuditError("The model has both learned sinks and a soft cap, which the audit does not understand together.")
+        raise AuditError(
+            "The model has both learned sinks and a soft cap, which the audit does not understand "
+            "together."
+        )
     pad = torch.nn.functional.pad
-    column = (score.to(heads.wide) / heads.scale).reshape(1, -1, 1, 1).expand(*heads.query.shape[:3], 1)
+    column = (
+        (score.to(heads.wide) / heads.scale).reshape(1, -1, 1, 1).expand(*heads.query.shape[:3], 1)
+    )
     key = pad(heads.key, (0, 1, 1, 0))
     key[:, :, 0, -1] = 1
     mask = (
         None
         if heads.mask is None
-        else pad(heads.mask.expand(-1, -1, -1, heads.key.shape[2]), (1, 0), value=heads.mask.dtype == torch.bool)
+        else pad(
+            heads.mask.expand(-1, -1, -1, heads.key.shape[2]),
+            (1, 0),
+            value=heads.mask.dtype == torch.bool,
+        )
     )
     query = torch.cat([heads.query.to(heads.wide), column], -1)
-    return Heads(query, key, pad(heads.value, (0, 0, 1, 0)), mask, heads.scale, heads.causal, atoms=heads.atoms + 1)
+    return Heads(
+        query,
+        key,
+        pad(heads.value, (0, 0, 1, 0)),
+        mask,
+        heads.scale,
+        heads.causal,
+        atoms=heads.atoms + 1,
+    )
 
 
 def tokens_read(model: Model, inputs: Mapping[str, Tensor]) -> int:
-    """Tokens that the attention sees: those of a text, or patches and frames, which are counted in a pass of their own."""
+    """Tokens that the attention sees: those of a text, or patches and frames, which are counted in
+    a pass of their own.
+    """
     if "input_ids" in inputs:
         return inputs["input_ids"].shape[1]
     counts: set[int] = set()
-    with evaluating(model), watching(model, lambda layer, heads, output: counts.add(heads.query.shape[2])):
+    with (
+        evaluating(model),
+        watching(model, lambda layer, heads, output: counts.add(heads.query.shape[2])),
+    ):
         model(**inputs)
     if len(counts) != 1:
-        raise AuditError(f"The layers of {type(model).__name__} read different numbers of tokens ({sorted(counts)}).")
+        raise AuditError(
+            f"The layers of {type(model).__name__} read different numbers of tokens "
+            f"({sorted(counts)})."
+        )
     return counts.pop()
 
 
 def check_model(model: Any, inputs: Any = None) -> None:
     """Refuse what is no model of transformers, and inputs that are no tensors by name."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise InvalidArgumentError("model", validation.text(model), "a PreTrainedModel of transformers", "Use load_model(folder).")
+        raise InvalidArgumentError(
+            "model",
+            validation.text(model),
+            "a PreTrainedModel of transformers",
+            "Use load_model(folder).",
+        )
     if inputs is None:
         return
-    if not isinstance(inputs, Mapping) or not inputs or not all(isinstance(each, Tensor) and each.ndim for each in inputs.values()):
+    if (
+        not isinstance(inputs, Mapping)
+        or not inputs
+        or not all(isinstance(each, Tensor) and each.ndim for each in inputs.values())
+    ):
         allowed = "tensors by name, as the tokenizer gave them: {'input_ids': ...}"
-        raise InvalidArgumentError("inputs", validation.text(inputs), allowed, "Use read_texts(folder, files).")
+        raise InvalidArgumentError(
+            "inputs", validation.text(inputs), allowed, "Use read_texts(folder, files)."
+        )
 
 
 @contextlib.contextmanager

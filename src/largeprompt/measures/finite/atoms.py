@@ -1,4 +1,6 @@
-"""Measures with finitely many atoms, read in chunks: the memory needed does not grow with atoms times tilts."""
+"""Measures with finitely many atoms, read in chunks: the memory needed does not grow with atoms
+times tilts.
+"""
 
 import abc
 import functools
@@ -20,15 +22,19 @@ from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import RunningTilt, log_masses
 from largeprompt.measures.score_nodes import ScoreNodes
 
-CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}  # largest intermediate array while streaming: in the cache, or a GPU kept busy
-CACHED = 2**22  # bytes of tokens for which two products take less time than the fused kernel, for one tilt on a CPU
+# largest intermediate array while streaming: in the cache, or a GPU kept busy
+CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
+# bytes of tokens for which two products take less time than the fused kernel, for one tilt on a CPU
+CACHED = 2**22
 FUSED_DTYPES = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float16, torch.bfloat16)}
 NODES_AT_ONCE = 512  # atoms, for each τ of a finite prompt's law: what stays in the cache
 State = TypeVar("State")
 
 
 class AtomicMeasure(TensorMeasure):
-    """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average, ∇²Λ the softmax-weighted covariance."""
+    """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average, ∇²Λ the
+    softmax-weighted covariance.
+    """
 
     relative_precision = True
     weights: Tensor | None  # ω_l, shape (..., l); None when all are equal
@@ -64,7 +70,8 @@ class AtomicMeasure(TensorMeasure):
     def running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
         """Mergeable state of softmax attention for tilts u, in one pass over the atoms.
 
-        Each atom has mass one (l·ω_l when weighted), so that the states of shards merge in proportion to their sizes.
+        Each atom has mass one (l·ω_l when weighted), so that the states of shards merge in
+        proportion to their sizes.
         """
         return self._running(self._tilts(u), covariance=covariance)
 
@@ -84,18 +91,23 @@ class AtomicMeasure(TensorMeasure):
         return self._running(u).cgf
 
     def _tilted_mean(self, u: Tensor) -> Tensor:
-        alone, points = not self.batch_shape, self.points  # one prompt, the common case, without the cost of arranging batches
+        # one prompt, the common case, without the cost of arranging batches
+        alone, points = not self.batch_shape, self.points
         if self._fused(u):
             if alone and u.numel() == self.dim and points.nbytes <= CACHED:
                 tilt = u.reshape(1, self.dim)
                 return (torch.softmax(tilt @ points.mT, -1) @ points).reshape(u.shape)
             if alone:
                 x = points[None, None]
-                return scaled_dot_product_attention(u.reshape(1, 1, -1, self.dim), x, x, scale=1.0).reshape(u.shape)
+                return scaled_dot_product_attention(
+                    u.reshape(1, 1, -1, self.dim), x, x, scale=1.0
+                ).reshape(u.shape)
             queries, restore = self._layout(u)
             points = self._squeezed(points, 2)
             q, x = (t.reshape(math.prod(t.shape[:-2]), 1, *t.shape[-2:]) for t in (queries, points))
-            return restore(scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1)
+            return restore(
+                scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1
+            )
         return self._running(u).mean
 
     def _tilted_covariance(self, u: Tensor) -> Tensor:
@@ -105,36 +117,55 @@ class AtomicMeasure(TensorMeasure):
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         u, center = torch.broadcast_tensors(u, center)
-        pairs, restore = self._layout(torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1))
+        pairs, restore = self._layout(
+            torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1)
+        )
 
         def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
             tilt, point, log_mass = pair[..., : self.dim], pair[..., self.dim : -1], pair[..., -1:]
-            weights = torch.exp(tilt @ tokens.mT - log_mass) * (1.0 if masses is None else masses.unsqueeze(-2))
+            weights = torch.exp(tilt @ tokens.mT - log_mass) * (
+                1.0 if masses is None else masses.unsqueeze(-2)
+            )
             offset = tokens.unsqueeze(-3) - point.unsqueeze(-2)
             size = offset.square().sum(-1)
-            return (weights * size * (size if V is None else (offset @ V.mT).square().sum(-1))).sum(-1)
+            return (weights * size * (size if V is None else (offset @ V.mT).square().sum(-1))).sum(
+                -1
+            )
 
         return restore(torch.cat(self._stream(pairs, read, torch.add, width=self.dim), -1), 0)
 
     def largest_scores(self, u: Tensor, count: int) -> Tensor:
-        """The ``count`` largest scores u·x_l for each tilt, in descending order, shape (..., count).
+        """The ``count`` largest scores u·x_l for each tilt, in descending order, shape (...,
+        count).
 
-        Weights of the atoms do not enter. Read in chunks, so that no array of all the scores is made.
+        Weights of the atoms do not enter. Read in chunks, so that no array of all the scores is
+        made.
         """
         count = validation.integer("count", count)
         if count > self.count:
-            raise InvalidArgumentError("count", str(count), f"an integer of at most {self.count}, the number of atoms")
+            raise InvalidArgumentError(
+                "count", str(count), f"an integer of at most {self.count}, the number of atoms"
+            )
         queries, restore = self._layout(self._tilts(u))
 
         def largest(scores: Tensor) -> Tensor:
             return scores.topk(min(count, scores.shape[-1]), dim=-1).values
 
-        blocks = self._stream(queries, lambda u, x, _: largest(u @ x.mT), lambda *parts: largest(torch.cat(parts, -1)), width=1)
+        blocks = self._stream(
+            queries,
+            lambda u, x, _: largest(u @ x.mT),
+            lambda *parts: largest(torch.cat(parts, -1)),
+            width=1,
+        )
         return restore(torch.cat(blocks, -2), 1)
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         points = self.points.to(w.dtype)
-        mass = self.points.new_full((self.count,), 1 / self.count) if self.weights is None else self.weights
+        mass = (
+            self.points.new_full((self.count,), 1 / self.count)
+            if self.weights is None
+            else self.weights
+        )
         exponents = w @ points.mT
         value = log_sum(mass, exponents)
         share = (mass * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
@@ -144,11 +175,17 @@ class AtomicMeasure(TensorMeasure):
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
         points = self.points.numpy()
-        masses = np.full(self.count, 1 / self.count) if self.weights is None else self.weights.numpy()
+        masses = (
+            np.full(self.count, 1 / self.count) if self.weights is None else self.weights.numpy()
+        )
         with np.errstate(divide="ignore"):
             log_mass = np.log(masses)
-        parts = (slice(start, start + NODES_AT_ONCE) for start in range(0, self.count, NODES_AT_ONCE))
-        return [ScoreNodes(log_mass[part], points[part] @ u.numpy(), points[part]) for part in parts]
+        parts = (
+            slice(start, start + NODES_AT_ONCE) for start in range(0, self.count, NODES_AT_ONCE)
+        )
+        return [
+            ScoreNodes(log_mass[part], points[part] @ u.numpy(), points[part]) for part in parts
+        ]
 
     def _tilt(self, u: Tensor) -> Measure:
         scores = (self.points @ u.unsqueeze(-1)).squeeze(-1)  # (..., l)
@@ -169,24 +206,30 @@ class AtomicMeasure(TensorMeasure):
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
 
     def _fused(self, u: Tensor) -> bool:
-        """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient is asked, where it is best.
+        """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient
+        is asked, where it is best.
 
-        The kernel has no second derivative. On a GPU it has no float64, and takes longer than plain products in float32.
+        The kernel has no second derivative. On a GPU it has no float64, and takes longer than plain
+        products in float32.
         """
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
         fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
         return self.weights is None and fits and not recorded
 
     def _squeezed(self, value: Tensor, kept: int) -> Tensor:
-        """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept`` dimensions stay."""
+        """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept``
+        dimensions stay.
+        """
         batch = self.batch_shape
         tail = value.shape[value.dim() - kept :]
         return value.expand(*batch, *tail).reshape(*(size for size in batch if size != 1), *tail)
 
     def _layout(self, u: Tensor) -> tuple[Tensor, Callable[[Tensor, int], Tensor]]:
-        """Arrange tilts as ``(*shared, n, ·)``: n tilts for each measure of the batch, so that products become matrix products.
+        """Arrange tilts as ``(*shared, n, ·)``: n tilts for each measure of the batch, so that
+        products become matrix products.
 
-        Returns the arranged tilts and the function that puts results ``(*shared, n, ...)`` back into the order of ``u``.
+        Returns the arranged tilts and the function that puts results ``(*shared, n, ...)`` back
+        into the order of ``u``.
         """
         full = np.broadcast_shapes(u.shape[:-1], self.batch_shape)
         padded = (1,) * (len(full) - len(self.batch_shape)) + tuple(self.batch_shape)
@@ -194,12 +237,17 @@ class AtomicMeasure(TensorMeasure):
         free = [i for i, size in enumerate(padded) if size == 1]
         order = shared + free
         arranged = u.expand(*full, u.shape[-1]).permute(*order, -1)
-        queries = arranged.reshape(*(full[i] for i in shared), math.prod(full[i] for i in free), u.shape[-1])
+        queries = arranged.reshape(
+            *(full[i] for i in shared), math.prod(full[i] for i in free), u.shape[-1]
+        )
 
         def restore(result: Tensor, extra: int) -> Tensor:
             tail = result.shape[result.dim() - extra :]
             unpacked = result.reshape([full[i] for i in order] + list(tail))
-            return unpacked.permute([order.index(i) for i in range(len(full))] + list(range(len(full), len(full) + extra)))
+            return unpacked.permute(
+                [order.index(i) for i in range(len(full))]
+                + list(range(len(full), len(full) + extra))
+            )
 
         return queries, restore
 
@@ -211,18 +259,26 @@ class AtomicMeasure(TensorMeasure):
         *,
         width: int,
     ) -> list[State]:
-        """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds for each tilt and token."""
+        """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds
+        for each tilt and token.
+        """
         points = self._squeezed(self.points, 2)
         masses = None if self.weights is None else self._squeezed(self.weights, 1) * self.count
-        shared, most = max(1, math.prod(queries.shape[:-2])), CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"])
+        shared, most = (
+            max(1, math.prod(queries.shape[:-2])),
+            CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"]),
+        )
         rows = max(1, min(queries.shape[-2], most // (shared * width * min(self.count, 1024))))
         columns = max(1, most // (shared * max(rows * width, self.dim)))
-        recorded = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (queries, points, masses))
+        recorded = torch.is_grad_enabled() and any(
+            t is not None and t.requires_grad for t in (queries, points, masses)
+        )
 
         def part(block: Tensor, start: int) -> State:
             tokens = points[..., start : start + columns, :]
             mass = None if masses is None else masses[..., start : start + columns]
-            if recorded and columns < self.count:  # compute scores anew in the backward pass rather than keep them all
+            # compute scores anew in the backward pass rather than keep them all
+            if recorded and columns < self.count:
                 state: State = checkpoint(read, block, tokens, mass, use_reentrant=False)
                 return state
             return read(block, tokens, mass)

@@ -15,7 +15,9 @@ from largeprompt.measures.finite.atoms import AtomicMeasure
 
 def _weights(value: Tensor, points: Tensor, names: str, each: str) -> Tensor:
     """Check the weights of atoms."""
-    weights = validation.shaped("weights", value, points.shape[-2:-1], f", one for each {each}", like=points)
+    weights = validation.shaped(
+        "weights", value, points.shape[-2:-1], f", one for each {each}", like=points
+    )
     validation.broadcast(names, points.shape[:-2], weights.shape[:-1])
     return validation.weights("weights", weights)
 
@@ -43,7 +45,9 @@ class Discrete(AtomicMeasure):
 
     def __post_init__(self) -> None:
         atoms = validation.shaped("atoms", self.atoms, ("k", "d"))
-        validation.store(self, atoms=atoms, weights=_weights(self.weights, atoms, "atoms and weights", "atom"))
+        validation.store(
+            self, atoms=atoms, weights=_weights(self.weights, atoms, "atoms and weights", "atom")
+        )
 
     @property
     def points(self) -> Tensor:
@@ -53,7 +57,9 @@ class Discrete(AtomicMeasure):
         if self.batch_shape or self.count > notation.MOST or self.dim > notation.MOST:
             return f"Σ_{{k≤{self.count}}} ω_{{k}} δ_{{a_k}}"
         pairs = zip(self.weights, self.atoms, strict=True)
-        return " + ".join(f"{notation.number(w)} δ_{{{notation.vector(atom, 'a')}}}" for w, atom in pairs)
+        return " + ".join(
+            f"{notation.number(w)} δ_{{{notation.vector(atom, 'a')}}}" for w, atom in pairs
+        )
 
     def _details(self) -> str:
         return f", atoms={self.count}"
@@ -61,7 +67,8 @@ class Discrete(AtomicMeasure):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Empirical(AtomicMeasure):
-    """(1/L) Σ_l δ_{z_l}: the prompt z_1..z_L, on which the attention operator is the usual softmax attention.
+    """(1/L) Σ_l δ_{z_l}: the prompt z_1..z_L, on which the attention operator is the usual softmax
+    attention.
 
     Parameters
     ----------
@@ -83,9 +90,15 @@ class Empirical(AtomicMeasure):
     def __post_init__(self) -> None:
         tokens = validation.tensor("tokens", self.tokens)
         if tokens.dim() >= 2 and tokens.shape[-2] == 0:
-            raise InvalidArgumentError("tokens", "zero tokens", "at least one token", "An empty prompt has no softmax.")
+            raise InvalidArgumentError(
+                "tokens", "zero tokens", "at least one token", "An empty prompt has no softmax."
+            )
         validation.last_dimensions("tokens", tokens, ("L", "d"))
-        weights = None if self.weights is None else _weights(self.weights, tokens, "tokens and weights", "token")
+        weights = (
+            None
+            if self.weights is None
+            else _weights(self.weights, tokens, "tokens and weights", "token")
+        )
         validation.store(self, tokens=tokens, weights=weights)
 
     @property
@@ -98,14 +111,18 @@ class Empirical(AtomicMeasure):
         return self.count
 
     def merge(self, *others: Empirical) -> Empirical:
-        """Prompt made of this one and the others, end to end, each part counting by its number of tokens.
+        """Prompt made of this one and the others, end to end, each part counting by its number of
+        tokens.
 
-        To merge what attention made of the parts, without bringing the tokens together, use :meth:`running`.
+        To merge what attention made of the parts, without bringing the tokens together, use
+        :meth:`running`.
         """
         parts = (self, *others)
         for other in others:
             if not isinstance(other, Empirical) or other.dim != self.dim:
-                raise InvalidArgumentError("others", validation.text(other), f"Empirical measures of dimension {self.dim}")
+                raise InvalidArgumentError(
+                    "others", validation.text(other), f"Empirical measures of dimension {self.dim}"
+                )
             validation.tensor("others", other.tokens, like=self.tokens, finite=False)
         batch = validation.broadcast("others", *(part.batch_shape for part in parts))
         tokens = torch.cat([part.tokens.expand(*batch, -1, -1) for part in parts], dim=-2)

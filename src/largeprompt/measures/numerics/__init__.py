@@ -1,1 +1,3 @@
-"""Numerical tools that measures are made with: special functions, quadrature rules, quasi-random points, fits."""
+"""Numerical tools that measures are made with: special functions, quadrature rules, quasi-random
+points, fits.
+"""

@@ -1,11 +1,13 @@
 """Ratios of modified Bessel functions and log 0F1, for any order and argument, under autograd.
 
-They are the two functions of formula (tilt.9) of docs/mathematics/tilting.md. With y = k² and B_ν = I_{ν+1}(k)/(k I_ν(k)),
-d log 0F1(; ν+1; y/4)/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's ``iv`` and ``ive`` under- or overflow for the orders
-of high dimensions (d = 10,000 is ν = 4999), so neither their ratio nor their logarithm can be used.
+They are the two functions of formula (tilt.9) of docs/mathematics/tilting.md. With y = k² and B_ν =
+I_{ν+1}(k)/(k I_ν(k)), d log 0F1(; ν+1; y/4)/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's
+``iv`` and ``ive`` under- or overflow for the orders of high dimensions (d = 10,000 is ν = 4999), so
+neither their ratio nor their logarithm can be used.
 
-Method: I_{ν+1}/I_ν satisfies B_j = 1/(2(j+1) + y B_{j+1}), which contracts errors when run towards smaller j. It starts at an order
-of at least 48 + ν, from Debye's uniform expansion (k above the order) or Amos' approximation (below).
+Method: I_{ν+1}/I_ν satisfies B_j = 1/(2(j+1) + y B_{j+1}), which contracts errors when run towards
+smaller j. It starts at an order of at least 48 + ν, from Debye's uniform expansion (k above the
+order) or Amos' approximation (below).
 """
 
 import functools
@@ -24,15 +26,18 @@ STEPS = 24  # recursion steps: errors shrink by at least 0.17 each where the sta
 
 @functools.cache
 def _debye_polynomials() -> tuple[list[list[float]], list[list[float]]]:
-    """Coefficients (in p, ascending) of Debye's polynomials U_j and V_j, j < TERMS, from their recurrence in exact fractions.
+    """Coefficients (in p, ascending) of Debye's polynomials U_j and V_j, j < TERMS, from their
+    recurrence in exact fractions.
 
-    U_{j+1} = p²(1-p²)U_j'/2 + ∫_0^p (1-5t²)U_j(t)dt/8,   V_{j+1} = U_{j+1} - p(1-p²)U_j/2 - p²(1-p²)U_j'.
+    U_{j+1} = p²(1-p²)U_j'/2 + ∫_0^p (1-5t²)U_j(t)dt/8, V_{j+1} = U_{j+1} - p(1-p²)U_j/2 -
+    p²(1-p²)U_j'.
     """
     zero, half = Fraction(0), Fraction(1, 2)
     u = v = [Fraction(1)]
     us, vs = [u], [v]
     for _ in range(TERMS - 1):
-        # c p^n in U_j is (a + c/(8n+8)) p^{n+1} - (a + 5c/(8n+24)) p^{n+3} in U_{j+1}, a = nc/2, and b (p^{n+3} - p^{n+1}) in V - U
+        # c p^n in U_j is (a + c/(8n+8)) p^{n+1} - (a + 5c/(8n+24)) p^{n+3} in U_{j+1}, a = nc/2,
+        # and b (p^{n+3} - p^{n+1}) in V - U
         grown, rest = [zero] * (len(u) + 3), [zero] * (len(u) + 3)
         for n, c in enumerate(u):
             grown[n + 1] += c * (half * n + Fraction(1, 8 * (n + 1)))
@@ -42,14 +47,17 @@ def _debye_polynomials() -> tuple[list[list[float]], list[list[float]]]:
         u, v = grown, [a + b for a, b in zip(grown, rest, strict=True)]
         us.append(u)
         vs.append(v)
-    return tuple([[float(c) for c in p] + [0.0] * (3 * TERMS - len(p)) for p in found] for found in (us, vs))  # type: ignore[return-value]
+    return tuple(
+        [[float(c) for c in p] + [0.0] * (3 * TERMS - len(p)) for p in found] for found in (us, vs)
+    )  # type: ignore[return-value]
 
 
 @functools.lru_cache(maxsize=1024)
 def _debye_coefficients(order: float) -> tuple[list[float], list[float]]:
     """Coefficients in p, descending, of Σ_{j>=1} P_j(p)/order^j for P = U and V."""
     found = (
-        [math.fsum(row[n] / order**j for j, row in enumerate(rows) if j) for n in range(3 * TERMS)] for rows in _debye_polynomials()
+        [math.fsum(row[n] / order**j for j, row in enumerate(rows) if j) for n in range(3 * TERMS)]
+        for rows in _debye_polynomials()
     )
     us, vs = (row[::-1] for row in found)
     return us, vs
@@ -98,10 +106,14 @@ def _log_hyp0f1(y: Tensor, order: float) -> Tensor:
 
 
 class _Smooth(torch.autograd.Function):
-    """A function of (y, order) computed in float64, and a gradient times its derivative in y, which is itself differentiable."""
+    """A function of (y, order) computed in float64, and a gradient times its derivative in y, which
+    is itself differentiable.
+    """
 
     @staticmethod
-    def forward(ctx: Any, y: Tensor, order: float, value: Callable[..., Tensor], pull: Callable[..., Tensor]) -> Tensor:
+    def forward(
+        ctx: Any, y: Tensor, order: float, value: Callable[..., Tensor], pull: Callable[..., Tensor]
+    ) -> Tensor:
         ctx.save_for_backward(y)
         ctx.order, ctx.pull = order, pull
         return value(y.to(torch.float64), order).to(y.dtype)
@@ -123,7 +135,8 @@ def bessel_ratio(y: Tensor, order: float) -> Tensor:
 
 
 def far_slope(k: Tensor, order: float, terms: int = 6) -> Tensor:
-    """dA/dk of A = I_{ν+1}(k)/I_ν(k) for k far above ν², without cancellation: from A = 1 + c_1/k + c_2/k² + ...
+    """dA/dk of A = I_{ν+1}(k)/I_ν(k) for k far above ν², without cancellation: from A = 1 + c_1/k +
+    c_2/k² + ...
 
     The coefficients follow from A' = 1 - A² - (2ν+1)A/k, and A' = (2ν+1)/(2k²) + ...
     """
@@ -137,7 +150,9 @@ def far_slope(k: Tensor, order: float, terms: int = 6) -> Tensor:
 
 
 def log_hyp0f1(y: Tensor, order: float) -> Tensor:
-    """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near 0 and ~ k far out."""
+    """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near
+    0 and ~ k far out.
+    """
     return _Smooth.apply(y, order, _log_hyp0f1, lambda g, y, order: g * bessel_ratio(y, order) / 2)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -147,9 +162,11 @@ def cosine_reach(power: float) -> float:
 
 
 def complex_log_hyp0f1(y: Tensor, order: float) -> Tensor:
-    """log 0F1(; ν+1; y/4) at complex y, as the mean of e^{k cos θ}, k = √y, over a sphere of dimension 2ν + 1.
+    """log 0F1(; ν+1; y/4) at complex y, as the mean of e^{k cos θ}, k = √y, over a sphere of
+    dimension 2ν + 1.
 
-    With cos θ = tanh x the density is ∝ cosh(x)^{-2ν-1}, and an even grid of x is a trapezoid rule; e^{abs(Re k)} is taken out.
+    With cos θ = tanh x the density is ∝ cosh(x)^{-2ν-1}, and an even grid of x is a trapezoid rule;
+    e^{abs(Re k)} is taken out.
     """
     k = torch.sqrt(y)  # of the two roots the one with Re k >= 0; the mean is even in k
     power = 2 * order + 1  # d - 1

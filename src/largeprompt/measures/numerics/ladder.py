@@ -14,7 +14,8 @@ from largeprompt.measures.base import Measure
 
 
 def cumulant_ladder(mu: Measure, u: Tensor) -> Tensor:
-    """First four rungs κ_n/(n-1)! of u·∇Λ(u) = κ1 + κ2 + κ3/2 + κ4/6 + ..., κ_n the cumulants of the score u·x.
+    """First four rungs κ_n/(n-1)! of u·∇Λ(u) = κ1 + κ2 + κ3/2 + κ4/6 + ..., κ_n the cumulants of
+    the score u·x.
 
     Parameters
     ----------
@@ -39,4 +40,6 @@ def cumulant_ladder(mu: Measure, u: Tensor) -> Tensor:
         raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions")
     u = mu._tilts(u)
     cumulants = mu._directional_cumulants(u.reshape(-1, mu.dim), mu._origin())
-    return torch.stack([k / math.factorial(n) for n, k in enumerate(cumulants)], -1).reshape(*u.shape[:-1], 4)
+    return torch.stack([k / math.factorial(n) for n, k in enumerate(cumulants)], -1).reshape(
+        *u.shape[:-1], 4
+    )

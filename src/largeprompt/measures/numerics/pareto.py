@@ -1,7 +1,9 @@
-"""How heavy is the tail of the softmax weights? The shape of a generalised Pareto law fitted to the largest of them.
+"""How heavy is the tail of the softmax weights? The shape of a generalised Pareto law fitted to the
+largest of them.
 
-References: Zhang & Stephens, Technometrics 51 (2009), for the estimator; Vehtari, Simpson, Gelman, Yao & Gabry, "Pareto smoothed
-importance sampling" (arXiv:1507.02646), for the number of weights in the tail and the weak prior.
+References: Zhang & Stephens, Technometrics 51 (2009), for the estimator; Vehtari, Simpson, Gelman,
+Yao & Gabry, "Pareto smoothed importance sampling" (arXiv:1507.02646), for the number of weights in
+the tail and the weak prior.
 """
 
 import math
@@ -15,35 +17,44 @@ from largeprompt import validation
 FEWEST = 5  # exceedances below which no shape is fitted
 PRIOR_SHAPE, PRIOR_COUNT = 0.5, 10  # the estimate is averaged with ten observations that say 1/2
 GROUP = 32  # terms, each between 10^-3 and 10, that are multiplied before a logarithm is taken
-PIECE = {"cpu": 2**18, "cuda": 2**24}  # terms in memory at a time: what a cache holds, and what keeps a GPU busy
+# terms in memory at a time: what a cache holds, and what keeps a GPU busy
+PIECE = {"cpu": 2**18, "cuda": 2**24}
 
 
 def tail_count(length: int) -> int:
-    """Number of weights in the tail of L, the smaller of L/5 and 3√L, rounded up; at least five from L = 21 on."""
+    """Number of weights in the tail of L, the smaller of L/5 and 3√L, rounded up; at least five
+    from L = 21 on.
+    """
     return min(-(-length // 5), math.isqrt(9 * length - 1) + 1)
 
 
 def pareto_tail_index(log_weights: Tensor) -> Tensor:
-    """Shape k of the generalised Pareto law of the largest weights: E w^p is finite for p < 1/k only.
+    """Shape k of the generalised Pareto law of the largest weights: E w^p is finite for p < 1/k
+    only.
 
-    With cutoff w_(M+1) and exceedances y_i = w_(i) - w_(M+1), i = 1..M, of likelihood (1/s)(1 + k y/s)^{-1-1/k}: for a given
-    b = k/s the best shape is k(b) = mean log(1 + b y_i), which leaves the profile likelihood ℓ(b) = M (log(b/k(b)) - k(b) - 1).
-    The estimate is k at the mean of b under weights e^{ℓ(b)} on a grid b_j = c_j/y_quartile - 1/y_max, shrunk to
-    (M k + 5)/(M + 10). Everything is a ratio of exceedances kept as a logarithm, so that scores of any size can be given.
+    With cutoff w_(M+1) and exceedances y_i = w_(i) - w_(M+1), i = 1..M, of likelihood (1/s)(1 + k
+    y/s)^{-1-1/k}: for a given b = k/s the best shape is k(b) = mean log(1 + b y_i), which leaves
+    the profile likelihood ℓ(b) = M (log(b/k(b)) - k(b) - 1). The estimate is k at the mean of b
+    under weights e^{ℓ(b)} on a grid b_j = c_j/y_quartile - 1/y_max, shrunk to (M k + 5)/(M + 10).
+    Everything is a ratio of exceedances kept as a logarithm, so that scores of any size can be
+    given.
 
     Parameters
     ----------
     log_weights
-        Logarithms of the M + 1 largest weights, in any order and up to a constant (scores will do), shape (..., M + 1).
-        The smallest is the cutoff.
+        Logarithms of the M + 1 largest weights, in any order and up to a constant (scores will do),
+        shape (..., M + 1). The smallest is the cutoff.
 
     Returns
     -------
     Tensor
-        Shape (...), float64, never NaN, without gradient. Below 1/2 the weights have a variance; below 0 they are bounded.
+        Shape (...), float64, never NaN, without gradient. Below 1/2 the weights have a variance;
+        below 0 they are bounded.
 
-        * ``+inf``: too few tokens for an estimate, that is fewer than five weights exceed the cutoff;
-        * ``-inf``: no tail, that is all the M + 1 weights are equal (up to rounding), and M is at least five.
+        * ``+inf``: too few tokens for an estimate, that is fewer than five weights exceed the
+          cutoff;
+        * ``-inf``: no tail, that is all the M + 1 weights are equal (up to rounding), and M is at
+          least five.
 
     Examples
     --------
@@ -56,19 +67,26 @@ def pareto_tail_index(log_weights: Tensor) -> Tensor:
     tensor(inf, dtype=torch.float64)
     """
     log_weights = validation.shaped("log_weights", log_weights, ("M + 1",)).detach()
-    return tail_indices(log_weights, log_weights.new_full(log_weights.shape[:-1], log_weights.shape[-1] - 1, dtype=torch.int64))
+    return tail_indices(
+        log_weights,
+        log_weights.new_full(log_weights.shape[:-1], log_weights.shape[-1] - 1, dtype=torch.int64),
+    )
 
 
 def tail_indices(log_weights: Tensor, tails: Tensor) -> Tensor:
-    """:func:`pareto_tail_index` of rows (..., W) whose tails M, shape (...), differ: each is fitted to its M + 1 largest entries.
+    """:func:`pareto_tail_index` of rows (..., W) whose tails M, shape (...), differ: each is fitted
+    to its M + 1 largest entries.
 
-    Entries beyond these may be minus infinity. Nothing is looked at by the host, so that a GPU is not waited for.
+    Entries beyond these may be minus infinity. Nothing is looked at by the host, so that a GPU is
+    not waited for.
     """
     *batch, width = log_weights.shape
     if width - 1 < FEWEST or log_weights.numel() == 0:
         return log_weights.new_full(batch, torch.inf, dtype=torch.float64)
     rows = max(1, PIECE.get(log_weights.device.type, PIECE["cuda"]) // width)
-    pairs = zip(log_weights.reshape(-1, width).split(rows), tails.reshape(-1).split(rows), strict=True)
+    pairs = zip(
+        log_weights.reshape(-1, width).split(rows), tails.reshape(-1).split(rows), strict=True
+    )
     return torch.cat([_piece(*pair) for pair in pairs]).reshape(batch)
 
 
@@ -95,21 +113,37 @@ def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
     above = gap > rounding  # ties with the cutoff do not exceed it
     count = above.sum(-1, keepdim=True)
     fitted = count >= FEWEST
-    log_excess = torch.where(above, scores[:, :-1] - top + torch.log(-torch.expm1(-gap)), -torch.inf)
-    quartile = torch.where(fitted, log_excess.gather(-1, (count - (count + 2) // 4).clamp_max(tail - 1)), 0.0)
+    log_excess = torch.where(
+        above, scores[:, :-1] - top + torch.log(-torch.expm1(-gap)), -torch.inf
+    )
+    quartile = torch.where(
+        fitted, log_excess.gather(-1, (count - (count + 2) // 4).clamp_max(tail - 1)), 0.0
+    )
     largest = torch.where(fitted, log_excess[:, :1], 0.0)
-    # 1 + b y = (1 - y/y_max) + c y/y_quartile, two positive terms, both divided by y/y_quartile where that is above 1
-    to_quartile = torch.nn.functional.pad(log_excess - quartile, (0, (-tail) % GROUP), value=-torch.inf)
+    # 1 + b y = (1 - y/y_max) + c y/y_quartile, two positive terms, both divided by y/y_quartile
+    # where that is above 1
+    to_quartile = torch.nn.functional.pad(
+        log_excess - quartile, (0, (-tail) % GROUP), value=-torch.inf
+    )
     large, ratio = to_quartile.clamp_min(0.0), torch.exp(-to_quartile.abs())
     linear, constant = torch.where(large > 0, 1.0, ratio), torch.where(large > 0, ratio, 1.0)
     constant = torch.addcmul(constant, linear, -torch.exp(quartile - largest))
     taken_out = large.sum(-1, keepdim=True)
-    step = max(1, PIECE.get(scores.device.type, PIECE["cuda"]) // (constant.shape[1] * _points(tail)))
+    step = max(
+        1, PIECE.get(scores.device.type, PIECE["cuda"]) // (constant.shape[1] * _points(tail))
+    )
 
     def shape_at(c: Tensor) -> Tensor:
-        """k(b) for b = c/y_quartile - 1/y_max, c of shape (n, points): one logarithm for the product of a group of terms."""
-        some = zip(*(each.split(step) for each in (constant[:, None], linear[:, None], c[..., None])), strict=True)
-        products = torch.cat([torch.addcmul(*each).unflatten(-1, (-1, GROUP)).prod(-1) for each in some])
+        """k(b) for b = c/y_quartile - 1/y_max, c of shape (n, points): one logarithm for the
+        product of a group of terms.
+        """
+        some = zip(
+            *(each.split(step) for each in (constant[:, None], linear[:, None], c[..., None])),
+            strict=True,
+        )
+        products = torch.cat(
+            [torch.addcmul(*each).unflatten(-1, (-1, GROUP)).prod(-1) for each in some]
+        )
         return (products.log().sum(-1) + taken_out) / count.clamp_min(1)
 
     points = 30 + own.to(torch.float64).sqrt().floor()
@@ -119,9 +153,14 @@ def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
     shapes = shape_at(grid)  # (n, points)
     rates = grid - torch.exp(quartile - largest)  # b_j in units of 1/y_quartile
     average = torch.exp(to_quartile).sum(-1, keepdim=True) / count.clamp_min(1)
-    nearly_exponential = rates.abs() * torch.exp(largest - quartile) < 1e-6  # k(b)/b -> mean of y as b -> 0
-    profile = torch.where(nearly_exponential, -torch.log(average), torch.log(rates / shapes)) - shapes - 1
-    mean_c = (torch.softmax(torch.where(used, count * profile, -torch.inf), -1) * grid).sum(-1, keepdim=True)
+    # k(b)/b -> mean of y as b -> 0
+    nearly_exponential = rates.abs() * torch.exp(largest - quartile) < 1e-6
+    profile = (
+        torch.where(nearly_exponential, -torch.log(average), torch.log(rates / shapes)) - shapes - 1
+    )
+    mean_c = (torch.softmax(torch.where(used, count * profile, -torch.inf), -1) * grid).sum(
+        -1, keepdim=True
+    )
     shape = (count * shape_at(mean_c) + PRIOR_COUNT * PRIOR_SHAPE) / (count + PRIOR_COUNT)
     unfitted = torch.where((count == 0) & (own >= FEWEST), -torch.inf, torch.inf).to(torch.float64)
     return torch.where(fitted, shape, unfitted).reshape(n)

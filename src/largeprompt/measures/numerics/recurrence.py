@@ -8,9 +8,11 @@ from largeprompt.errors import InvalidArgumentError
 
 
 def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
-    """Whether each context is in the one closed class, which must have no period; from the graph of steps, not from eigenvalues.
+    """Whether each context is in the one closed class, which must have no period; from the graph of
+    steps, not from eigenvalues.
 
-    P(next | context), shape (contexts, symbols), and the context after each of them, of the same shape.
+    P(next | context), shape (contexts, symbols), and the context after each of them, of the same
+    shape.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, connected_components
@@ -22,8 +24,12 @@ def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     closed = np.setdiff1d(np.arange(count), label[source][label[source] != label[target]])
     if len(closed) > 1:
         given = f"a reducible chain: {len(closed)} classes of contexts that are never left"
-        remedy = "Treat each class as a chain of its own, or give every symbol a positive probability."
-        raise InvalidArgumentError("transition", given, "a chain with one such class, hence one stationary law", remedy)
+        remedy = (
+            "Treat each class as a chain of its own, or give every symbol a positive probability."
+        )
+        raise InvalidArgumentError(
+            "transition", given, "a chain with one such class, hence one stationary law", remedy
+        )
     inside = label == closed[0]
     reached, before = breadth_first_order(graph, int(np.flatnonzero(inside)[0]))
     level = np.zeros(len(rows), dtype=np.int64)
@@ -32,6 +38,9 @@ def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     edges = inside[source]
     period = int(np.gcd.reduce(level[source[edges]] + 1 - level[target[edges]]))
     if period != 1:
-        given, remedy = f"a periodic chain of period {period}", "Give it a small probability to stay: (1 - h) P + h I."
+        given, remedy = (
+            f"a periodic chain of period {period}",
+            "Give it a small probability to stay: (1 - h) P + h I.",
+        )
         raise InvalidArgumentError("transition", given, "an aperiodic chain", remedy)
     return torch.from_numpy(inside)

@@ -1,8 +1,9 @@
-"""Quadrature rules: a law as finitely many atoms, on which averages of smooth functions are those of the law.
+"""Quadrature rules: a law as finitely many atoms, on which averages of smooth functions are those
+of the law.
 
-A scalar law is put on a fine grid by its density. From that a Gauss rule with n nodes, exact for polynomials of degree 2n - 1,
-follows by the Lanczos process: it gives the recurrence of the orthogonal polynomials, whose Jacobi matrix has the nodes as
-eigenvalues.
+A scalar law is put on a fine grid by its density. From that a Gauss rule with n nodes, exact for
+polynomials of degree 2n - 1, follows by the Lanczos process: it gives the recurrence of the
+orthogonal polynomials, whose Jacobi matrix has the nodes as eigenvalues.
 """
 
 import math
@@ -36,16 +37,19 @@ SPAN = 12.5  # of a normal density
 
 @computed_on_cpu
 def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
-    """The law as atoms: ``nodes`` for each coordinate (fewer where the law itself has fewer values), their product in R^d.
+    """The law as atoms: ``nodes`` for each coordinate (fewer where the law itself has fewer
+    values), their product in R^d.
 
     Parameters
     ----------
     mu
-        A Discrete law (returned as it is), a Gaussian, a GaussianMixture (a rule for each component; on the line, one for all), or
-        a product of Rademacher, RademacherSum, Uniform, GeneralisedNormal (shape above 1) and SkewNormal coordinates.
+        A Discrete law (returned as it is), a Gaussian, a GaussianMixture (a rule for each
+        component; on the line, one for all), or a product of Rademacher, RademacherSum, Uniform,
+        GeneralisedNormal (shape above 1) and SkewNormal coordinates.
     nodes
-        1 to 200: a Gauss rule, for tilts of moderate size (its smallest weights are right to 1e-30 and no further). When left out,
-        a fine grid of up to a thousand atoms for each coordinate, whose weights are right to their last digits.
+        1 to 200: a Gauss rule, for tilts of moderate size (its smallest weights are right to 1e-30
+        and no further). When left out, a fine grid of up to a thousand atoms for each coordinate,
+        whose weights are right to their last digits.
 
     Returns
     -------
@@ -62,7 +66,12 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     if nodes is not None and nodes > 200:
         raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
     if not isinstance(mu, Measure) or mu.batch_shape:
-        raise InvalidArgumentError("mu", validation.text(mu), "one Measure, without batch dimensions", "Loop over the laws.")
+        raise InvalidArgumentError(
+            "mu",
+            validation.text(mu),
+            "one Measure, without batch dimensions",
+            "Loop over the laws.",
+        )
     if isinstance(mu, Discrete):
         return mu
     if isinstance(mu, GaussianMixture) and mu.dim == 1 and nodes is not None:
@@ -75,18 +84,34 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
         if isinstance(mu, Gaussian):
             return Discrete(mu.mean + atoms @ square_root(mu.covariance).mT, weights)
         spread = mu.means.unsqueeze(-2) + atoms @ square_root(mu.covariances).mT  # (k, atoms, d)
-        return Discrete(spread.reshape(-1, mu.dim), (mu.weights.unsqueeze(-1) * weights).reshape(-1))
+        return Discrete(
+            spread.reshape(-1, mu.dim), (mu.weights.unsqueeze(-1) * weights).reshape(-1)
+        )
     if not isinstance(mu, ProductMeasure):
-        raise InvalidArgumentError("mu", validation.text(mu), "Discrete, Gaussian, GaussianMixture or a product of scalar laws")
-    rules = {i: rule for law, indices in mu.groups for rule in [_scalar(law, nodes)] for i in indices}
+        raise InvalidArgumentError(
+            "mu",
+            validation.text(mu),
+            "Discrete, Gaussian, GaussianMixture or a product of scalar laws",
+        )
+    rules = {
+        i: rule for law, indices in mu.groups for rule in [_scalar(law, nodes)] for i in indices
+    }
     return Discrete(*_tensor_product([rules[i] for i in range(mu.dim)]))
 
 
 def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[Tensor, Tensor]:
     count = math.prod(len(points) for points, _ in rules)
     if count > MOST_ATOMS:
-        raise InvalidArgumentError("nodes", f"{count} atoms in R^{len(rules)}", f"at most {MOST_ATOMS} in all", "Use fewer nodes.")
-    atoms, mass = (np.stack(np.meshgrid(*part, indexing="ij"), -1).reshape(count, -1) for part in zip(*rules, strict=True))
+        raise InvalidArgumentError(
+            "nodes",
+            f"{count} atoms in R^{len(rules)}",
+            f"at most {MOST_ATOMS} in all",
+            "Use fewer nodes.",
+        )
+    atoms, mass = (
+        np.stack(np.meshgrid(*part, indexing="ij"), -1).reshape(count, -1)
+        for part in zip(*rules, strict=True)
+    )
     return torch.from_numpy(atoms), torch.from_numpy(mass.prod(-1) / mass.prod(-1).sum())
 
 
@@ -97,11 +122,21 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
     if isinstance(law, RademacherSumLaw):
         if law.terms >= MOST_ATOMS:
             raise InvalidArgumentError(
-                "mu", validation.text(law), f"fewer than {MOST_ATOMS} terms", "Its law is Gaussian to within 1/terms."
+                "mu",
+                validation.text(law),
+                f"fewer than {MOST_ATOMS} terms",
+                "Its law is Gaussian to within 1/terms.",
             )
         ups = np.arange(law.terms + 1)
-        logs = [math.lgamma(law.terms + 1) - math.lgamma(up + 1) - math.lgamma(law.terms - up + 1) for up in ups]
-        return _reduced((2 * ups - law.terms) / math.sqrt(law.terms), np.exp(np.array(logs) - law.terms * math.log(2)), nodes)
+        logs = [
+            math.lgamma(law.terms + 1) - math.lgamma(up + 1) - math.lgamma(law.terms - up + 1)
+            for up in ups
+        ]
+        return _reduced(
+            (2 * ups - law.terms) / math.sqrt(law.terms),
+            np.exp(np.array(logs) - law.terms * math.log(2)),
+            nodes,
+        )
     if isinstance(law, UniformLaw):
         points, weights = np.polynomial.legendre.leggauss(nodes or FINE)
         return HALF_WIDTH * points, weights / 2
@@ -113,7 +148,8 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         from scipy.special import log_ndtr
 
         slant = law.delta / math.sqrt(max(1 - law.delta**2, 1e-16))
-        ends = _doubling(1 / max(abs(slant), 1.0))  # of the law before it is centred; Φ(slant·x) rises within 1/slant of 0
+        # of the law before it is centred; Φ(slant·x) rises within 1/slant of 0
+        ends = _doubling(1 / max(abs(slant), 1.0))
         points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
         density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
         return _reduced((points - law.center) / law.spread, density, nodes)
@@ -122,9 +158,11 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
 
 
 def _powers(shape: float) -> Array:
-    """Ends of panels on which e^{-x^β} is smooth, rising: v = β log x in steps of log 4 around x = 1, then wider, to x = 0.
+    """Ends of panels on which e^{-x^β} is smooth, rising: v = β log x in steps of log 4 around x =
+    1, then wider, to x = 0.
 
-    x shrinks by 4 at most from one to the next, as x^β is not smooth at 0; up to the first, which is below 1/8, it is nothing.
+    x shrinks by 4 at most from one to the next, as x^β is not smooth at 0; up to the first, which
+    is below 1/8, it is nothing.
     """
     v, found, last = math.log(NEGLIGIBLE), [], -max(24 / (1 + 1 / shape), shape * math.log(8))
     while v > last:
@@ -135,7 +173,9 @@ def _powers(shape: float) -> Array:
 
 
 def _doubling(first: float) -> Array:
-    """Ends of panels that double from ``first`` on, none longer than 1, until a normal density is nothing."""
+    """Ends of panels that double from ``first`` on, none longer than 1, until a normal density is
+    nothing.
+    """
     found = [first]
     while found[-1] < SPAN:
         found.append(found[-1] + min(found[-1], 1.0))
@@ -150,7 +190,9 @@ def _panels(ends: Array) -> tuple[Array, Array]:
 
 
 def _reduced(points: Array, weights: Array, nodes: int | None) -> tuple[Array, Array]:
-    """Gauss rule of the law that has these atoms, by the Lanczos process with full reorthogonalisation."""
+    """Gauss rule of the law that has these atoms, by the Lanczos process with full
+    reorthogonalisation.
+    """
     weights = weights / weights.sum()
     kept = weights > (0.0 if nodes is None else SMALLEST)
     points, weights = points[kept], weights[kept]

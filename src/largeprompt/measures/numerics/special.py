@@ -8,7 +8,22 @@ from torch import Tensor
 
 from largeprompt import validation
 
-STIRLING = (1 / 12, 0, -1 / 360, 0, 1 / 1260, 0, -1 / 1680, 0, 1 / 1188, 0, -691 / 360360, 0, 1 / 156)  # of powers of 1/z
+# of powers of 1/z
+STIRLING = (
+    1 / 12,
+    0,
+    -1 / 360,
+    0,
+    1 / 1260,
+    0,
+    -1 / 1680,
+    0,
+    1 / 1188,
+    0,
+    -691 / 360360,
+    0,
+    1 / 156,
+)
 NEAR = 0.03  # size below which functions of signs are found from what is small about them
 
 
@@ -20,7 +35,9 @@ def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def weighted_logsumexp(weights: Tensor, exponents: Tensor) -> Tensor:
-    """log Σ_k weights_k e^{exponents_k} over the last axis; zero weights allowed, differentiable in both arguments."""
+    """log Σ_k weights_k e^{exponents_k} over the last axis; zero weights allowed, differentiable in
+    both arguments.
+    """
     largest, terms = _scaled_terms(weights, exponents)
     return largest.squeeze(-1) + torch.log(terms.sum(-1))
 
@@ -42,14 +59,17 @@ def log1p(z: Tensor) -> Tensor:
     """log(1 + z); at complex z by real functions, which cost a third of the complex ones."""
     if not z.is_complex():
         return torch.log1p(z)
-    return torch.complex(torch.log1p(2 * z.real + z.real**2 + z.imag**2) / 2, torch.atan2(z.imag, 1 + z.real))
+    return torch.complex(
+        torch.log1p(2 * z.real + z.real**2 + z.imag**2) / 2, torch.atan2(z.imag, 1 + z.real)
+    )
 
 
 def log_gamma(z: Tensor) -> Tensor:
-    """log Γ(z) at real or complex z, up to multiples of 2πi: for the cgf of Gumbel, logistic and gamma laws.
+    """log Γ(z) at real or complex z, up to multiples of 2πi: for the cgf of Gumbel, logistic and
+    gamma laws.
 
-    Stirling's series ten steps up, differentiable as often as needed; ``torch.lgamma`` takes no complex numbers. Infinite at real
-    z <= 0, where such a cgf is.
+    Stirling's series ten steps up, differentiable as often as needed; ``torch.lgamma`` takes no
+    complex numbers. Infinite at real z <= 0, where such a cgf is.
 
     Examples
     --------
@@ -69,13 +89,17 @@ def log_gamma(z: Tensor) -> Tensor:
 
 
 def sech2(x: Tensor) -> Tensor:
-    """1/cosh² x, the derivative of tanh, without overflow and with full relative accuracy far out."""
+    """1/cosh² x, the derivative of tanh, without overflow and with full relative
+    accuracy far out.
+    """
     e = torch.exp(-2 * x.abs())
     return 4 * e / (1 + e) ** 2
 
 
 def sign_derivatives(w: Tensor, order: int) -> tuple[Tensor, ...]:
-    """log cosh w and its first derivatives, four at most, at real or complex w, with full relative accuracy near 0 and far out."""
+    """log cosh w and its first derivatives, four at most, at real or complex w, with full relative
+    accuracy near 0 and far out.
+    """
     right = torch.where(w.real < 0, -w, w)  # cosh is even
     e = torch.exp(-2 * right)
     near = w.abs() < (NEAR if w.is_complex() else 1.0)
@@ -94,21 +118,31 @@ def sign_derivatives(w: Tensor, order: int) -> tuple[Tensor, ...]:
 
 @functools.cache
 def _sinhc_series() -> Tensor:
-    """Series of log(sinh(y)/y) = Σ (-1)^{n+1} ζ(2n)/(n π^{2n}) y^{2n} and its first four derivatives over y², y, 1, y, 1.
+    """Series of log(sinh(y)/y) = Σ (-1)^{n+1} ζ(2n)/(n π^{2n}) y^{2n} and its first four
+    derivatives over y², y, 1, y, 1.
 
-    A row for each power of y², the highest first; the terms left out are below 10^{-18} of the sum for abs(y) < 0.7.
+    A row for each power of y², the highest first; the terms left out are below 10^{-18} of the sum
+    for abs(y) < 0.7.
     """
     from scipy.special import zeta
 
     known = [(-1) ** (n + 1) * float(zeta(2 * n)) / (n * math.pi ** (2 * n)) for n in range(1, 21)]
-    columns = [[math.perm(2 * n, i) * c for n, c in enumerate(known, 1) if 2 * n >= i] for i in range(5)]
+    columns = [
+        [math.perm(2 * n, i) * c for n, c in enumerate(known, 1) if 2 * n >= i] for i in range(5)
+    ]
     return torch.tensor(
-        [[column[n] if n < len(column) else 0.0 for column in columns] for n in reversed(range(20))], dtype=torch.float64
+        [
+            [column[n] if n < len(column) else 0.0 for column in columns]
+            for n in reversed(range(20))
+        ],
+        dtype=torch.float64,
     )
 
 
 def interval_derivatives(y: Tensor, order: int) -> tuple[Tensor, ...]:
-    """log(sinh(y)/y) and its first derivatives, four at most, at real or complex y; their series near 0."""
+    """log(sinh(y)/y) and its first derivatives, four at most, at real or complex y; their series
+    near 0.
+    """
     near = y.abs() < 0.7
     small, large = y[near], torch.where(near, 1.0, torch.where(y.real < 0, -y, y))
     square, series = small**2, y.new_zeros(order + 1, small.numel())
@@ -124,4 +158,7 @@ def interval_derivatives(y: Tensor, order: int) -> tuple[Tensor, ...]:
         6 / large**4 - 2 * csch2**2 - 4 * coth**2 * csch2,
     )
     leading = (square, small, 1.0, small, 1.0)
-    return tuple(b.masked_scatter(near, a * factor) for a, b, factor in zip(series, far, leading, strict=False))
+    return tuple(
+        b.masked_scatter(near, a * factor)
+        for a, b, factor in zip(series, far, leading, strict=False)
+    )

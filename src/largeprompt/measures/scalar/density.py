@@ -29,7 +29,8 @@ class ScalarDensity:
     moments
         Moments exist below this order.
     breaks
-        Points between neighbors of which it is smooth, where lengths that double away from the kinks do not suffice.
+        Points between neighbors of which it is smooth, where lengths that double away from the
+        kinks do not suffice.
     """
 
     density: Function
@@ -44,7 +45,12 @@ class ScalarDensity:
 
     @classmethod
     def of(
-        cls, law: Any, kinks: tuple[float, ...], width: float, moments: float = math.inf, breaks: tuple[float, ...] = ()
+        cls,
+        law: Any,
+        kinks: tuple[float, ...],
+        width: float,
+        moments: float = math.inf,
+        breaks: tuple[float, ...] = (),
     ) -> Self:
         """The density of a frozen law of ``scipy.stats``."""
         return cls(law.pdf, law.sf, law.cdf, law.isf, law.ppf, kinks, width, moments, breaks)
@@ -65,7 +71,9 @@ class ScalarDensity:
 
 @runtime_checkable
 class HasDensity(Protocol):
-    """A scalar law that declares its density, so that finite prompts are exact where its cgf is infinite."""
+    """A scalar law that declares its density, so that finite prompts are exact where its cgf is
+    infinite.
+    """
 
     def density(self) -> ScalarDensity:
         """Density, tails and quantiles of the law."""

@@ -1,4 +1,6 @@
-"""Generalised normal coordinates: one shape from heavier than Laplace through the Gaussian towards the uniform law."""
+"""Generalised normal coordinates: one shape from heavier than Laplace through the Gaussian towards
+the uniform law.
+"""
 
 import dataclasses
 import functools
@@ -13,7 +15,8 @@ from largeprompt.measures.scalar.laplace import LaplaceLaw
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
-FARTHEST_MODE = 1e150  # beyond, the cgf leaves double precision (shapes near 1 only: the mode is a (au/β)^{1/(β-1)})
+# beyond, the cgf leaves double precision (shapes near 1 only: the mode is a (au/β)^{1/(β-1)})
+FARTHEST_MODE = 1e150
 SERIES_TERMS = 24
 CLOSE = 0.4  # from this relative offset on the fall is computed as it stands
 
@@ -22,8 +25,9 @@ CLOSE = 0.4  # from this relative offset on the fall is computed as it stands
 class GeneralisedNormalLaw(LogConcaveLaw):
     """Density β/(2aΓ(1/β)) e^{-abs(x/a)^β} with a² = Γ(1/β)/Γ(3/β): mean 0, variance 1.
 
-    β = ``shape`` > 1: Λ(u) is finite for every u and computed by quadrature around the mode a (au/β)^{1/(β-1)} of the tilt.
-    β < 1: no exponential moment, Λ = +∞ for u ≠ 0, as for Student-t. β = 1 is :class:`LaplaceLaw`.
+    β = ``shape`` > 1: Λ(u) is finite for every u and computed by quadrature around the mode a
+    (au/β)^{1/(β-1)} of the tilt. β < 1: no exponential moment, Λ = +∞ for u ≠ 0, as for Student-t.
+    β = 1 is :class:`LaplaceLaw`.
     """
 
     shape: float
@@ -31,7 +35,10 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", validation.positive("shape", self.shape))
         if self.shape == 1:
-            allowed, remedy = "a positive number other than 1", "Use LaplaceLaw(), the same law in closed form."
+            allowed, remedy = (
+                "a positive number other than 1",
+                "Use LaplaceLaw(), the same law in closed form.",
+            )
             raise InvalidArgumentError("shape", "1", allowed, remedy)
         if not 0.1 <= self.shape <= 1000:
             remedy = "Far beyond 1000 the law is UniformLaw() to within 1e-3."
@@ -46,7 +53,9 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def domain(self) -> tuple[float, float]:
         if self.shape < 1:
             return 0.0, 0.0
-        log_edge = math.log(self.shape / self.width) + (self.shape - 1) * math.log(FARTHEST_MODE / self.width)
+        log_edge = math.log(self.shape / self.width) + (self.shape - 1) * math.log(
+            FARTHEST_MODE / self.width
+        )
         edge = math.exp(log_edge) if log_edge < 700 else math.inf
         return -edge, edge
 
@@ -59,7 +68,9 @@ class GeneralisedNormalLaw(LogConcaveLaw):
         return u * mode * (1 - 1 / self.shape) + constant  # u y* = β abs(y*/a)^β
 
     def fall(self, u: Tensor, mode: Tensor, offset: Tensor) -> Tensor:
-        """abs((y*+t)/a)^β - abs(y*/a)^β - ut = K ((1+e)^β - 1 - βe), e = t/y*, K = abs(y*/a)^β; its series where e is small."""
+        """abs((y*+t)/a)^β - abs(y*/a)^β - ut = K ((1+e)^β - 1 - βe), e = t/y*, K = abs(y*/a)^β; its
+        series where e is small.
+        """
         beta = self.shape
         size = (mode / self.width).abs() ** beta
         direct = ((mode + offset) / self.width).abs() ** beta - size - u * offset
@@ -76,7 +87,8 @@ class GeneralisedNormalLaw(LogConcaveLaw):
         return torch.where(size < 1, direct, torch.where(close == 0, apart, near))
 
     def kinks(self, mode: Tensor) -> Tensor:
-        places = [0.0] if self.shape < 2.5 else [-self.width, 0.0, self.width]  # light tails end sharply beyond ±a
+        # light tails end sharply beyond ±a
+        places = [0.0] if self.shape < 2.5 else [-self.width, 0.0, self.width]
         return torch.stack([place - mode for place in places], -1)
 
     def cgf(self, u: Tensor) -> Tensor:
@@ -87,21 +99,26 @@ class GeneralisedNormalLaw(LogConcaveLaw):
             return super().derivatives(u, order)
         first, third, fifth = (math.lgamma(power / self.shape) for power in (1, 3, 5))
         zero = 0 * u
-        return (zero, zero, zero + 1, zero, zero + math.exp(fifth + first - 2 * third) - 3)[: order + 1]
+        return (zero, zero, zero + 1, zero, zero + math.exp(fifth + first - 2 * third) - 3)[
+            : order + 1
+        ]
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):
             return super().sample(u, generator)
-        # abs(x/a)^β is Gamma(1/β); as Gamma(1 + 1/β) V^β, which does not underflow, abs(x/a) = Gamma(1 + 1/β)^{1/β} V
+        # abs(x/a)^β is Gamma(1/β); as Gamma(1 + 1/β) V^β, which does not underflow, abs(x/a) =
+        # Gamma(1 + 1/β)^{1/β} V
         power = torch._standard_gamma(torch.full_like(u, 1 + 1 / self.shape), generator=generator)
         return self.width * power ** (1 / self.shape) * (2 * uniform(u, generator) - 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GeneralisedNormal(IidProduct):
-    """Independent coordinates of unit variance with density ∝ e^{-abs(x/a)^shape}: 1 is Laplace, 2 Gaussian, ∞ uniform.
+    """Independent coordinates of unit variance with density ∝ e^{-abs(x/a)^shape}: 1 is Laplace, 2
+    Gaussian, ∞ uniform.
 
-    A shape below 1 has no exponential moment: tokens can be drawn, and a tilt other than 0 raises :class:`TiltDomainError`.
+    A shape below 1 has no exponential moment: tokens can be drawn, and a tilt other than 0 raises
+    :class:`TiltDomainError`.
 
     Examples
     --------

@@ -25,7 +25,12 @@ class LaplaceLaw(ScalarLaw):
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
         q, r = u**2, 1 / (2 - u**2)
-        slopes = (2 * u * r, (4 + 2 * q) * r**2, 4 * u * (6 + q) * r**3, 12 * (4 + 12 * q + q**2) * r**4)
+        slopes = (
+            2 * u * r,
+            (4 + 2 * q) * r**2,
+            4 * u * (6 + q) * r**3,
+            12 * (4 + 12 * q + q**2) * r**4,
+        )
         return self.cgf(u), *slopes[:order]
 
     def density(self) -> ScalarDensity:
@@ -45,7 +50,8 @@ class LaplaceLaw(ScalarLaw):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Laplace(IidProduct):
-    """Independent Laplace coordinates of unit variance; a tilt with an entry of size √2 or more raises :class:`TiltDomainError`.
+    """Independent Laplace coordinates of unit variance; a tilt with an entry of size √2 or more
+    raises :class:`TiltDomainError`.
 
     Examples
     --------

@@ -1,12 +1,16 @@
-"""Scalar laws without a closed cgf, whose tilts have a log-concave density: quadrature and exact draws around the mode.
+"""Scalar laws without a closed cgf, whose tilts have a log-concave density: quadrature and exact
+draws around the mode.
 
-The token is x = x(y) for a coordinate y with density e^{h(y)}, and the tilted exponent g(y) = h(y) + u x(y) is concave with
-mode y*. With offsets t = y - y*, the fall F(t) = g(y*) - g(y* + t) >= 0 and x = x* + r(t),
+The token is x = x(y) for a coordinate y with density e^{h(y)}, and the tilted exponent g(y) =
+h(y) + u x(y) is concave with mode y*. With offsets t = y - y*, the fall F(t) = g(y*) - g(y* + t) >=
+0 and x = x* + r(t),
 
-    Λ(u) = g(y*) + log ∫ e^{-F(t)} dt,   and the cumulants of x are those of x* + r under the weights e^{-F}:
+    Λ(u) = g(y*) + log ∫ e^{-F(t)} dt, and the cumulants of x are those of x* + r under the weights
+    e^{-F}:
 
-no term overflows and no large numbers cancel, however far the tilt. The integral is a double exponential (tanh-sinh) rule between
-the points where F reaches 1 and ``DEPTH`` on either side, the mode and the kinks of F: algebraic ends cost it no digits.
+no term overflows and no large numbers cancel, however far the tilt. The integral is a double
+exponential (tanh-sinh) rule between the points where F reaches 1 and ``DEPTH`` on either side, the
+mode and the kinks of F: algebraic ends cost it no digits.
 """
 
 import abc
@@ -22,9 +26,11 @@ from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.scalar.product import ScalarLaw
 
 DEPTH = 46.0  # e^-46 = 1e-20
-STEP, NODES = 0.07, 46  # tanh-sinh: NODES steps on either side; the last weight is 1e-16 of the largest
+# tanh-sinh: NODES steps on either side; the last weight is 1e-16 of the largest
+STEP, NODES = 0.07, 46
 SMALLEST, LARGEST = -700.0, 700.0  # log of the offsets between which the reach is looked for
-CUTS, ROUNDS = 32, 5  # of the search for the reach, to 1e-4: densities that end sharply fall within half a per cent
+# of the search for the reach, to 1e-4: densities that end sharply fall within half a per cent
+CUTS, ROUNDS = 32, 5
 GAUSS = [torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(32)]
 MOST_PARTS = 1000  # of a panel
 RADIANS = 25.0  # of an oscillation that one panel resolves
@@ -32,29 +38,41 @@ RADIANS = 25.0  # of an oscillation that one panel resolves
 
 @functools.cache
 def panel_rule(parts: int) -> tuple[Tensor, Tensor]:
-    """Nodes in (0, 1) and weights: equal parts, the first and the last by the tanh-sinh rule, those between by Gauss's."""
+    """Nodes in (0, 1) and weights: equal parts, the first and the last by the tanh-sinh rule, those
+    between by Gauss's.
+    """
     t = STEP * torch.arange(-NODES, NODES + 1, dtype=torch.float64)
     s = math.pi / 2 * torch.sinh(t)
     weights = STEP * math.pi / 4 * torch.cosh(t) / torch.cosh(s) ** 2
     ends = 1 / (1 + torch.exp(-2 * s)), weights / weights.sum()
     middle = (1 + GAUSS[0]) / 2, GAUSS[1] / 2
     rules = [ends if part in (0, parts - 1) else middle for part in range(parts)]
-    return torch.cat([(part + rule[0]) / parts for part, rule in enumerate(rules)]), torch.cat([rule[1] for rule in rules]) / parts
+    return torch.cat([(part + rule[0]) / parts for part, rule in enumerate(rules)]), torch.cat(
+        [rule[1] for rule in rules]
+    ) / parts
 
 
 def turned_sums(weights: Tensor, places: Tensor, turn: Tensor, order: int) -> list[Tensor]:
-    """Σ_j weights_j places_j^n e^{i turn places_j} for n = 0 to ``order``, each of the shape of ``turn``.
+    """Σ_j weights_j places_j^n e^{i turn places_j} for n = 0 to ``order``, each of the shape of
+    ``turn``.
 
-    Frequencies at equal distances, in blocks: e^{i(y+δ)r} = e^{iyr} e^{iδr}, so that the sums are products of small matrices.
+    Frequencies at equal distances, in blocks: e^{i(y+δ)r} = e^{iyr} e^{iδr}, so that the sums are
+    products of small matrices.
     """
     size = max(1, math.isqrt(len(turn)))
     step = turn.diff()
     even = len(turn) > 8 and bool(((step - step[0]).abs() < 1e-12 * turn.abs().max()).all())
     starts = turn[::size] if even else turn
-    offsets = step[0] * torch.arange(size, dtype=turn.dtype, device=turn.device) if even else turn.new_zeros(1)
+    offsets = (
+        step[0] * torch.arange(size, dtype=turn.dtype, device=turn.device)
+        if even
+        else turn.new_zeros(1)
+    )
     inner = torch.exp(1j * offsets * places.unsqueeze(-1))
     outer = torch.exp(1j * starts.unsqueeze(-1) * places)
-    return [((outer * (weights * places**n)) @ inner).flatten()[: len(turn)] for n in range(order + 1)]
+    return [
+        ((outer * (weights * places**n)) @ inner).flatten()[: len(turn)] for n in range(order + 1)
+    ]
 
 
 def _cumulants(token: Tensor, rise: Tensor, weights: Tensor) -> Cumulants:
@@ -67,7 +85,8 @@ def _cumulants(token: Tensor, rise: Tensor, weights: Tensor) -> Cumulants:
 class LogConcaveLaw(ScalarLaw):
     """Scalar law whose tilts are log-concave in a coordinate y; see the module for the symbols.
 
-    A subclass gives :meth:`mode`, :meth:`height`, :meth:`fall`, :meth:`token` and :meth:`rise`, all elementwise in float64.
+    A subclass gives :meth:`mode`, :meth:`height`, :meth:`fall`, :meth:`token` and :meth:`rise`, all
+    elementwise in float64.
     """
 
     relative_precision = True
@@ -93,16 +112,22 @@ class LogConcaveLaw(ScalarLaw):
         return offset
 
     def kinks(self, mode: Tensor) -> Tensor:
-        """Offsets, in a last axis, at which the fall is not smooth or turns sharply; empty if there are none."""
+        """Offsets, in a last axis, at which the fall is not smooth or turns sharply; empty if there
+        are none.
+        """
         return mode.new_empty((*mode.shape, 0))
 
     @property
     def growth(self) -> float:
-        """Rate at which the logarithm of the fourth power of the token may grow with the offset: the reach allows for it."""
+        """Rate at which the logarithm of the fourth power of the token may grow with the offset:
+        the reach allows for it.
+        """
         return 0.0
 
     def _reaches(self, u: Tensor, mode: Tensor) -> Tensor:
-        """Offsets at which the fall is DEPTH, 1, 0, 1, DEPTH (plus growth), in a last axis, by cutting up their logarithms."""
+        """Offsets at which the fall is DEPTH, 1, 0, 1, DEPTH (plus growth), in a last axis, by
+        cutting up their logarithms.
+        """
         side, depth = u.new_tensor([-1.0, -1.0, 1.0, 1.0]), u.new_tensor([DEPTH, 1.0, 1.0, DEPTH])
         growth = u.new_tensor([0.0, 0.0, 0.0, self.growth]).unsqueeze(-1)
         low = torch.full((*u.shape, 4), SMALLEST, dtype=u.dtype, device=u.device)
@@ -111,13 +136,16 @@ class LogConcaveLaw(ScalarLaw):
             width = width / CUTS
             offset = side.unsqueeze(-1) * torch.exp(low.unsqueeze(-1) + width * cuts)
             fall = self.fall(u[..., None, None], mode[..., None, None], offset)
-            low = low + width * (fall < depth.unsqueeze(-1) + growth * offset).sum(-1)  # an overflow is not inside
+            # an overflow is not inside
+            low = low + width * (fall < depth.unsqueeze(-1) + growth * offset).sum(-1)
         left, near_left, near_right, right = (side * torch.exp(low + width)).unbind(-1)
         return torch.stack([left, near_left, torch.zeros_like(u), near_right, right], -1)
 
     @torch.no_grad()
     def _rule(self, u: Tensor, frequency: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """g(y*), x*, and with a last axis of nodes r(t) and the logarithms of the weights e^{-F(t)} dt; fine enough for e^{ift}."""
+        """g(y*), x*, and with a last axis of nodes r(t) and the logarithms of the weights e^{-F(t)}
+        dt; fine enough for e^{ift}.
+        """
         mode = self.mode(u)
         reaches = self._reaches(u, mode)
         kinks = torch.minimum(torch.maximum(self.kinks(mode), reaches[..., :1]), reaches[..., -1:])
@@ -126,20 +154,35 @@ class LogConcaveLaw(ScalarLaw):
         for start, width in zip(breaks.unbind(-1), breaks.diff(dim=-1).unbind(-1), strict=False):
             parts = math.ceil(1 + frequency * float(width.max()) / RADIANS) if frequency else 1
             if parts > MOST_PARTS:
-                given, allowed = f"a tilt of {type(self).__name__} that needs {parts} panels", f"at most {MOST_PARTS}"
-                raise InvalidArgumentError("u", given, allowed, "Shrink the scores, or use sample_prompts(...).")
+                given, allowed = (
+                    f"a tilt of {type(self).__name__} that needs {parts} panels",
+                    f"at most {MOST_PARTS}",
+                )
+                raise InvalidArgumentError(
+                    "u", given, allowed, "Shrink the scores, or use sample_prompts(...)."
+                )
             fractions, weights = (part.to(u.device) for part in panel_rule(parts))
             offsets.append(start.unsqueeze(-1) + width.unsqueeze(-1) * fractions)
             measure.append(width.unsqueeze(-1) * weights)
         offset = torch.cat(offsets, -1)
-        log_weights = torch.log(torch.cat(measure, -1)) - self.fall(u.unsqueeze(-1), mode.unsqueeze(-1), offset)
-        return self.height(u, mode), self.token(mode), self.rise(mode.unsqueeze(-1), offset), log_weights
+        log_weights = torch.log(torch.cat(measure, -1)) - self.fall(
+            u.unsqueeze(-1), mode.unsqueeze(-1), offset
+        )
+        return (
+            self.height(u, mode),
+            self.token(mode),
+            self.rise(mode.unsqueeze(-1), offset),
+            log_weights,
+        )
 
     def _tilted_rule(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Λ up to the sum over nodes, centred nodes, and log-weights, all with the right derivatives of every order in u."""
+        """Λ up to the sum over nodes, centred nodes, and log-weights, all with the right
+        derivatives of every order in u.
+        """
         wide = u.to(torch.float64)
         height, token, rise, log_weights = self._rule(wide.detach())
-        zero = wide - wide.detach()  # its value is 0 and its derivative 1: the nodes stay where they are
+        # its value is 0 and its derivative 1: the nodes stay where they are
+        zero = wide - wide.detach()
         return height + zero * token, rise, log_weights + zero.unsqueeze(-1) * rise
 
     def cgf(self, u: Tensor) -> Tensor:
@@ -151,11 +194,16 @@ class LogConcaveLaw(ScalarLaw):
             return self._complex_derivatives(u, order)
         token = self.token(self.mode(u.detach().to(torch.float64)))
         head, rise, exponents = self._tilted_rule(u)
-        found = head + torch.logsumexp(exponents, -1), *_cumulants(token, rise, torch.softmax(exponents, -1))
+        found = (
+            head + torch.logsumexp(exponents, -1),
+            *_cumulants(token, rise, torch.softmax(exponents, -1)),
+        )
         return tuple(value.to(u.dtype) for value in found[: order + 1])
 
     def _complex_derivatives(self, w: Tensor, order: int) -> tuple[Tensor, ...]:
-        """By the same rule at the real part, with the weights turned by e^{i Im(w) r}; tilts that share a real part share it."""
+        """By the same rule at the real part, with the weights turned by e^{i Im(w) r}; tilts that
+        share a real part share it.
+        """
         real, where = torch.unique(w.real, return_inverse=True)
         rules = self._rule(real, float(w.imag.abs().max()))
         found = torch.empty((order + 1, *w.shape), dtype=w.dtype, device=w.device)
@@ -164,25 +212,44 @@ class LogConcaveLaw(ScalarLaw):
             turn = w.imag[here]
             total, *raw = turned_sums(torch.exp(log_weights), rise, turn, order)
             value = height + 1j * turn * token + torch.log(total)
-            first, second, third, fourth = [part / total for part in raw] + [torch.zeros_like(total)] * (4 - order)
+            first, second, third, fourth = [part / total for part in raw] + [
+                torch.zeros_like(total)
+            ] * (4 - order)
             variance, skew = second - first**2, third - 3 * first * second + 2 * first**3
-            excess = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4 - 3 * variance**2
-            found[:, here] = torch.stack([value, token + first, variance, skew, excess][: order + 1])
+            excess = (
+                fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4 - 3 * variance**2
+            )
+            found[:, here] = torch.stack(
+                [value, token + first, variance, skew, excess][: order + 1]
+            )
         return tuple(found)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        """Rejection: a density that is p at its mode lies below p min(1, e^{1 - p·abs(t)}), of area 4 (Devroye 1986, VII.2)."""
+        """Rejection: a density that is p at its mode lies below p min(1, e^{1 - p·abs(t)}), of area
+        4 (Devroye 1986, VII.2).
+        """
         tilts, where = torch.unique(u.detach().to(torch.float64), return_inverse=True)
         modes, peaks = self.mode(tilts), torch.exp(-torch.logsumexp(self._rule(tilts)[3], -1))
         where = where.flatten()
-        drawn, waiting = torch.empty_like(where, dtype=torch.float64), torch.arange(where.numel(), device=u.device)
+        drawn, waiting = (
+            torch.empty_like(where, dtype=torch.float64),
+            torch.arange(where.numel(), device=u.device),
+        )
         while waiting.numel():
             index = where[waiting]
-            side, part, place, test = torch.rand((4, *index.shape), generator=generator, dtype=torch.float64, device=u.device)
+            side, part, place, test = torch.rand(
+                (4, *index.shape), generator=generator, dtype=torch.float64, device=u.device
+            )
             excess = -torch.log1p(-place)
             far = part < 0.5
-            offset = torch.where(side < 0.5, -1.0, 1.0) * torch.where(far, 1 + excess, place) / peaks[index]
-            accepted = torch.log1p(-test) - torch.where(far, excess, 0.0) <= -self.fall(tilts[index], modes[index], offset)
+            offset = (
+                torch.where(side < 0.5, -1.0, 1.0)
+                * torch.where(far, 1 + excess, place)
+                / peaks[index]
+            )
+            accepted = torch.log1p(-test) - torch.where(far, excess, 0.0) <= -self.fall(
+                tilts[index], modes[index], offset
+            )
             mode = modes[index[accepted]]
             drawn[waiting[accepted]] = self.token(mode) + self.rise(mode, offset[accepted])
             waiting = waiting[~accepted]

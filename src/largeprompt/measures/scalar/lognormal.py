@@ -18,10 +18,12 @@ LARGEST_SCALE = 3.0  # beyond, a fourth moment e^{6s²} swamps everything that a
 
 @dataclasses.dataclass(frozen=True)
 class LogNormalLaw(LogConcaveLaw):
-    """x = (e^{sξ} - m)/v for a standard normal ξ, with m = e^{s²/2} and v² = e^{2s²} - e^{s²}: mean 0, variance 1, x > -m/v.
+    """x = (e^{sξ} - m)/v for a standard normal ξ, with m = e^{s²/2} and v² = e^{2s²} - e^{s²}: mean
+    0, variance 1, x > -m/v.
 
-    Λ(u) = +∞ for every u > 0; for u <= 0, Λ(u) = -um/v + log E e^{u e^{sξ}/v} by quadrature around the mode -W(s²·abs(u)/v)/s
-    of the tilted law of ξ, W being Lambert's function. ``scale`` is s, the standard deviation of the logarithm.
+    Λ(u) = +∞ for every u > 0; for u <= 0, Λ(u) = -um/v + log E e^{u e^{sξ}/v} by quadrature around
+    the mode -W(s²·abs(u)/v)/s of the tilted law of ξ, W being Lambert's function. ``scale`` is s,
+    the standard deviation of the logarithm.
     """
 
     domain = (-math.inf, 0.0)
@@ -31,7 +33,9 @@ class LogNormalLaw(LogConcaveLaw):
         object.__setattr__(self, "scale", validation.positive("scale", self.scale))
         if not 1e-3 <= self.scale <= LARGEST_SCALE:
             remedy = "Below, the law is Gaussian to within 1e-3."
-            raise InvalidArgumentError("scale", f"{self.scale:g}", f"0.001 to {LARGEST_SCALE:g}", remedy)
+            raise InvalidArgumentError(
+                "scale", f"{self.scale:g}", f"0.001 to {LARGEST_SCALE:g}", remedy
+            )
 
     @property
     def center(self) -> float:
@@ -44,7 +48,9 @@ class LogNormalLaw(LogConcaveLaw):
         return self.center * math.sqrt(math.expm1(self.scale**2))
 
     def _lambert(self, u: Tensor) -> Tensor:
-        """W(s²·abs(u)/v) with W e^W = ., by Halley's iteration from log(1 + .), which is above it."""
+        """W(s²·abs(u)/v) with W e^W = ., by Halley's iteration from log(1 + .), which
+        is above it.
+        """
         argument = self.scale**2 * u.abs() / self.spread
         w = torch.log1p(argument)
         w = torch.where(argument > 10, w - torch.log(w.clamp_min(1.0)), w)
@@ -59,7 +65,12 @@ class LogNormalLaw(LogConcaveLaw):
 
     def height(self, u: Tensor, mode: Tensor) -> Tensor:
         # abs(u) e^{s y*}/v = W/s² = -y*/s at the mode
-        return -(mode**2) / 2 + mode / self.scale - u * self.center / self.spread - math.log(2 * math.pi) / 2
+        return (
+            -(mode**2) / 2
+            + mode / self.scale
+            - u * self.center / self.spread
+            - math.log(2 * math.pi) / 2
+        )
 
     def fall(self, u: Tensor, mode: Tensor, offset: Tensor) -> Tensor:
         """t²/2 + (W/s²)(e^{st} - 1 - st), with the series of the bracket where st is small."""
@@ -82,7 +93,9 @@ class LogNormalLaw(LogConcaveLaw):
         return 4 * self.scale
 
     def kinks(self, mode: Tensor) -> Tensor:
-        """The wall, where (W/s²) e^{st} reaches one and the fall grows like e^{st}; without one, the peak of x⁴ e^{-t²/2}."""
+        """The wall, where (W/s²) e^{st} reaches one and the fall grows like e^{st}; without one,
+        the peak of x⁴ e^{-t²/2}.
+        """
         wall = -torch.log((-mode / self.scale).clamp_min(1e-300)) / self.scale
         return wall.clamp_max(self.growth).unsqueeze(-1)
 
@@ -91,7 +104,8 @@ class LogNormalLaw(LogConcaveLaw):
 
         start = -self.center / self.spread
         law = stats.lognorm(self.scale, loc=start, scale=1 / self.spread)
-        # panels of ln x: to the left the density is smaller than any power of the distance from the end of its support
+        # panels of ln x: to the left the density is smaller than any power of the distance from the
+        # end of its support
         xi = np.arange(-9.0, 9.5 + 2 * self.scale, min(0.75, 1.1 / self.scale))
         breaks = (start, *(start + np.exp(self.scale * xi) / self.spread))
         width = math.exp(-3 * self.scale) * min(self.scale, 1.0) / self.spread
@@ -100,14 +114,18 @@ class LogNormalLaw(LogConcaveLaw):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):
             return super().sample(u, generator)
-        return torch.expm1(self.scale * normal(u, generator) - self.scale**2 / 2) * (self.center / self.spread)
+        return torch.expm1(self.scale * normal(u, generator) - self.scale**2 / 2) * (
+            self.center / self.spread
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LogNormal(IidProduct):
-    """Independent lognormal coordinates, shifted to mean 0 and scaled to variance 1; ``scale`` is that of the logarithm.
+    """Independent lognormal coordinates, shifted to mean 0 and scaled to variance 1; ``scale`` is
+    that of the logarithm.
 
-    A positive entry of u raises :class:`TiltDomainError`: the cgf is infinite there and attention has no infinite-prompt limit.
+    A positive entry of u raises :class:`TiltDomainError`: the cgf is infinite there and attention
+    has no infinite-prompt limit.
 
     Examples
     --------

@@ -15,7 +15,13 @@ from largeprompt import validation
 from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
 from largeprompt.measures.base import DOMAIN_EDGE
-from largeprompt.measures.numerics.cumulants import Cumulants, derivatives, no_complex_tilts, recorded, require_law
+from largeprompt.measures.numerics.cumulants import (
+    Cumulants,
+    derivatives,
+    no_complex_tilts,
+    recorded,
+    require_law,
+)
 from largeprompt.measures.placed import PlacedMeasure
 
 WORTH_A_LOOK = 4096  # entries, below which all are computed faster than equal ones are found
@@ -35,14 +41,16 @@ def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
     """What a tilt outside the domain of a law raises."""
     shrink = "" if "u = 0 only" in allowed else "shrink the scores, or "
     remedy = (
-        "The cumulant generating function is infinite there and attention has no infinite-prompt limit: "
-        f"{shrink}ask about finite prompts, lp.finite_prompt(attention, mu, z, length)."
+        "The cumulant generating function is infinite there and attention has no infinite-prompt "
+        f"limit: {shrink}ask about finite prompts, lp.finite_prompt(attention, mu, z, length)."
     )
     return TiltDomainError("u", f"the entry {float(entry):.6g} on {law}", allowed, remedy)
 
 
 def _distinct_columns(v: Tensor) -> tuple[Any, Any]:
-    """Which columns to keep, and where each column is found among them: coordinates tilted alike, or not at all, are one."""
+    """Which columns to keep, and where each column is found among them: coordinates tilted alike,
+    or not at all, are one.
+    """
     if v.numel() > WORTH_A_LOOK:
         row = v.detach().reshape(-1, v.shape[-1])[-1].cpu().numpy()
         _, kept, places = np.unique(row, return_index=True, return_inverse=True)
@@ -52,10 +60,11 @@ def _distinct_columns(v: Tensor) -> tuple[Any, Any]:
 
 
 class ScalarLaw(abc.ABC):
-    """A probability law on the line, tilted elementwise: what a coordinate of a :class:`Product` needs.
+    """A probability law on the line, tilted elementwise: what a coordinate of a :class:`Product`
+    needs.
 
-    A subclass gives :meth:`cgf` and :meth:`sample`, and ``domain`` where its cgf is not finite for every u; derivatives follow by
-    autodiff.
+    A subclass gives :meth:`cgf` and :meth:`sample`, and ``domain`` where its cgf is not finite for
+    every u; derivatives follow by autodiff.
 
     Examples
     --------
@@ -85,7 +94,9 @@ class ScalarLaw(abc.ABC):
 
     @property
     def relative_precision(self) -> bool:
-        """Whether tilted variances keep their digits however small they are, as for :class:`Measure`."""
+        """Whether tilted variances keep their digits however small they are, as for
+        :class:`Measure`.
+        """
         return False
 
     @abc.abstractmethod
@@ -94,10 +105,14 @@ class ScalarLaw(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        """One draw for each entry of u, from the law tilted by that entry (by 0: the law itself)."""
+        """One draw for each entry of u, from the law tilted by that entry (by 0:
+        the law itself).
+        """
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
-        """The cgf and its first derivatives, four at most, elementwise at real or complex u: the cumulants of the tilt by u."""
+        """The cgf and its first derivatives, four at most, elementwise at real or complex u: the
+        cumulants of the tilt by u.
+        """
         if u.is_complex():
             try:
                 with recorded():
@@ -107,22 +122,33 @@ class ScalarLaw(abc.ABC):
                 raise no_complex_tilts(self, error) from error
         keep_graph = self._finite_cgf(u).requires_grad
         with recorded():
-            point = u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
+            point = (
+                u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
+            )
         return derivatives(self.cgf, point, order, keep_graph)
 
     def _formula(self) -> str:
-        """The law as mathematicians write it; its name and its parameters where nothing better is known."""
+        """The law as mathematicians write it; its name and its parameters where nothing better is
+        known.
+        """
         fields: tuple[Any, ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
         values = (getattr(self, field.name) for field in fields)
-        numbers = ", ".join(notation.number(value) for value in values if isinstance(value, int | float))
+        numbers = ", ".join(
+            notation.number(value) for value in values if isinstance(value, int | float)
+        )
         return type(self).__name__.removesuffix("Law") + (f"({numbers})" if numbers else "")
 
     def _finite_cgf(self, u: Tensor) -> Tensor:
-        """The cgf, or an error where it is infinite or NaN: its derivatives there may look like numbers."""
+        """The cgf, or an error where it is infinite or NaN: its derivatives there may look like
+        numbers.
+        """
         value = self.cgf(u)
         outside = ~torch.isfinite(value)
         if bool(outside.any()):
-            allowed = "entries at which the cgf of this law is finite (its author can say which: domain = (low, high))"
+            allowed = (
+                "entries at which the cgf of this law is finite (its author can say which: "
+                "domain = (low, high))"
+            )
             raise _outside(u[outside].flatten()[0], type(self).__name__, allowed)
         return value
 
@@ -145,12 +171,16 @@ class ProductMeasure(PlacedMeasure):
         return all(law.relative_precision for law, _ in self.groups)
 
     def _coordinatewise(self, u: Tensor, function: Callable[[ScalarLaw, Tensor], Tensor]) -> Tensor:
-        """Apply a function of (law, entries) to the coordinates of u, law by law, keeping their order."""
+        """Apply a function of (law, entries) to the coordinates of u, law by law, keeping their
+        order.
+        """
         groups = self.groups
         if len(groups) == 1:
             return function(groups[0][0], u)
         order = [i for _, indices in groups for i in indices]
-        values = torch.cat([function(law, u[..., list(indices)]) for law, indices in groups], dim=-1)
+        values = torch.cat(
+            [function(law, u[..., list(indices)]) for law, indices in groups], dim=-1
+        )
         return values[..., torch.argsort(torch.tensor(order, device=u.device))]
 
     def coordinate(self, index: int) -> ScalarLaw:
@@ -165,7 +195,11 @@ class ProductMeasure(PlacedMeasure):
             entries = u[..., list(indices)]
             outside = ~((entries > low) & (entries < high) | (entries == 0))
             if bool(outside.any()):
-                allowed = f"{low:.6g} < u_i < {high:.6g}" if low < high else "u = 0 only: the law has no exponential moment"
+                allowed = (
+                    f"{low:.6g} < u_i < {high:.6g}"
+                    if low < high
+                    else "u = 0 only: the law has no exponential moment"
+                )
                 raise _outside(entries[outside].flatten()[0], repr(self), allowed)
 
     def _derivatives(self, u: Tensor, order: int) -> Tensor:
@@ -190,7 +224,9 @@ class ProductMeasure(PlacedMeasure):
         def scales(law: ScalarLaw, v: Tensor) -> Tensor:
             _, mean, variance = law.derivatives(v, 2)
             size = (variance.clamp_min(0.0) + mean**2).sqrt()
-            return torch.stack([size, variance.clamp_min(0.0).sqrt() if law.relative_precision else size])
+            return torch.stack(
+                [size, variance.clamp_min(0.0).sqrt() if law.relative_precision else size]
+            )
 
         size, scale = self._coordinatewise(u, scales)
         return size, scale
@@ -210,7 +246,8 @@ class ProductMeasure(PlacedMeasure):
         low, high = -math.inf, math.inf
         for law, indices in self.groups:
             entries = u[list(indices)]
-            for entry in {float(entries.min()), float(entries.max())} - {0.0}:  # the edges of all others lie further out
+            # the edges of all others lie further out
+            for entry in {float(entries.min()), float(entries.max())} - {0.0}:
                 ends = sorted(edge / entry for edge in law.domain)
                 low, high = max(low, ends[0]), min(high, ends[1])
         return low, high
@@ -219,23 +256,34 @@ class ProductMeasure(PlacedMeasure):
         for law, _ in self.groups:
             low, high = law.domain
             if low < 0 < high:
-                require_law(law, law.cgf, self._like.new_zeros(()), lambda t, low=low, high=high: low < t < high)  # type: ignore[misc]
+
+                def inside(t: float, low: float = low, high: float = high) -> bool:
+                    return low < t < high
+
+                require_law(law, law.cgf, self._like.new_zeros(()), inside)
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        """From the cumulants of the coordinates: the Gaussian formula, and what the third and the fourth add to it."""
+        """From the cumulants of the coordinates: the Gaussian formula, and what the third and the
+        fourth add to it.
+        """
         _, k1, k2, k3, k4 = self._derivatives(u, 4)
         k1 = k1 - center
         read = k1 if V is None else k1 @ V.mT
-        own, moved = (1.0, k1) if V is None else (V.square().sum(0), read @ V)  # diagonal of V^TV, and V^TV k1
+        # diagonal of V^TV, and V^TV k1
+        own, moved = (1.0, k1) if V is None else (V.square().sum(0), read @ V)
         second = (own * k2).sum(-1) + read.square().sum(-1)  # E‖V(x - center)‖²
         higher = own * (2 * k2**2 + k4) + moved * (4 * k2 * k1 + 2 * k3) + 2 * own * k1 * k3
         total: Tensor = (k2 + k1**2).sum(-1) * second + higher.sum(-1)
         return total
 
     def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
-        """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): from the coordinates, so that a law without a cgf still has the moments it has."""
+        """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): from the coordinates, so that a law without a cgf still
+        has the moments it has.
+        """
         a = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        k1, k2, k3, k4 = ((a**order * k).sum(-1) for order, k in enumerate(self._derivatives(u, 4)[1:], 1))
+        k1, k2, k3, k4 = (
+            (a**order * k).sum(-1) for order, k in enumerate(self._derivatives(u, 4)[1:], 1)
+        )
         return k1, k2, k3, k4
 
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -248,9 +296,11 @@ class ProductMeasure(PlacedMeasure):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class IidProduct(ProductMeasure):
-    """Independent coordinates that all follow one scalar law: the base of Rademacher, Uniform, Laplace and the others.
+    """Independent coordinates that all follow one scalar law: the base of Rademacher, Uniform,
+    Laplace and the others.
 
-    A subclass names the kind of law, and has a field for each of its parameters; the law checks them.
+    A subclass names the kind of law, and has a field for each of its parameters; the law checks
+    them.
     """
 
     kind: ClassVar[type[ScalarLaw]]
@@ -260,13 +310,16 @@ class IidProduct(ProductMeasure):
         super().__post_init__()
         checked = {name: getattr(self.law, name, value) for name, value in self._parameters.items()}
         dim = validation.integer("dim", self.dim)
-        validation.affordable("dim", dim, needed=64.0 * dim)  # a tilt, and the numbers of its coordinates
+        # a tilt, and the numbers of its coordinates
+        validation.affordable("dim", dim, needed=64.0 * dim)
         validation.store(self, dim=dim, **checked)
 
     @property
     def _parameters(self) -> dict[str, Any]:
         names = [field.name for field in dataclasses.fields(self)]
-        return {name: getattr(self, name) for name in names if name not in ("dim", "dtype", "device")}
+        return {
+            name: getattr(self, name) for name in names if name not in ("dim", "dtype", "device")
+        }
 
     @functools.cached_property
     def law(self) -> ScalarLaw:
@@ -277,7 +330,10 @@ class IidProduct(ProductMeasure):
         return self.law._formula() + (f"^{{⊗{self.dim}}}" if self.dim > 1 else "")
 
     def _details(self) -> str:
-        return "".join(f", {name}={value:.{16 if isinstance(value, int) else 6}g}" for name, value in self._parameters.items())
+        return "".join(
+            f", {name}={value:.{16 if isinstance(value, int) else 6}g}"
+            for name, value in self._parameters.items()
+        )
 
     @property
     def groups(self) -> tuple[tuple[ScalarLaw, tuple[int, ...]], ...]:
@@ -291,7 +347,8 @@ class Product(ProductMeasure):
     Parameters
     ----------
     laws
-        One :class:`ScalarLaw` for each coordinate. Repeating the same object lets the library treat its coordinates at once.
+        One :class:`ScalarLaw` for each coordinate. Repeating the same object lets the library treat
+        its coordinates at once.
 
     Examples
     --------
@@ -307,7 +364,9 @@ class Product(ProductMeasure):
         laws = tuple(self.laws) if isinstance(self.laws, Sequence) else ()
         if not laws or not all(isinstance(law, ScalarLaw) for law in laws):
             remedy = "Scalar laws end in Law: lp.Product([lp.scalar.RademacherLaw()])."
-            raise InvalidArgumentError("laws", validation.text(self.laws), "a sequence of at least one ScalarLaw", remedy)
+            raise InvalidArgumentError(
+                "laws", validation.text(self.laws), "a sequence of at least one ScalarLaw", remedy
+            )
         validation.store(self, laws=laws)
 
     @property
@@ -322,7 +381,11 @@ class Product(ProductMeasure):
         return tuple((law, tuple(indices)) for law, indices in found.values())
 
     def _formula(self) -> str:
-        return " ⊗ ".join(law._formula() for law in self.laws) if self.dim <= notation.MOST else f"⊗_{{i≤{self.dim}}} μ_{{i}}"
+        return (
+            " ⊗ ".join(law._formula() for law in self.laws)
+            if self.dim <= notation.MOST
+            else f"⊗_{{i≤{self.dim}}} μ_{{i}}"
+        )
 
     def _details(self) -> str:
         names = [type(law).__name__ for law, _ in self.groups]

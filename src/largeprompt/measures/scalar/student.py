@@ -1,4 +1,6 @@
-"""Student-t coordinates: no exponential moment, hence no infinite-prompt limit of softmax attention."""
+"""Student-t coordinates: no exponential moment, hence no infinite-prompt limit of softmax
+attention.
+"""
 
 import dataclasses
 import functools
@@ -19,7 +21,8 @@ from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 class StudentTLaw(ScalarLaw):
     """Student-t with ``df`` degrees of freedom times ``scale``; df = inf is the normal law.
 
-    Λ(u) = +∞ for every u ≠ 0 unless df = inf: cumulants exist at u = 0 only, and only up to the order below df.
+    Λ(u) = +∞ for every u ≠ 0 unless df = inf: cumulants exist at u = 0 only, and only up to the
+    order below df.
     """
 
     relative_precision = True
@@ -27,7 +30,10 @@ class StudentTLaw(ScalarLaw):
     scale: float
 
     def __post_init__(self) -> None:
-        df, scale = validation.positive("df", self.df, allow_infinity=True), validation.positive("scale", self.scale)
+        df, scale = (
+            validation.positive("df", self.df, allow_infinity=True),
+            validation.positive("scale", self.scale),
+        )
         validation.store(self, df=df, scale=scale)
 
     @property
@@ -35,18 +41,26 @@ class StudentTLaw(ScalarLaw):
         return (-math.inf, math.inf) if math.isinf(self.df) else (0.0, 0.0)
 
     def cgf(self, u: Tensor) -> Tensor:
-        return (self.scale * u) ** 2 / 2  # df = inf, or u = 0: elsewhere the domain check has raised
+        # df = inf, or u = 0: elsewhere the domain check has raised
+        return (self.scale * u) ** 2 / 2
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
-        """Those of the normal law for df = inf; with finite df the tilt is 0, and the moments are the law's own."""
+        """Those of the normal law for df = inf; with finite df the tilt is 0, and the moments are
+        the law's own.
+        """
         for count, moment in ((1, "mean"), (2, "variance"), (4, "fourth moment")):
             if order >= count >= self.df:
-                given, remedy = f"a Student-t law with df = {self.df:g}", f"Its {moment} does not exist or is infinite."
+                given, remedy = (
+                    f"a Student-t law with df = {self.df:g}",
+                    f"Its {moment} does not exist or is infinite.",
+                )
                 raise NoMomentError(moment, given, f"df > {count}", remedy)
         zero, normal = torch.zeros_like(u), math.isinf(self.df)
         variance = self.scale**2 * (1.0 if normal or order < 2 else self.df / (self.df - 2))
         excess = 0.0 if normal or order < 4 else 6 / (self.df - 4)
-        return (self.cgf(u), self.scale**2 * u, zero + variance, zero, zero + excess * variance**2)[: order + 1]
+        return (self.cgf(u), self.scale**2 * u, zero + variance, zero, zero + excess * variance**2)[
+            : order + 1
+        ]
 
     def density(self) -> ScalarDensity:
         from scipy import stats  # takes half a second, and few need it
@@ -54,18 +68,30 @@ class StudentTLaw(ScalarLaw):
         if math.isinf(self.df):
             return ScalarDensity.of(stats.norm(scale=self.scale), kinks=(0.0,), width=self.scale)
         law = stats.t(self.df, scale=self.scale)
-        width, top, power = self.scale * min(1.0, math.sqrt(self.df)), float(law.logpdf(0.0)), (self.df + 1) / 2
+        width, top, power = (
+            self.scale * min(1.0, math.sqrt(self.df)),
+            float(law.logpdf(0.0)),
+            (self.df + 1) / 2,
+        )
 
         def density(x: Array) -> Array:  # ten times as fast as that of scipy.stats
             return np.exp(top - power * np.log1p((x / self.scale) ** 2 / self.df))
 
-        return dataclasses.replace(ScalarDensity.of(law, kinks=(0.0,), width=width, moments=self.df), density=density)
+        return dataclasses.replace(
+            ScalarDensity.of(law, kinks=(0.0,), width=width, moments=self.df), density=density
+        )
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        radius, angle = torch.rand((2, *u.shape), generator=generator, dtype=u.dtype, device=u.device)
+        radius, angle = torch.rand(
+            (2, *u.shape), generator=generator, dtype=u.dtype, device=u.device
+        )
         log_radius = torch.log1p(-radius)
         # Bailey's polar method: two uniforms give one exact draw for any df, Box-Muller at df = inf
-        square = -2 * log_radius if math.isinf(self.df) else self.df * torch.expm1(-2 * log_radius / self.df)
+        square = (
+            -2 * log_radius
+            if math.isinf(self.df)
+            else self.df * torch.expm1(-2 * log_radius / self.df)
+        )
         return self.scale * torch.sqrt(square) * torch.cos(2 * math.pi * angle) + self.scale**2 * u
 
     def _formula(self) -> str:
@@ -75,10 +101,12 @@ class StudentTLaw(ScalarLaw):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class StudentT(IidProduct):
-    """Independent Student-t coordinates, scaled to unit variance when df > 2 and unscaled when the variance is infinite.
+    """Independent Student-t coordinates, scaled to unit variance when df > 2 and unscaled when the
+    variance is infinite.
 
-    Tokens can be drawn and a finite prompt attends to them; the cgf is infinite at every u ≠ 0, and every question about the
-    infinite prompt raises :class:`TiltDomainError`. With df = inf the law is N(0, I), all tilts allowed.
+    Tokens can be drawn and a finite prompt attends to them; the cgf is infinite at every u ≠ 0, and
+    every question about the infinite prompt raises :class:`TiltDomainError`. With df = inf the law
+    is N(0, I), all tilts allowed.
 
     Examples
     --------
@@ -94,4 +122,8 @@ class StudentT(IidProduct):
     @functools.cached_property
     def law(self) -> ScalarLaw:
         law = StudentTLaw(self.df, 1.0)
-        return dataclasses.replace(law, scale=math.sqrt((law.df - 2) / law.df)) if 2 < law.df < math.inf else law
+        return (
+            dataclasses.replace(law, scale=math.sqrt((law.df - 2) / law.df))
+            if 2 < law.df < math.inf
+            else law
+        )

@@ -23,16 +23,22 @@ class UniformLaw(ScalarLaw):
         return self.derivatives(u, 0)[0]
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
-        return tuple(slope * HALF_WIDTH**i for i, slope in enumerate(interval_derivatives(HALF_WIDTH * u, order)))
+        return tuple(
+            slope * HALF_WIDTH**i
+            for i, slope in enumerate(interval_derivatives(HALF_WIDTH * u, order))
+        )
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         place = uniform(u, generator)
         if not bool(u.any()):
             return HALF_WIDTH * (2 * place - 1)
         rate = torch.where(u == 0, 1.0, u.abs())
-        # distance to the favoured end: an exponential of this rate, truncated at the width of the interval
+        # distance to the favoured end: an exponential of this rate, truncated at the width of the
+        # interval
         distance = -torch.log1p(place * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
-        return torch.where(u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance))
+        return torch.where(
+            u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance)
+        )
 
     def _formula(self) -> str:
         return "Unif[-√3, √3]"

@@ -16,7 +16,8 @@ TOLERANCE = 0.1  # relative root mean squared error of the needed length
 def spectrum(kind: str, number: float, dim: int) -> Array:
     """Eigenvalues of sum d, largest first.
 
-    'condition' number c: logarithms evenly spread from 1 to 1/c; 'power law' i^-p; 'spike': a share s of the trace in the first.
+    'condition' number c: logarithms evenly spread from 1 to 1/c; 'power law' i^-p; 'spike': a share
+    s of the trace in the first.
     """
     if kind == "condition":
         values = np.logspace(0, -math.log10(number), dim, dtype=np.float64)
@@ -32,7 +33,11 @@ def parsed(name: str) -> tuple[str, float]:
     found = re.fullmatch(r"(condition|power law|spike) (\d*\.?\d+(?:[eE][-+]?\d+)?)", name)
     kind, number = (found[1], float(found[2])) if found else ("", 0.0)
     if not {"condition": number >= 1, "power law": True, "spike": 0 < number < 1}.get(kind, False):
-        raise InvalidArgumentError("spectra", repr(name), "'condition c' (c >= 1), 'power law p' or 'spike s' (s between 0 and 1)")
+        raise InvalidArgumentError(
+            "spectra",
+            repr(name),
+            "'condition c' (c >= 1), 'power law p' or 'spike s' (s between 0 and 1)",
+        )
     return kind, number
 
 

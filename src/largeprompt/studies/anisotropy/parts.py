@@ -1,4 +1,6 @@
-"""Exact errors of several spectra along weak, strong and mixed directions, with samples; and averages over random queries."""
+"""Exact errors of several spectra along weak, strong and mixed directions, with samples; and
+averages over random queries.
+"""
 
 import math
 from typing import Annotated, Self
@@ -13,10 +15,28 @@ from largeprompt.attention import SoftmaxAttention
 from largeprompt.law import finite_prompt
 from largeprompt.law.table import WeightTables
 from largeprompt.measures import Gaussian
-from largeprompt.runs.settings import Dimension, Distinct, Increasing, Length, Positive, Replicas, Seed, SomeFew, Two, settings
+from largeprompt.runs.settings import (
+    Dimension,
+    Distinct,
+    Increasing,
+    Length,
+    Positive,
+    Replicas,
+    Seed,
+    SomeFew,
+    Two,
+    settings,
+)
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
-from largeprompt.studies.anisotropy.formulas import DIRECTIONS, TOLERANCE, Array, eigenvalues, parsed, spectrum
+from largeprompt.studies.anisotropy.formulas import (
+    DIRECTIONS,
+    TOLERANCE,
+    Array,
+    eigenvalues,
+    parsed,
+    spectrum,
+)
 from largeprompt.studies.convergence.formulas import fit_paper_form
 from largeprompt.studies.exponent.formulas import sharp_exponent
 from largeprompt.studies.ranges import Decade, Longest, Window, length_grid, window
@@ -26,10 +46,14 @@ F = torch.float64
 
 @settings
 class AnisotropyConfig:
-    """Spectra of Γ with trace d, V = I; queries of given score variance along eigenvectors and along one random direction."""
+    """Spectra of Γ with trace d, V = I; queries of given score variance along eigenvectors and
+    along one random direction.
+    """
 
     dim: Annotated[Dimension, Field(ge=2)] = 20
-    spectra: Distinct[Annotated[str, pydantic.AfterValidator(lambda name: parsed(name) and name)]] = (
+    spectra: Distinct[
+        Annotated[str, pydantic.AfterValidator(lambda name: parsed(name) and name)]
+    ] = (
         "condition 1",
         "condition 1e1",
         "condition 1e2",
@@ -57,15 +81,21 @@ class AnisotropyConfig:
 
 
 def spectrum_errors(config: AnisotropyConfig, name: str, progress: Progress) -> xr.Dataset:
-    """Exact errors of one spectrum, the constants fitted to them, the length needed, and samples over them."""
+    """Exact errors of one spectrum, the constants fitted to them, the length needed, and samples
+    over them.
+    """
     d = config.dim
     values = torch.from_numpy(eigenvalues(name, d))
     eye = torch.eye(d, dtype=F)
-    attention, mu = SoftmaxAttention(eye, eye), Gaussian(torch.zeros(d, dtype=F), torch.diag(values))
+    attention, mu = (
+        SoftmaxAttention(eye, eye),
+        Gaussian(torch.zeros(d, dtype=F), torch.diag(values)),
+    )
     mixed = torch.randn(d, generator=torch.Generator().manual_seed(config.seed), dtype=F)
     ways = torch.stack([eye[-1], eye[0], mixed])
     ways = ways / (ways.square() @ values).sqrt().unsqueeze(-1)  # score variance 1
-    z = ways.unsqueeze(1) * torch.tensor(config.score_variances, dtype=F).sqrt().unsqueeze(-1)  # (direction, score variance, d)
+    # (direction, score variance, d)
+    z = ways.unsqueeze(1) * torch.tensor(config.score_variances, dtype=F).sqrt().unsqueeze(-1)
     lengths = length_grid(config.longest, config.points)
     inside = window(config.fitted, lengths)
     exact = finite_prompt(attention, mu, z, lengths.tolist())
@@ -77,7 +107,9 @@ def spectrum_errors(config: AnisotropyConfig, name: str, progress: Progress) -> 
     query = ways * math.sqrt(config.sampled_score_variance)
     generator = torch.Generator().manual_seed(1000 * config.seed + config.spectra.index(name))
     at = finite_prompt(attention, mu, query, config.sampled_lengths)
-    drawn, error = sample_prompts(attention, mu, query, config.sampled_lengths, config.replicas, generator).mse(at.limit)
+    drawn, error = sample_prompts(
+        attention, mu, query, config.sampled_lengths, config.replicas, generator
+    ).mse(at.limit)
     grid, points = ("direction", "score_variance"), ("sampled_length", "direction")
     return xr.Dataset(
         {
@@ -103,16 +135,29 @@ def spectrum_errors(config: AnisotropyConfig, name: str, progress: Progress) -> 
 
 
 def _needed(lengths: Array, relative: Array) -> Array:
-    """Length at which the relative mean squared error falls to TOLERANCE², log-log interpolated; NaN beyond the range."""
+    """Length at which the relative mean squared error falls to TOLERANCE², log-log interpolated;
+    NaN beyond the range.
+    """
     goal, x = -2 * math.log(TOLERANCE), np.log(lengths)
-    return np.exp(np.apply_along_axis(lambda row: np.interp(goal, -row, x, left=np.nan, right=np.nan), -1, np.log(relative)))
+    return np.exp(
+        np.apply_along_axis(
+            lambda row: np.interp(goal, -row, x, left=np.nan, right=np.nan), -1, np.log(relative)
+        )
+    )
 
 
-def spiked_average(share: float, dim: int, mean_score_variance: float, lengths: tuple[float, ...], step: float = 0.1) -> Array:
-    """E‖T_L - T‖² averaged over z ~ N(0, s²I), for a spiked spectrum of trace d, s² = mean score variance/d.
+def spiked_average(
+    share: float,
+    dim: int,
+    mean_score_variance: float,
+    lengths: tuple[float, ...],
+    step: float = 0.1,
+) -> Array:
+    """E‖T_L - T‖² averaged over z ~ N(0, s²I), for a spiked spectrum of trace d, s² = mean score
+    variance/d.
 
-    The score variance is s²(λ1 ξ² + λ2 r²), ξ standard normal and r chi-distributed with d - 1 degrees of freedom: a sum over a
-    grid of (ξ, r), exact to many digits.
+    The score variance is s²(λ1 ξ² + λ2 r²), ξ standard normal and r chi-distributed with d - 1
+    degrees of freedom: a sum over a grid of (ξ, r), exact to many digits.
     """
     first, rest = spectrum("spike", share, dim)[:2]
     scale = mean_score_variance / dim
@@ -132,9 +177,16 @@ def spiked_average(share: float, dim: int, mean_score_variance: float, lengths: 
 
 
 def random_queries(config: AnisotropyConfig, progress: Progress) -> xr.Dataset:
-    """Query-averaged errors of spiked spectra with the same mean score variance, and their local exponents."""
+    """Query-averaged errors of spiked spectra with the same mean score variance, and their local
+    exponents.
+    """
     lengths = tuple(10.0**k for k in config.decades)
-    mse = np.stack([spiked_average(share, config.dim, config.mean_score_variance, lengths) for share in config.spikes])
+    mse = np.stack(
+        [
+            spiked_average(share, config.dim, config.mean_score_variance, lengths)
+            for share in config.spikes
+        ]
+    )
     exponent = -np.diff(np.log10(mse), axis=-1) / np.diff(config.decades)
     square = config.mean_score_variance * np.asarray(config.spikes)  # H² = s² λ_max
     return xr.Dataset(
@@ -145,5 +197,9 @@ def random_queries(config: AnisotropyConfig, progress: Progress) -> xr.Dataset:
             "random_sharp": ("spike", sharp_exponent(square)),
             "mean_score_variance": config.mean_score_variance,
         },
-        coords={"spike": list(config.spikes), "decade": list(config.decades), "decade_end": list(config.decades[1:])},
+        coords={
+            "spike": list(config.spikes),
+            "decade": list(config.decades),
+            "decade_end": list(config.decades[1:]),
+        },
     )

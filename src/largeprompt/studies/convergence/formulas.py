@@ -1,4 +1,6 @@
-"""The paper's form of the error, its fit to data, and the comparison of samples with the exact law."""
+"""The paper's form of the error, its fit to data, and the comparison of samples with
+the exact law.
+"""
 
 from typing import Any
 
@@ -15,13 +17,21 @@ FITS = 1.25  # a form fits where it is never wrong by a larger factor
 
 
 def paper_form(length: Any, score_variance: float, c1: float, c2: float, logs: int = 1) -> Array:
-    """c1 σ⁶ ln(L)^logs / L^{c2/σ²}: logs = 1 for the output (C3), 2 for the derivative in U (C4)."""
+    """c1 σ⁶ ln(L)^logs / L^{c2/σ²}: logs = 1 for the output (C3), 2 for the derivative
+    in U (C4).
+    """
     length = np.asarray(length, dtype=np.float64)
-    return np.asarray(c1 * score_variance**3 * np.log(length) ** logs * length ** (-c2 / score_variance))
+    return np.asarray(
+        c1 * score_variance**3 * np.log(length) ** logs * length ** (-c2 / score_variance)
+    )
 
 
-def fit_paper_form(length: Any, mse: Any, score_variance: float, logs: int = 1) -> tuple[Array, Array]:
-    """Best c1 and c2 of :func:`paper_form`, by least squares in logarithms; mse (length,), or (length, n) for n fits at once."""
+def fit_paper_form(
+    length: Any, mse: Any, score_variance: float, logs: int = 1
+) -> tuple[Array, Array]:
+    """Best c1 and c2 of :func:`paper_form`, by least squares in logarithms; mse (length,), or
+    (length, n) for n fits at once.
+    """
     x = np.log(np.asarray(length, dtype=np.float64))
     target = (np.log(np.asarray(mse, dtype=np.float64)).T - logs * np.log(x)).T
     slope, intercept = np.polyfit(x, target, 1)
@@ -29,8 +39,13 @@ def fit_paper_form(length: Any, mse: Any, score_variance: float, logs: int = 1) 
 
 
 def z_scores(data: xr.Dataset) -> tuple[float, float]:
-    """Largest distance of a sample from the exact law in standard errors, and what is allowed at the rate of false alarms."""
+    """Largest distance of a sample from the exact law in standard errors, and what is allowed at
+    the rate of false alarms.
+    """
     difference = abs(data.sampled - data.exact_at_samples)
-    known = data.sampled_standard_error > 1e-12 * data.exact_at_samples  # at L = 1 a Jacobian does not vary
-    score = (difference / data.sampled_standard_error.where(known)).where(known, np.where(difference < 1e-9, 0.0, np.inf))
+    # at L = 1 a Jacobian does not vary
+    known = data.sampled_standard_error > 1e-12 * data.exact_at_samples
+    score = (difference / data.sampled_standard_error.where(known)).where(
+        known, np.where(difference < 1e-9, 0.0, np.inf)
+    )
     return float(score.max()), allowed_score(score.size)

@@ -1,4 +1,6 @@
-"""The stacks of the depth study, and prompts through a stack, compared with its limit token by token and layer by layer."""
+"""The stacks of the depth study, and prompts through a stack, compared with its limit token by
+token and layer by layer.
+"""
 
 import dataclasses
 import math
@@ -17,12 +19,17 @@ F = torch.float64
 POWERS = {"1/N": -1.0, "1/√N": -0.5, "1": 0.0}  # of the number of layers, for each size of V
 Array = NDArray[np.float64]
 QUANTITIES = ("token", "update", "mean", "covariance")
-BLOCK_TOKENS = 2**14  # in one pass through the layers: Hermite features of these many tokens at a time
+# in one pass through the layers: Hermite features of these many tokens at a time
+BLOCK_TOKENS = 2**14
 
 
 def spectrum(kind: Spectrum, dim: int) -> Tensor:
-    """Diagonal covariance of trace d: 'isotropic', 'power law' (λ_i ∝ 1/i) or 'spiked' (half the trace in one direction)."""
-    values = 1 / torch.arange(1, dim + 1, dtype=F) if kind == "power law" else torch.ones(dim, dtype=F)
+    """Diagonal covariance of trace d: 'isotropic', 'power law' (λ_i ∝ 1/i) or 'spiked' (half the
+    trace in one direction).
+    """
+    values = (
+        1 / torch.arange(1, dim + 1, dtype=F) if kind == "power law" else torch.ones(dim, dtype=F)
+    )
     if kind == "spiked":
         values[0] = max(dim - 1, 1)
     return torch.diag(values * dim / values.sum())
@@ -33,14 +40,20 @@ def entry_law(kind: Spectrum, dim: int, mean: float) -> Gaussian:
     return Gaussian(torch.full((dim,), mean, dtype=F), spectrum(kind, dim))
 
 
-def make_stack(case: Case, mu: Gaussian, layers: int, seed: int, normalisation: Normalisation = "none") -> ResidualStack:
-    """Gaussian weights: every U_k scaled to the score variance on entry, V_k of entries N(0, 1/d) times a power of the depth.
+def make_stack(
+    case: Case, mu: Gaussian, layers: int, seed: int, normalisation: Normalisation = "none"
+) -> ResidualStack:
+    """Gaussian weights: every U_k scaled to the score variance on entry, V_k of entries N(0, 1/d)
+    times a power of the depth.
 
-    The same seed gives the same directions in every case, so that cases differ by what their names say alone.
+    The same seed gives the same directions in every case, so that cases differ by what their names
+    say alone.
     """
     d = mu.dim
     generator = torch.Generator().manual_seed(seed)
-    U, V = (torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2))
+    U, V = (
+        torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2)
+    )
     if case.weights == "shared":
         U, V = (matrices[:1].expand(layers, d, d) for matrices in (U, V))
     second = mu.covariance + torch.outer(mu.mean, mu.mean)
@@ -49,7 +62,9 @@ def make_stack(case: Case, mu: Gaussian, layers: int, seed: int, normalisation: 
     return ResidualStack(U, V * float(layers) ** POWERS[case.scale], normalisation)
 
 
-def prompts(mu: Gaussian, length: int, replicas: int, generator: torch.Generator) -> Iterator[Tensor]:
+def prompts(
+    mu: Gaussian, length: int, replicas: int, generator: torch.Generator
+) -> Iterator[Tensor]:
     """All prompts of one length, in blocks (r, L, d)."""
     block = max(1, BLOCK_TOKENS // length)
     for start in range(0, replicas, block):
@@ -58,7 +73,9 @@ def prompts(mu: Gaussian, length: int, replicas: int, generator: torch.Generator
 
 
 def frozen_tokens(stack: ResidualStack, mu: Gaussian, z: Tensor) -> list[Tensor]:
-    """The negative control: tokens moved by layers that all read the law on entry, as if the prompt did not change."""
+    """The negative control: tokens moved by layers that all read the law on entry, as if the prompt
+    did not change.
+    """
     states = [z]
     for U, V in zip(stack.U, stack.V, strict=True):
         states.append(states[-1] + (mu.mean + states[-1] @ (mu.covariance @ U).mT) @ V.mT)
@@ -66,7 +83,9 @@ def frozen_tokens(stack: ResidualStack, mu: Gaussian, z: Tensor) -> list[Tensor]
 
 
 def excess_kurtosis(z: Tensor) -> Tensor:
-    """Mardia's kurtosis of prompts (..., L, d) over that of Gaussian tokens, less 1, without its bias at length L."""
+    """Mardia's kurtosis of prompts (..., L, d) over that of Gaussian tokens, less 1, without its
+    bias at length L.
+    """
     length, d = z.shape[-2:]
     centred = z - z.mean(-2, keepdim=True)
     covariance = centred.mT @ centred / length
@@ -82,13 +101,17 @@ def from_first(values: Tensor) -> Tensor:
 
 
 def _control_variates(noise: DeepNoise, moments: Tensor, length: int) -> Array:
-    """Squares of the first-order errors of each prompt, less their exact means; shape (quantity, layer, replica)."""
+    """Squares of the first-order errors of each prompt, less their exact means; shape (quantity,
+    layer, replica).
+    """
     fields = torch.einsum("kpcg,rg->krpc", noise.coefficients, moments)
     token, known = fields.square().sum((-2, -1)), noise.coefficients.square().sum((1, 2, 3))
     update = from_first(fields.diff(dim=0).square().sum((-2, -1)))
     known_update = from_first(noise.coefficients.diff(dim=0).square().sum((1, 2, 3)))
     mean = torch.einsum("kcg,rg->krc", noise.mean_response, moments).square().sum(-1)
-    covariance = torch.einsum("kceg,rg->krce", noise.covariance_response, moments).square().sum((-2, -1))
+    covariance = (
+        torch.einsum("kceg,rg->krce", noise.covariance_response, moments).square().sum((-2, -1))
+    )
     found = torch.stack([token, update, mean, covariance])
     exact = torch.stack([known, known_update, noise.mean, noise.covariance]) / length
     return (found - exact.unsqueeze(-1)).numpy()
@@ -96,7 +119,9 @@ def _control_variates(noise: DeepNoise, moments: Tensor, length: int) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """Squared errors of every prompt of one length: (quantity, layer, replica) and, for tokens alone, (layer, replica)."""
+    """Squared errors of every prompt of one length: (quantity, layer, replica) and, for tokens
+    alone, (layer, replica).
+    """
 
     error: Array
     variate: Array  # control variates, 0 where there is no band

@@ -1,4 +1,6 @@
-"""Does the picture survive depth? Gaussian closure of residual self-attention against systems of L tokens, layer by layer."""
+"""Does the picture survive depth? Gaussian closure of residual self-attention against systems of L
+tokens, layer by layer.
+"""
 
 from largeprompt.runs.study import Part, Study, side_by_side, stacked
 from largeprompt.studies.claims import claims
@@ -11,11 +13,14 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "depth",
     "Depth: residual self-attention, layer by layer",
-    "Does the infinite-prompt picture survive depth, with which error at length L, and where does it break?",
-    "An infinite Gaussian prompt stays Gaussian through residual self-attention, so that a recursion on mean and covariance "
-    "gives an affine token map through all layers. The noise of L tokens, correlated between layers and fed back by the tokens "
-    "it moves, is propagated to first order and set against drawn prompts, for several spectra, weights and scalings. With "
-    "normalisation the closure is approximate, and its error at infinite length is predicted by quasi-random tokens.",
+    "Does the infinite-prompt picture survive depth, with which error at length L, and where does "
+    "it break?",
+    "An infinite Gaussian prompt stays Gaussian through residual self-attention, so that a "
+    "recursion on mean and covariance gives an affine token map through all layers. The noise of "
+    "L tokens, correlated between layers and fed back by the tokens it moves, is propagated to "
+    "first order and set against drawn prompts, for several spectra, weights and scalings. With "
+    "normalisation the closure is approximate, and its error at infinite length is predicted by "
+    "quasi-random tokens.",
     DepthConfig,
     DepthConfig(
         layers=8,
@@ -41,5 +46,7 @@ STUDY = Study(
     figures=FIGURES,
     claims=claims("C7", "Q2"),
     variables=variables("depth"),
-    combine=lambda config, parts: side_by_side(config, parts).assign(threshold=THRESHOLD, fitted_from=config.fitted_from),
+    combine=lambda config, parts: side_by_side(config, parts).assign(
+        threshold=THRESHOLD, fitted_from=config.fitted_from
+    ),
 )

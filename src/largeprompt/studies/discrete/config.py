@@ -31,10 +31,12 @@ FiniteLength = Annotated[AnyLength, Field(le=10**15)]
 
 @settings
 class DiscreteConfig:
-    """In-context regression in d = 2 from the theorem's balanced start; the authors' experiment beside it.
+    """In-context regression in d = 2 from the theorem's balanced start; the authors' experiment
+    beside it.
 
-    Batches are given as (step size, batch size, runs), cases as attention and length. ``paper_steps`` counts the steps of the
-    authors' SGD that are run; its law is computed to the end of their training.
+    Batches are given as (step size, batch size, runs), cases as attention and length.
+    ``paper_steps`` counts the steps of the authors' SGD that are run; its law is computed to the
+    end of their training.
     """
 
     dim: Dimension = 2
@@ -88,5 +90,7 @@ class DiscreteConfig:
     def consistent(self) -> Self:
         """The authors' runs end within the time of their law."""
         if PaperConfig().learning_rate * self.paper_steps > self.paper_until * (1 + 1e-9):
-            raise ValueError(f"paper_steps {self.paper_steps} must end by paper_until {self.paper_until:g}")
+            raise ValueError(
+                f"paper_steps {self.paper_steps} must end by paper_until {self.paper_until:g}"
+            )
         return self

@@ -3,12 +3,15 @@
 import numpy as np
 import xarray as xr
 
-COEFFICIENT = 0.02  # relative error of a predicted coefficient, as the step size tends to 0, that counts as agreement
+# relative error of a predicted coefficient, as the step size tends to 0, that counts as agreement
+COEFFICIENT = 0.02
 SLOPE = 0.1  # error of a measured exponent that does
 
 
 def at_zero(x: xr.DataArray, ratio: xr.DataArray) -> xr.DataArray:
-    """Ratios extrapolated to step size 0 from the two smallest ones, where it is linear in the step size."""
+    """Ratios extrapolated to step size 0 from the two smallest ones, where it is linear in the step
+    size.
+    """
     ordered = ratio.sortby(x.name)
     first, second = (float(value) for value in np.sort(x.values)[:2])
     return ordered[..., 0] + (ordered[..., 0] - ordered[..., 1]) * first / (second - first)

@@ -1,4 +1,6 @@
-"""SGD against gradient flow: covariance, mean and risk of many runs, the slow direction, and the authors' own settings."""
+"""SGD against gradient flow: covariance, mean and risk of many runs, the slow direction, and the
+authors' own settings.
+"""
 
 import math
 from typing import Any
@@ -38,7 +40,9 @@ def _generator(config: DiscreteConfig, number: int) -> torch.Generator:
 
 
 def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
-    """Predicted spread, shift and excess risk; then ensembles of SGD over step sizes and batch sizes, full (U, V)."""
+    """Predicted spread, shift and excess risk; then ensembles of SGD over step sizes and batch
+    sizes, full (U, V).
+    """
     (task, start), length, until = problem(config), config.sgd_length, config.sgd_until
     progress("predicted spread")
     options: dict[str, Any] = {"prompts": config.noise_prompts, "resolution": RESOLUTION}
@@ -48,14 +52,22 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     for number, (step_size, batch, runs) in enumerate(config.batches):
         progress(f"step size {step_size:g}, batch {batch}")
         steps, generator = round(until / step_size), _generator(config, 10 + number)
-        drawn = stochastic_ensemble(task, start, length, step_size, steps, batch, runs, generator, record=config.sgd_times)
+        drawn = stochastic_ensemble(
+            task, start, length, step_size, steps, batch, runs, generator, record=config.sgd_times
+        )
         share, late = step_size / batch, drawn.times >= SETTLED * until
         flow = path_at(law.descent.flow, drawn.times, until)
         squared_gap = law.root_mean_square(step_size, batch).square()
         known = (law.spread, law.spread_error, squared_gap)
-        predicted, own, gap = (float(_at(drawn.times, law.times, each)[late].mean()) for each in known)
-        spread, spread_error = _mean_error((drawn.parameters - drawn.mean).square().sum(-1)[:, late].mean(-1) * runs / (runs - 1))
-        square, square_error = _mean_error((drawn.parameters - flow).square().sum(-1)[:, late].mean(-1))
+        predicted, own, gap = (
+            float(_at(drawn.times, law.times, each)[late].mean()) for each in known
+        )
+        spread, spread_error = _mean_error(
+            (drawn.parameters - drawn.mean).square().sum(-1)[:, late].mean(-1) * runs / (runs - 1)
+        )
+        square, square_error = _mean_error(
+            (drawn.parameters - flow).square().sum(-1)[:, late].mean(-1)
+        )
         risk, risk_error = _mean_error(_excess(config, drawn.parameters[:, -1], flow[-1]))
         shift = law.mean(step_size, batch)[-1]
         direction = shift / shift.norm()
@@ -77,41 +89,63 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
                 "predicted_shift": float(shift.norm()),
             }
         )
-    settings = zip(("batch_step_size", "batch_size", "batch_runs"), zip(*config.batches, strict=True), strict=True)
+    settings = zip(
+        ("batch_step_size", "batch_size", "batch_runs"),
+        zip(*config.batches, strict=True),
+        strict=True,
+    )
     return xr.Dataset(
         {name: ("batch", [row[name] for row in rows]) for name in rows[0]}
-        | {"stationary_excess": law.stationary_excess(1.0, 1.0), "final_excess": float(law.excess_risk(1.0, 1.0)[-1])},
+        | {
+            "stationary_excess": law.stationary_excess(1.0, 1.0),
+            "final_excess": float(law.excess_risk(1.0, 1.0)[-1]),
+        },
         coords={name: ("batch", list(column)) for name, column in settings},
     )
 
 
 def _excess(config: DiscreteConfig, parameters: Tensor, reference: Tensor) -> Tensor:
-    """Risk at each of ``parameters`` (run, p) above that at ``reference`` (p,), by one rule for both, a few runs at a time."""
+    """Risk at each of ``parameters`` (run, p) above that at ``reference`` (p,), by one rule for
+    both, a few runs at a time.
+    """
     (task, start), found = problem(config), []
     for part in parameters.split(TOGETHER):
         objective, *_ = make_objective(task, start, [config.sgd_length] * (len(part) + 1), "full")
-        risks = objective.risks(torch.cat([part, reference.unsqueeze(0)]))  # alone it is in blocks, which have another rule
+        # alone it is in blocks, which have another rule
+        risks = objective.risks(torch.cat([part, reference.unsqueeze(0)]))
         found.append(risks[:-1] - risks[-1])
     return torch.cat(found)
 
 
 def wander(config: DiscreteConfig, case: str, progress: Progress) -> xr.Dataset:
-    """The quantity ‖V‖² - ‖U‖², whose direction is nearly flat: its variance between runs of SGD, predicted and measured."""
+    """The quantity ‖V‖² - ‖U‖², whose direction is nearly flat: its variance between runs of SGD,
+    predicted and measured.
+    """
     kind, words = case.split()
     (task, start), length, until = problem(config, kind), int(words), config.wander_until
     step_size, batch, runs = config.wander_batch
     progress("predicted variance")
     number = config.wander_cases.index(case)
-    options: dict[str, Any] = {"prompts": config.noise_prompts // 4, "shift": False, "resolution": RESOLUTION}
+    options: dict[str, Any] = {
+        "prompts": config.noise_prompts // 4,
+        "shift": False,
+        "resolution": RESOLUTION,
+    }
     options["times"] = np.linspace(0, until, config.sgd_times)
     law = stochastic_gap(task, start, length, until, _generator(config, 100 + number), **options)
     path, size = law.descent.flow.parameters, start.U.numel()
     slope = 2 * torch.cat([-path[:, :size], path[:, size:]], -1)  # of ‖V‖² - ‖U‖²
-    predicted, rate = (step_size / batch * torch.einsum("ti,tij,tj->t", slope, each, slope) for each in (law.covariance, law.noise))
-    walked = torch.cat([rate.new_zeros(1), torch.cumulative_trapezoid(rate, law.times)])  # if nothing drew it back
+    predicted, rate = (
+        step_size / batch * torch.einsum("ti,tij,tj->t", slope, each, slope)
+        for each in (law.covariance, law.noise)
+    )
+    # if nothing drew it back
+    walked = torch.cat([rate.new_zeros(1), torch.cumulative_trapezoid(rate, law.times)])
     progress("SGD")
     steps, generator = round(until / step_size), _generator(config, 200 + number)
-    drawn = stochastic_ensemble(task, start, length, step_size, steps, batch, runs, generator, record=config.sgd_times)
+    drawn = stochastic_ensemble(
+        task, start, length, step_size, steps, batch, runs, generator, record=config.sgd_times
+    )
     gauge = law.descent.flow.parametrisation.conserved
     values = torch.stack([gauge(theta) for theta in drawn.parameters])  # (run, time)
     found = {
@@ -125,19 +159,36 @@ def wander(config: DiscreteConfig, case: str, progress: Progress) -> xr.Dataset:
 
 
 def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
-    """The authors' SGD: its law to the end of their training, and runs of it over the first part."""
-    paper, length, until, runs = PaperConfig(), config.paper_length, config.paper_until, config.paper_runs
+    """The authors' SGD: its law to the end of their training, and runs of it over
+    the first part.
+    """
+    paper, length, until, runs = (
+        PaperConfig(),
+        config.paper_length,
+        config.paper_until,
+        config.paper_runs,
+    )
     task, (start, layer) = paper_parts.task(paper, "intended"), paper_parts.start(paper, "softmax")
     step_size, batch, steps = paper.learning_rate, paper.batch_size, config.paper_steps
-    law_times, run_times = np.geomspace(0.1, until, config.paper_times), np.linspace(0, step_size * steps, config.paper_records)
+    law_times, run_times = (
+        np.geomspace(0.1, until, config.paper_times),
+        np.linspace(0, step_size * steps, config.paper_records),
+    )
     times = np.unique(np.concatenate([[0.0], law_times, run_times]).round(12))
     progress("predicted spread")
-    options: dict[str, Any] = {"prompts": config.paper_prompts, "shift": False, "resolution": 1e9, "tolerance": 1e-5}
+    options: dict[str, Any] = {
+        "prompts": config.paper_prompts,
+        "shift": False,
+        "resolution": 1e9,
+        "tolerance": 1e-5,
+    }
     options |= {"parametrisation": start, "times": times}
     law = stochastic_gap(task, layer, length, until, _generator(config, 300), **options)
     progress("SGD")
     options = {"parametrisation": start, "record": config.paper_records}
-    drawn = stochastic_ensemble(task, layer, length, step_size, steps, batch, runs, _generator(config, 301), **options)
+    drawn = stochastic_ensemble(
+        task, layer, length, step_size, steps, batch, runs, _generator(config, 301), **options
+    )
     squares = (drawn.parameters - drawn.mean).square().sum(-1) * runs / (runs - 1)
     predicted = step_size / batch * law.spread
     measured = {
@@ -147,7 +198,10 @@ def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     }
     along = {
         "paper_law": law.root_mean_square(step_size, batch),
-        "paper_law_error": step_size / batch * law.spread_error / (2 * predicted.sqrt().clamp_min(1e-300)),
+        "paper_law_error": step_size
+        / batch
+        * law.spread_error
+        / (2 * predicted.sqrt().clamp_min(1e-300)),
         "paper_size": law.descent.flow.parameters.norm(dim=-1),
         "paper_descent": step_size * law.descent.displacement.norm(dim=-1),
         "paper_excess": law.excess_risk(step_size, batch),

@@ -12,9 +12,13 @@ from largeprompt.training import LinearRegression
 
 
 def problem(config: DiscreteConfig, kind: str = "softmax") -> tuple[LinearRegression, Attention]:
-    """The task with w ~ N(0, I/d), the theorem's balanced start at nine tenths of its bound on alpha."""
+    """The task with w ~ N(0, I/d), the theorem's balanced start at nine tenths of its bound on
+    alpha.
+    """
     sigma = covariance(config.covariance, config.dim)
-    task = LinearRegression(sigma, torch.eye(config.dim, dtype=F) / config.dim, config.noise_variance)
+    task = LinearRegression(
+        sigma, torch.eye(config.dim, dtype=F) / config.dim, config.noise_variance
+    )
     alpha = 0.9 * largest_alpha(sigma)
     return task, KINDS[kind](*block_start(config.dim, alpha, alpha))
 

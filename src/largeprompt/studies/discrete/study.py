@@ -1,4 +1,6 @@
-"""N2: how far are gradient descent, SGD and Adam from the gradient flow that the theory speaks of? Laws of the gap."""
+"""N2: how far are gradient descent, SGD and Adam from the gradient flow that the theory speaks of?
+Laws of the gap.
+"""
 
 import math
 
@@ -14,10 +16,12 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "discrete",
     "Gradient descent, SGD and Adam against gradient flow",
-    "How far are discrete gradient descent, SGD and Adam from the gradient flow of the theory, and by which laws?",
-    "Each gap is predicted from the flow alone, by equations linearised along it (backward error analysis for descent, a Lyapunov "
-    "equation for SGD, a flow with memory for Adam), before a step is taken. Descent and Adam then run on the exact risk, SGD in "
-    "many copies on drawn prompts, and the authors' own SGD over its first part.",
+    "How far are discrete gradient descent, SGD and Adam from the gradient flow of the theory, and "
+    "by which laws?",
+    "Each gap is predicted from the flow alone, by equations linearised along it (backward error "
+    "analysis for descent, a Lyapunov equation for SGD, a flow with memory for Adam), before a "
+    "step is taken. Descent and Adam then run on the exact risk, SGD in many copies on drawn "
+    "prompts, and the authors' own SGD over its first part.",
     DiscreteConfig,
     DiscreteConfig(
         lengths=(30, math.inf),
@@ -53,9 +57,19 @@ STUDY = Study(
     parts=[  # the longest first, so that workers end together
         Part("SGD", noise.batches),
         Part("authors' SGD", noise.authors),
-        Part("stability", descent.stability, lambda config: map(float, config.lengths), along("length")),
+        Part(
+            "stability",
+            descent.stability,
+            lambda config: map(float, config.lengths),
+            along("length"),
+        ),
         Part("descent", descent.descent, lambda config: KINDS, along("attention")),
-        Part("Adam", descent.adam_paths, lambda config: map(float, config.adam_lengths), along("adam_length")),
+        Part(
+            "Adam",
+            descent.adam_paths,
+            lambda config: map(float, config.adam_lengths),
+            along("adam_length"),
+        ),
         Part("sign flow", descent.sign_gaps),
         Part("arrival", descent.adam_arrival),
         Part("wander", noise.wander, lambda config: config.wander_cases, along("wander_case")),

@@ -15,7 +15,9 @@ from largeprompt.training import LinearRegression, gradient_flow, isotropic_opti
 
 @settings
 class DriftConfig:
-    """Noiseless in-context regression with identity covariance, from the balanced start of the paper's Theorem 5.1."""
+    """Noiseless in-context regression with identity covariance, from the balanced start of the
+    paper's Theorem 5.1.
+    """
 
     dim: Dimension = 3
     alpha: Positive = 0.3
@@ -25,10 +27,15 @@ class DriftConfig:
 
 
 def flows(config: DriftConfig, progress: Progress) -> xr.Dataset:
-    """All lengths side by side, the endpoint that the theorem predicts for the infinite prompt, and the optimum of each length."""
+    """All lengths side by side, the endpoint that the theorem predicts for the infinite prompt, and
+    the optimum of each length.
+    """
     d = config.dim
     task = LinearRegression(torch.eye(d, dtype=F), torch.eye(d, dtype=F), 0.0)
-    optimal = [d**0.25 if math.isinf(length) else isotropic_optimum(task, length, start=(0.4, 2.4)).b for length in config.lengths]
+    optimal = [
+        d**0.25 if math.isinf(length) else isotropic_optimum(task, length, start=(0.4, 2.4)).b
+        for length in config.lengths
+    ]
     flow = gradient_flow(
         task,
         SoftmaxAttention(*block_start(d, config.alpha, config.alpha)),

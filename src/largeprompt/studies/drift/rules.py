@@ -1,4 +1,6 @@
-"""The infinite flow ends at the theorem's b, the finite ones at their own optimum; the risks tend to the Bayes risk, 0."""
+"""The infinite flow ends at the theorem's b, the finite ones at their own optimum; the risks tend
+to the Bayes risk, 0.
+"""
 
 import numpy as np
 import xarray as xr
@@ -11,15 +13,17 @@ REACHED = 1e-3  # relative distance of b to its optimum that counts as there
 
 def arrived(data: xr.Dataset) -> xr.Dataset:
     """The last time of the finite lengths whose drift is over by then."""
-    enough = np.isfinite(data.length.values) & (data.length.values * ARRIVED <= float(data.time[-1]) * (1 + 1e-9))
+    enough = np.isfinite(data.length.values) & (
+        data.length.values * ARRIVED <= float(data.time[-1]) * (1 + 1e-9)
+    )
     return data.isel(time=-1, length=np.flatnonzero(enough))
 
 
 @rule(
     "C6",
     "Do the parameters of a long prompt's flow end near those of the infinite prompt's?",
-    fails="A stronger reading of the paper, not its theorem, which speaks of the risk: parameters end at the optimum of their own "
-    "length, which does not tend to the theorem's.",
+    fails="A stronger reading of the paper, not its theorem, which speaks of the risk: parameters "
+    "end at the optimum of their own length, which does not tend to the theorem's.",
 )
 def parameters(data: xr.Dataset) -> Answer:
     """Fails where a long prompt ends at its own optimum, and that is elsewhere."""
@@ -30,9 +34,11 @@ def parameters(data: xr.Dataset) -> Answer:
     return (
         judged(not apart, rests_on=[far]) if own < REACHED else "undecided",
         f"At L = {end.length[-1]:g} and t = {data.time[-1]:g}, b = {end.b[-1]:.3f} against "
-        f"tr(Σ⁻²)^¼ = {theorem:.3f}, {far:+.0%}; at every L that has had the time it is within {own:.1e} of the optimum of its own "
+        f"tr(Σ⁻²)^¼ = {theorem:.3f}, {far:+.0%}; at every L that has had the time it is within "
+        f"{own:.1e} of the optimum of its own "
         "length" + (": the limits in L and t do not commute." if apart else "."),
-        f"At L = {end.length[-1]:g} the read-out ends {abs(far):.0%} {'above' if far > 0 else 'below'} the theorem's.",
+        f"At L = {end.length[-1]:g} the read-out ends {abs(far):.0%} "
+        f"{'above' if far > 0 else 'below'} the theorem's.",
     )
 
 
@@ -45,7 +51,8 @@ def risks(data: xr.Dataset) -> Answer:
     early = data.sel(time=3.0, length=length, method="nearest")
     return (
         judged(bool((final.diff("length") < 0).all()) and slope < -0.7, rests_on=[slope, final]),
-        f"Risk {listed(final, '.2g', 'L = {:g}')}: with exponent {slope:.2f} in L. The drift pays: at L = {length:g} it lowers "
+        f"Risk {listed(final, '.2g', 'L = {:g}')}: with exponent {slope:.2f} in L. The drift pays: "
+        f"at L = {length:g} it lowers "
         f"the risk from {early.risk:.2g} at t = {early.time:.2g} to {end.risk[-1]:.2g}.",
     )
 

@@ -10,10 +10,12 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "drift",
     "The limits in L and t do not commute",
-    "Does training on a long prompt, for a long time, end where training on the infinite prompt ends?",
-    "Gradient flows on the exact risks of several lengths and of the infinite prompt run side by side, identity covariance, far "
-    "beyond the time at which they look finished. The read-out b at the end is compared with the theorem's and with the optimum "
-    "of each length, found without a flow.",
+    "Does training on a long prompt, for a long time, end where training on the infinite prompt "
+    "ends?",
+    "Gradient flows on the exact risks of several lengths and of the infinite prompt run side by "
+    "side, identity covariance, far beyond the time at which they look finished. The read-out b "
+    "at the end is compared with the theorem's and with the optimum of each length, found without "
+    "a flow.",
     DriftConfig,
     DriftConfig(until=3e3),
     parts=[Part("flow", flows)],

@@ -1,4 +1,6 @@
-"""Infinite-prompt flows from five starts until their gradient vanishes, and the end points that the conserved quantity allows."""
+"""Infinite-prompt flows from five starts until their gradient vanishes, and the end points that the
+conserved quantity allows.
+"""
 
 import math
 from typing import Any
@@ -34,15 +36,24 @@ class EndpointConfig:
 
 
 def flows(config: EndpointConfig, kind: str, d: int, progress: Progress) -> xr.Dataset:
-    """Flow of the infinite prompt until its gradient vanishes, from each start; the theorem's endpoint beside it."""
+    """Flow of the infinite prompt until its gradient vanishes, from each start; the theorem's
+    endpoint beside it.
+    """
     sigma = covariance(kind, d)
     inverse, eye = torch.linalg.inv(sigma), torch.eye(d, dtype=sigma.dtype)
     task = LinearRegression(sigma, eye, 0.0)
     size_end = float(torch.trace(torch.linalg.inv(sigma @ sigma)))  # tr Σ^{-2}
-    solver: dict[str, Any] = {"parametrisation": "block", "method": "BDF", "times": np.logspace(-2, 14, 161)}
+    solver: dict[str, Any] = {
+        "parametrisation": "block",
+        "method": "BDF",
+        "times": np.logspace(-2, 14, 161),
+    }
     # beside few large entries a solver follows the rounding of small ones
     coarser = max(1.0, 20 / d) if size_end**0.25 > 10 else 1.0
-    solver |= {"tolerance": coarser * config.tolerance, "gradient_tolerance": config.gradient_tolerance}
+    solver |= {
+        "tolerance": coarser * config.tolerance,
+        "gradient_tolerance": config.gradient_tolerance,
+    }
     found = []
     for label, (size, ratio) in STARTS.items():
         norm = size * largest_alpha(sigma)
@@ -59,7 +70,8 @@ def flows(config: EndpointConfig, kind: str, d: int, progress: Progress) -> xr.D
                 "b_error": abs(float(b) / b_end - 1),
                 "A_error": float((A - A_end).norm() / A_end.norm()),
                 "product_error": float((b * sigma @ A - eye).norm() / math.sqrt(d)),
-                "drift": float((flow.conserved - flow.conserved[0]).abs().max()) / max(1.0, float(b) ** 2),
+                "drift": float((flow.conserved - flow.conserved[0]).abs().max())
+                / max(1.0, float(b) ** 2),
                 "risk": float(flow.risk[-1]),
                 "slow_time": float(flow.times[-1]),
                 "converged": float(flow.status == "converged"),
@@ -70,5 +82,7 @@ def flows(config: EndpointConfig, kind: str, d: int, progress: Progress) -> xr.D
 
 
 def endpoint(conserved: float, size: float) -> float:
-    """b with b² - tr(Σ^{-2})/b² the conserved value: where bΣA = I meets the hyperbola on which the flow moves."""
+    """b with b² - tr(Σ^{-2})/b² the conserved value: where bΣA = I meets the hyperbola on which the
+    flow moves.
+    """
     return math.sqrt((conserved + math.sqrt(conserved**2 + 4 * size)) / 2)

@@ -1,4 +1,6 @@
-"""The exponent predicted for random queries, and what the query's radius adds to it at finite length."""
+"""The exponent predicted for random queries, and what the query's radius adds to it at finite
+length.
+"""
 
 import math
 from typing import Any
@@ -8,15 +10,20 @@ import xarray as xr
 
 
 def sharp_exponent(square: Any) -> Any:
-    """g(H) = 1 if H² < 1/2, else √(1/H² + 1/4) - 1/2: the power of L at which the query-averaged squared error falls."""
+    """g(H) = 1 if H² < 1/2, else √(1/H² + 1/4) - 1/2: the power of L at which the query-averaged
+    squared error falls.
+    """
     return np.sqrt(1 / np.maximum(square, 0.5) + 0.25) - 0.5
 
 
 def without_logarithm(data: xr.Dataset) -> xr.DataArray:
     """Last local exponents, with (d-1)/(2 ln L) added where H² >= 1/2; (dim, square).
 
-    There queries of norm r ~ √(ln L) set the error, and their density r^{d-1} is a factor (ln L)^{(d-1)/2}.
+    There queries of norm r ~ √(ln L) set the error, and their density r^{d-1} is a factor (ln
+    L)^{(d-1)/2}.
     """
     middle = (float(data.decade[-1]) + float(data.decade[-2])) / 2 * math.log(10)
-    corrected: xr.DataArray = data.exponent.isel(decade_end=-1) + (data.dim - 1) / (2 * middle) * (data.square >= 0.5)
+    corrected: xr.DataArray = data.exponent.isel(decade_end=-1) + (data.dim - 1) / (2 * middle) * (
+        data.square >= 0.5
+    )
     return corrected

@@ -17,7 +17,9 @@ from largeprompt.studies.ranges import Decade
 
 @settings
 class ExponentConfig:
-    """Gaussian tokens and queries with H² = ‖Γ^{1/2} U C^{1/2}‖², in one dimension, and isotropic in several."""
+    """Gaussian tokens and queries with H² = ‖Γ^{1/2} U C^{1/2}‖², in one dimension, and isotropic
+    in several.
+    """
 
     squares: Increasing[Positive] = (0.15, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     dims: Distinct[Dimension] = (1, 4)
@@ -27,7 +29,9 @@ class ExponentConfig:
 
 
 def average_over_queries(length: int, square: float, dim: int, step: float, reach: float) -> float:
-    """Mean of E[Y] d + q E[Y - 6 W3 + 6 Y²] over q = H² r², r chi-distributed with d degrees of freedom, by a radial sum."""
+    """Mean of E[Y] d + q E[Y - 6 W3 + 6 Y²] over q = H² r², r chi-distributed with d degrees of
+    freedom, by a radial sum.
+    """
     r = np.arange(step / 2 if dim > 1 else 0.0, reach + math.sqrt(dim), step)
     density = r ** (dim - 1) * np.exp(-(r**2) / 2)
     if dim == 1:
@@ -35,7 +39,9 @@ def average_over_queries(length: int, square: float, dim: int, step: float, reac
     density /= density.sum()
     sigma = math.sqrt(square) * r
     moments = collision_moments(length, torch.from_numpy(sigma))
-    return float((density * (dim * moments.collision.numpy() + sigma**2 * moments.along.numpy())).sum())
+    return float(
+        (density * (dim * moments.collision.numpy() + sigma**2 * moments.along.numpy())).sum()
+    )
 
 
 def errors(config: ExponentConfig, dim: int, progress: Progress) -> xr.Dataset:
@@ -43,11 +49,18 @@ def errors(config: ExponentConfig, dim: int, progress: Progress) -> xr.Dataset:
     mse = np.empty((len(config.squares), len(config.decades)))
     for j, square in enumerate(config.squares):
         progress(f"H² = {square:g}")
-        mse[j] = [average_over_queries(10**k, square, dim, config.step, config.reach) for k in config.decades]
+        mse[j] = [
+            average_over_queries(10**k, square, dim, config.step, config.reach)
+            for k in config.decades
+        ]
     slopes = np.diff(np.log10(mse), axis=-1) / np.diff(config.decades)
     return xr.Dataset(
         {"mse": (("square", "decade"), mse), "exponent": (("square", "decade_end"), -slopes)},
-        coords={"square": list(config.squares), "decade": list(config.decades), "decade_end": list(config.decades[1:])},
+        coords={
+            "square": list(config.squares),
+            "decade": list(config.decades),
+            "decade_end": list(config.decades[1:]),
+        },
     )
 
 

@@ -6,7 +6,18 @@ from typing import Annotated
 import pydantic
 from pydantic import Field
 
-from largeprompt.runs.settings import Count, Distinct, Few, Increasing, Length, Positive, Replicas, Seed, SomeFew, settings
+from largeprompt.runs.settings import (
+    Count,
+    Distinct,
+    Few,
+    Increasing,
+    Length,
+    Positive,
+    Replicas,
+    Seed,
+    SomeFew,
+    settings,
+)
 
 Freedom = Annotated[float, Field(gt=0)]  # math.inf is the Gaussian law
 Tilt = Annotated[float, Field(allow_inf_nan=False)]
@@ -16,7 +27,23 @@ Tilt = Annotated[float, Field(allow_inf_nan=False)]
 class HeavyTailConfig:
     """Scalar tokens; training on regression with one scalar input."""
 
-    dfs: Distinct[Freedom] = (math.inf, 60.0, 30.0, 20.0, 12.0, 10.0, 8.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
+    dfs: Distinct[Freedom] = (
+        math.inf,
+        60.0,
+        30.0,
+        20.0,
+        12.0,
+        10.0,
+        8.0,
+        6.0,
+        5.0,
+        4.0,
+        3.0,
+        2.5,
+        2.0,
+        1.5,
+        1.0,
+    )
     tilts: Distinct[Positive] = (0.5, 1.0, 2.0)
     laplace_tilts: Distinct[Positive] = (0.5, 0.9, 1.1, 1.3, 1.8, 2.5)
     lognormal_scale: Positive = 0.5

@@ -1,4 +1,6 @@
-"""Scalar laws read at every tilt: what is known exactly, prompts drawn beside it, and where Student-t prompts break."""
+"""Scalar laws read at every tilt: what is known exactly, prompts drawn beside it, and where
+Student-t prompts break.
+"""
 
 import functools
 import math
@@ -10,13 +12,27 @@ import xarray as xr
 from torch import Tensor
 
 from largeprompt.law import finite_prompt
-from largeprompt.measures import Gaussian, LaplaceLaw, LogNormalLaw, ScalarLaw, StudentT, StudentTLaw
+from largeprompt.measures import (
+    Gaussian,
+    LaplaceLaw,
+    LogNormalLaw,
+    ScalarLaw,
+    StudentT,
+    StudentTLaw,
+)
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 from largeprompt.measures.scalar.density import HasDensity
 from largeprompt.runs.study import Progress, along, side_by_side, stacked
 from largeprompt.studies.heavytail.config import HeavyTailConfig
 from largeprompt.studies.heavytail.exact import ATTENTION, ONE, argmax_rate, extremes, output
-from largeprompt.studies.heavytail.formulas import BATCHES, FACTOR, Array, crossing, first_length, measured_breakdowns
+from largeprompt.studies.heavytail.formulas import (
+    BATCHES,
+    FACTOR,
+    Array,
+    crossing,
+    first_length,
+    measured_breakdowns,
+)
 
 CHUNK = 2**20  # tokens drawn at a time
 TAILED = 500  # prompts of a length whose tail index is estimated
@@ -42,13 +58,20 @@ def law_with_tilts(config: HeavyTailConfig, name: str, progress: Progress) -> xr
     progress("exact law")
     predictions = [_predict(config, law, tilt) for tilt in tilts]
     progress("drawing prompts")
-    drawn = [_draw(config, law, tilts, index) for index in range(len(config.lengths))]  # (length, tilt)
+    # (length, tilt)
+    drawn = [_draw(config, law, tilts, index) for index in range(len(config.lengths))]
     df = law.df if isinstance(law, StudentTLaw) else math.nan
     parts = {}
     for tilt, predicted, sampled in zip(tilts, predictions, zip(*drawn, strict=True), strict=True):
         labels = {"law": name, "df": df, "tilt": tilt, "target": target(law, tilt)}
-        of_lengths = along("length")(config, dict(zip(config.lengths, sampled, strict=True))).transpose(..., "length")
-        parts[tilt] = predicted.merge(of_lengths).expand_dims("case").assign_coords({k: ("case", [v]) for k, v in labels.items()})
+        of_lengths = along("length")(
+            config, dict(zip(config.lengths, sampled, strict=True))
+        ).transpose(..., "length")
+        parts[tilt] = (
+            predicted.merge(of_lengths)
+            .expand_dims("case")
+            .assign_coords({k: ("case", [v]) for k, v in labels.items()})
+        )
     return stacked("case")(config, parts)
 
 
@@ -59,15 +82,22 @@ def grid(config: HeavyTailConfig) -> list[int]:
 
 
 def target(law: ScalarLaw, tilt: float) -> float:
-    """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and variance."""
-    return float(law.derivatives(torch.tensor(tilt, dtype=torch.float64), 1)[1]) if law.domain[0] < tilt < law.domain[1] else tilt
+    """The limit where there is one, else the read-out u of Gaussian tokens with the same mean and
+    variance.
+    """
+    return (
+        float(law.derivatives(torch.tensor(tilt, dtype=torch.float64), 1)[1])
+        if law.domain[0] < tilt < law.domain[1]
+        else tilt
+    )
 
 
 def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array]:
     """What E Y and E T_L tend to as L grows; nan where nothing is known.
 
-    Student-t: E Y = 1 - rate. Laplace with α = √2/u: e^{Λ(2u) - 2Λ(u)}/L for α > 2; ½αΓ(2-α)Γ(α) e^{-αΛ(u)} L^{1-α} for 1 < α < 2;
-    1 - α beyond the edge (Poisson-Dirichlet weights), with E T_L = (ln(L/2) + ln Γ(1-α) + αψ(1-α) + γ)/√2.
+    Student-t: E Y = 1 - rate. Laplace with α = √2/u: e^{Λ(2u) - 2Λ(u)}/L for α > 2; ½αΓ(2-α)Γ(α)
+    e^{-αΛ(u)} L^{1-α} for 1 < α < 2; 1 - α beyond the edge (Poisson-Dirichlet weights), with E
+    T_L = (ln(L/2) + ln Γ(1-α) + αψ(1-α) + γ)/√2.
     """
     from scipy.special import gamma, gammaln, psi
 
@@ -78,12 +108,16 @@ def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> tuple[Array, Array
         return nothing, nothing
     alpha = EDGE / tilt if isinstance(law, LaplaceLaw) else math.inf
     if alpha < 1:
-        mean = (np.log(length / 2) + gammaln(1 - alpha) + alpha * psi(1 - alpha) + np.euler_gamma) / EDGE
+        mean = (
+            np.log(length / 2) + gammaln(1 - alpha) + alpha * psi(1 - alpha) + np.euler_gamma
+        ) / EDGE
         return np.full_like(length, 1 - alpha), mean
     u = torch.tensor([tilt, 2 * tilt], dtype=torch.float64)
     limit = np.full_like(length, float(law.derivatives(u, 1)[1][0]))
     if alpha <= 2:
-        level = alpha / 2 * gamma(2 - alpha) * gamma(alpha) * math.exp(-alpha * float(law.cgf(u)[0]))
+        level = (
+            alpha / 2 * gamma(2 - alpha) * gamma(alpha) * math.exp(-alpha * float(law.cgf(u)[0]))
+        )
         return level * length ** (1 - alpha), limit
     once, twice = law.cgf(u).tolist()
     return math.exp(twice - 2 * once) / length, limit
@@ -94,7 +128,9 @@ def ideal_tail_index(law: ScalarLaw, tilt: float, length: int) -> float:
     assert isinstance(law, HasDensity)
     known = law.density() if tilt > 0 else law.density().mirrored()
     order = np.arange(tail_count(length) + 1) + 0.5
-    index = float(pareto_tail_index(torch.from_numpy(abs(tilt) * known.upper_quantile(order / length))))
+    index = float(
+        pareto_tail_index(torch.from_numpy(abs(tilt) * known.upper_quantile(order / length)))
+    )
     return index if math.isfinite(index) else math.nan
 
 
@@ -104,8 +140,13 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
     assert isinstance(law, HasDensity)
     curve, at = output(law, tilt, grid(config), center), extremes(law, tilt, config.lengths)
     collision, mean = asymptote(law, tilt, lengths)
-    most = np.log(np.array(config.lengths))  # max score - mean score is the entropy of the weights less ln(Z e^-max), at most ln L
-    variance = [at.collision_variance, at.largest_variance, at.shortfall * np.maximum(most - at.shortfall, 0.0)]
+    # max score - mean score is the entropy of the weights less ln(Z e^-max), at most ln L
+    most = np.log(np.array(config.lengths))
+    variance = [
+        at.collision_variance,
+        at.largest_variance,
+        at.shortfall * np.maximum(most - at.shortfall, 0.0),
+    ]
     return xr.Dataset(
         {
             "curve": ("grid", curve.collision),
@@ -116,7 +157,10 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
             "exact": (("quantity", "length"), np.stack([at.collision, at.largest, at.shortfall])),
             "variance": (("quantity", "length"), np.stack(variance)),
             "most": (("quantity", "length"), np.stack([0 * most + 1, 0 * most + 1, most])),
-            "predicted_tail_index": ("length", [ideal_tail_index(law, tilt, length) for length in config.lengths]),
+            "predicted_tail_index": (
+                "length",
+                [ideal_tail_index(law, tilt, length) for length in config.lengths],
+            ),
             "route_difference": _route_difference(config, law, tilt, at.collision),
             "defect": at.defect,
         },
@@ -124,16 +168,24 @@ def _predict(config: HeavyTailConfig, law: ScalarLaw, tilt: float) -> xr.Dataset
     )
 
 
-def _route_difference(config: HeavyTailConfig, law: ScalarLaw, tilt: float, collision: Array) -> float:
-    """Largest relative difference of E Y from that by the cgf, which knows no density; nan where no cgf is finite around 0."""
+def _route_difference(
+    config: HeavyTailConfig, law: ScalarLaw, tilt: float, collision: Array
+) -> float:
+    """Largest relative difference of E Y from that by the cgf, which knows no density; nan where no
+    cgf is finite around 0.
+    """
     low, high = law.domain
     if not low < min(tilt, 0.0) <= max(tilt, 0.0) < high:
         return math.nan
     return float(np.abs(output(law, tilt, config.lengths).collision / collision - 1).max())
 
 
-def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index: int) -> list[xr.Dataset]:
-    """Prompts of one length, read with every tilt. One seed serves all laws: Student-t laws share their uniform numbers."""
+def _draw(
+    config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index: int
+) -> list[xr.Dataset]:
+    """Prompts of one length, read with every tilt. One seed serves all laws: Student-t laws share
+    their uniform numbers.
+    """
     length = config.lengths[index]
     replicas = max(BATCHES, min(config.most_replicas, config.tokens // length) // BATCHES * BATCHES)
     generator = torch.Generator().manual_seed(1000 * config.seed + index)
@@ -148,7 +200,10 @@ def _draw(config: HeavyTailConfig, law: ScalarLaw, tilts: Sequence[float], index
             if start < TAILED:
                 indices.append(_tail_index(tilt * tokens[: TAILED - start]))
     every = zip(tilts, found, tails, strict=True)
-    return [_summary(torch.cat(parts, -1).numpy(), torch.cat(indices).numpy(), target(law, tilt)) for tilt, parts, indices in every]
+    return [
+        _summary(torch.cat(parts, -1).numpy(), torch.cat(indices).numpy(), target(law, tilt))
+        for tilt, parts, indices in every
+    ]
 
 
 def _tail_index(scores: Tensor) -> Tensor:
@@ -158,18 +213,34 @@ def _tail_index(scores: Tensor) -> Tensor:
 
 
 def _read(tokens: Tensor, tilt: float) -> Tensor:
-    """Of each prompt: Σ w², max w, u(max - T) in scores, T, T over the largest token; shape (5, prompt)."""
+    """Of each prompt: Σ w², max w, u(max - T) in scores, T, T over the largest token; shape (5,
+    prompt).
+    """
     scores = tilt * tokens
     weights = torch.softmax(scores, -1)
     output, top = (weights * tokens).sum(-1), scores.amax(-1)
-    return torch.stack([weights.square().sum(-1), weights.amax(-1), top - tilt * output, output, tilt * output / top])
+    return torch.stack(
+        [
+            weights.square().sum(-1),
+            weights.amax(-1),
+            top - tilt * output,
+            output,
+            tilt * output / top,
+        ]
+    )
 
 
 def _summary(values: Array, tails: Array, center: float) -> xr.Dataset:
-    """Means with standard errors, batch means, and quantiles of what :func:`_read` and :func:`_tail_index` give."""
+    """Means with standard errors, batch means, and quantiles of what :func:`_read` and
+    :func:`_tail_index` give.
+    """
     count = values.shape[-1]
-    errors, reach = np.sort(np.abs(values[3] - center)), 1.96 * math.sqrt(count)  # order statistics around the median
-    ends = [max(0, math.floor((count - reach) / 2) - 1), min(count - 1, math.ceil((count + reach) / 2))]
+    # order statistics around the median
+    errors, reach = np.sort(np.abs(values[3] - center)), 1.96 * math.sqrt(count)
+    ends = [
+        max(0, math.floor((count - reach) / 2) - 1),
+        min(count - 1, math.ceil((count + reach) / 2)),
+    ]
     return xr.Dataset(
         {
             "sampled": ("quantity", values[:3].mean(-1)),
@@ -186,20 +257,28 @@ def _summary(values: Array, tails: Array, center: float) -> xr.Dataset:
 
 
 def rule_of_thumb(tilt: float, length: float) -> float:
-    """df at which the largest of L tokens, P(z > x) = 1/L, is the x = ln(L)/(2u) + u whose weight alone is worth E Y; heuristic."""
+    """df at which the largest of L tokens, P(z > x) = 1/L, is the x = ln(L)/(2u) + u whose weight
+    alone is worth E Y; heuristic.
+    """
     from scipy.optimize import brentq
 
     def gap(log_df: float) -> float:
         law = StudentT(1, math.exp(log_df)).law
         assert isinstance(law, HasDensity)
-        return float(law.density().upper_quantile(np.array(1 / length))) - math.log(length) / (2 * tilt) - tilt
+        return (
+            float(law.density().upper_quantile(np.array(1 / length)))
+            - math.log(length) / (2 * tilt)
+            - tilt
+        )
 
     low, high = math.log(2.01), math.log(1e4)
     return math.exp(brentq(gap, low, high)) if gap(low) * gap(high) < 0 else math.nan
 
 
 def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Dataset:
-    """E Y over its Gaussian value for many df and all lengths, exact, and where it passes the factor."""
+    """E Y over its Gaussian value for many df and all lengths, exact, and where it passes the
+    factor.
+    """
     from scipy.optimize import root_scalar
 
     progress(f"{config.finest} values of df")
@@ -218,7 +297,12 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
         if not math.isfinite(guess):
             return guess
         near = math.log(guess)
-        found = root_scalar(lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR), x0=near, x1=near + 1e-3, xtol=1e-4)
+        found = root_scalar(
+            lambda x: math.log(ratio_of(math.exp(x), [length])[0] / FACTOR),
+            x0=near,
+            x1=near + 1e-3,
+            xtol=1e-4,
+        )
         return math.exp(found.root)  # the next step is smaller by far
 
     ratio = np.stack([ratio_of(each, lengths) for each in df])
@@ -232,12 +316,18 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
             "thumb": ("grid", [rule_of_thumb(tilt, length) for length in lengths]),
             "lasting": ("lasting_df", lasting),
         },
-        coords={"fine_df": df, "grid": np.array(lengths, dtype=np.float64), "lasting_df": list(LASTING)},
+        coords={
+            "fine_df": df,
+            "grid": np.array(lengths, dtype=np.float64),
+            "lasting_df": list(LASTING),
+        },
     )
     return data.expand_dims(breakdown_tilt=[tilt])
 
 
-def with_measured_breakdowns(config: HeavyTailConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
+def with_measured_breakdowns(
+    config: HeavyTailConfig, parts: Mapping[str, xr.Dataset]
+) -> xr.Dataset:
     """All parts, and where drawn prompts break."""
     data = side_by_side(config, parts)
     return data.merge(measured_breakdowns(data))

@@ -1,13 +1,16 @@
-"""In-context regression with one scalar input of any symmetric law, heavy tails included: exact risk at every length.
+"""In-context regression with one scalar input of any symmetric law, heavy tails included: exact
+risk at every length.
 
-Tokens (x, y), y = wx + noise of variance s², w ~ N(0, 1) in each prompt; query x_q of the law of x; answer y_q = w x_q + noise.
-With the block parameters U = diag(a, 0), v = (0, b), which the flow keeps, the layer says b Σ_l softmax(a x_q x)_l y_l. With
-T_L = Σ w_l x_l and Y = Σ w_l² at the tilt a x_q,
+Tokens (x, y), y = wx + noise of variance s², w ~ N(0, 1) in each prompt; query x_q of the law of x;
+answer y_q = w x_q + noise. With the block parameters U = diag(a, 0), v = (0, b), which the flow
+keeps, the layer says b Σ_l softmax(a x_q x)_l y_l. With T_L = Σ w_l x_l and Y = Σ w_l² at the tilt
+a x_q,
 
     2R(a, b) = s² + E x_q² - 2b P(a) + b² Q(a),    P = E x_q E T_L,   Q = E [E T_L² + s² E Y],
 
-where the inner expectations are those of :func:`largeprompt.finite_prompt`. They need the second moment of x: for tails of
-index 2 or less E T_L² is infinite, and the risk is infinite for every b ≠ 0.
+where the inner expectations are those of :func:`largeprompt.finite_prompt`. They need the second
+moment of x: for tails of index 2 or less E T_L² is infinite, and the risk is infinite for every b
+≠ 0.
 """
 
 import dataclasses
@@ -27,7 +30,10 @@ from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.risk.exact import RiskError
 
 Array = NDArray[np.float64]
-TILTS = np.concatenate([np.logspace(-3, -1.5, 4), np.logspace(-1.25, 1.25, 20), np.logspace(1.5, 4, 7)])  # spline good to 1e-5
+# spline good to 1e-5
+TILTS = np.concatenate(
+    [np.logspace(-3, -1.5, 4), np.logspace(-1.25, 1.25, 20), np.logspace(1.5, 4, 7)]
+)
 STRENGTHS = np.logspace(-3, 2, 101)  # of a
 
 
@@ -68,16 +74,27 @@ class ScalarRegression:
         if not isinstance(self.law, StudentTLaw | LaplaceLaw):
             raise InvalidArgumentError("law", repr(self.law), "StudentTLaw or LaplaceLaw")
         if self.law.density().moments <= 2:
-            raise NoMomentError("risk", repr(self.law), "df > 2", "Its outputs have no second moment: the risk is infinite.")
+            raise NoMomentError(
+                "risk",
+                repr(self.law),
+                "df > 2",
+                "Its outputs have no second moment: the risk is infinite.",
+            )
         object.__setattr__(self, "length", validation.integer("length", self.length, minimum=2))
-        object.__setattr__(self, "noise_variance", validation.positive("noise_variance", self.noise_variance))
+        object.__setattr__(
+            self, "noise_variance", validation.positive("noise_variance", self.noise_variance)
+        )
 
     @functools.cached_property
     def _queries(self) -> tuple[Array, Array]:
-        """Nodes and weights of the size of the query: panels that double, as far as the second moment reaches."""
+        """Nodes and weights of the size of the query: panels that double, as far as the second
+        moment reaches.
+        """
         law: ScalarDensity = self.law.density()
         far = float(law.upper_quantile(np.array(1e-28)))
-        breaks = np.concatenate([[0.0], law.width * 2.0 ** np.arange(-4, math.ceil(math.log2(far / law.width)) + 1)])
+        breaks = np.concatenate(
+            [[0.0], law.width * 2.0 ** np.arange(-4, math.ceil(math.log2(far / law.width)) + 1)]
+        )
         nodes, weights = np.polynomial.legendre.leggauss(12)
         half = np.diff(breaks)[:, None] / 2
         points = breaks[:-1, None] + half * (1 + nodes)
@@ -115,9 +132,14 @@ class ScalarRegression:
 
     def risk(self, a: Any, b: Any) -> Any:
         """R(a, b), ½ E(answer - y_q)²; arrays broadcast. a between 0.001 and 100 in size."""
-        a, b = (validation.tensor(name, x, finite=False).double().numpy() for name, x in (("a", a), ("b", b)))
+        a, b = (
+            validation.tensor(name, x, finite=False).double().numpy()
+            for name, x in (("a", a), ("b", b))
+        )
         if not bool(((np.abs(a) >= STRENGTHS[0]) & (np.abs(a) <= STRENGTHS[-1])).all()):
-            raise InvalidArgumentError("a", f"{a}", f"{STRENGTHS[0]:g} to {STRENGTHS[-1]:g} in size")
+            raise InvalidArgumentError(
+                "a", f"{a}", f"{STRENGTHS[0]:g} to {STRENGTHS[-1]:g} in size"
+            )
         p, q = np.moveaxis(np.exp(self._curves(np.log(np.abs(a)))), -1, 0)
         return (self.noise_variance + self.spread - 2 * b * np.sign(a) * p + b**2 * q) / 2
 
@@ -132,7 +154,9 @@ class ScalarRegression:
         grid = np.log(STRENGTHS)
         start = int(np.argmin([lost(each) for each in grid]))
         bounds = (grid[max(start - 1, 0)], grid[min(start + 1, len(grid) - 1)])
-        a = math.exp(minimize_scalar(lost, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x)
+        a = math.exp(
+            minimize_scalar(lost, bounds=bounds, method="bounded", options={"xatol": 1e-8}).x
+        )
         p, q = np.exp(self._curves(math.log(a)))
         return ScalarOptimum(a, float(p / q), float(self.risk(a, p / q)))
 
@@ -152,5 +176,7 @@ class ScalarRegression:
             a, b = a - step_size * (-b * slope_p + b**2 * slope_q / 2), b - step_size * (-p + b * q)
             a = min(max(a, STRENGTHS[0]), STRENGTHS[-1])
             if not b * b * q <= largest:
-                raise RiskError(f"descend: diverged at step {step}: the step size {step_size:g} is too large.")
+                raise RiskError(
+                    f"descend: diverged at step {step}: the step size {step_size:g} is too large."
+                )
         return ScalarOptimum(float(a), float(b), float(self.risk(a, b)))

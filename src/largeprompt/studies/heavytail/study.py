@@ -1,4 +1,6 @@
-"""N3: what heavy tails do to a softmax layer, where the infinite-prompt picture breaks, and what is computed beyond."""
+"""N3: what heavy tails do to a softmax layer, where the infinite-prompt picture breaks, and what is
+computed beyond.
+"""
 
 import math
 
@@ -6,7 +8,12 @@ from largeprompt.runs.study import Part, Study, stacked
 from largeprompt.studies.claims import claims
 from largeprompt.studies.heavytail.config import HeavyTailConfig
 from largeprompt.studies.heavytail.figures import FIGURES
-from largeprompt.studies.heavytail.parts import breakdown, law_with_tilts, laws, with_measured_breakdowns
+from largeprompt.studies.heavytail.parts import (
+    breakdown,
+    law_with_tilts,
+    laws,
+    with_measured_breakdowns,
+)
 from largeprompt.studies.heavytail.rules import RULES
 from largeprompt.studies.heavytail.training import train
 from largeprompt.studies.variables import variables
@@ -14,11 +21,14 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "heavytail",
     "Heavy tails: where the infinite prompt breaks",
-    "How heavy may the tails of the tokens be before a long prompt is read through a few tokens, and what is computed then?",
-    "Student-t tokens from df = inf to 1, lognormal and Laplace tokens. Quadrature gives the expected Σ w², largest weight and "
-    "distance to the largest token at every length before a prompt is drawn; prompts stand beside it, the same uniform "
-    "numbers behind every Student-t law. A law is said to break where Σ w² is twice that of Gaussian tokens. Training is SGD on "
-    "drawn prompts of in-context regression with one scalar Student-t input, beside exact gradient descent.",
+    "How heavy may the tails of the tokens be before a long prompt is read through a few tokens, "
+    "and what is computed then?",
+    "Student-t tokens from df = inf to 1, lognormal and Laplace tokens. Quadrature gives the "
+    "expected Σ w², largest weight and distance to the largest token at every length before a "
+    "prompt is drawn; prompts stand beside it, the same uniform numbers behind every Student-t "
+    "law. A law is said to break where Σ w² is twice that of Gaussian tokens. Training is SGD on "
+    "drawn prompts of in-context regression with one scalar Student-t input, beside exact "
+    "gradient descent.",
     HeavyTailConfig,
     HeavyTailConfig(
         dfs=(math.inf, 20.0, 10.0, 5.0, 3.0, 2.0, 1.0),

@@ -1,4 +1,6 @@
-"""Every head of one causal pass at several prefixes: its audit, the autocorrelation of its scores, what small states give."""
+"""Every head of one causal pass at several prefixes: its audit, the autocorrelation of its scores,
+what small states give.
+"""
 
 import math
 from collections.abc import Sequence
@@ -37,39 +39,65 @@ def prefix(heads: Heads, length: int, start: int = 0) -> Heads:
 
 
 def state_errors(
-    heads: Heads, output: Tensor, where: Tensor, recent: Sequence[int], components: Sequence[int], sinks: int
+    heads: Heads,
+    output: Tensor,
+    where: Tensor,
+    recent: Sequence[int],
+    components: Sequence[int],
+    sinks: int,
 ) -> Array:
-    """√(Σ‖T - T̂‖² / Σ‖T‖²) over the queries for every state, (components, recent, head); NaN where the cache is no larger."""
+    """√(Σ‖T - T̂‖² / Σ‖T‖²) over the queries for every state, (components, recent, head); NaN where
+    the cache is no larger.
+    """
     exact = output[:, :, where].to(heads.wide)
     found = []
     for count in components:
         missed = state_read_out(heads, recent, where, components=count, sinks=sinks) - exact
         error = (missed.square().sum((-1, -2)) / exact.square().sum((-1, -2))).sqrt()[:, 0].cpu()
-        sizes = [state_tokens(each, count, sinks, heads.key.shape[-1], heads.value.shape[-1]) for each in recent]
+        sizes = [
+            state_tokens(each, count, sinks, heads.key.shape[-1], heads.value.shape[-1])
+            for each in recent
+        ]
         smaller = torch.tensor([size < heads.key.shape[2] for size in sizes])[:, None]
         found.append(torch.where(smaller, error, torch.nan))
     return torch.stack(found).double().numpy()
 
 
 class Trial:
-    """A visitor of all layers that finds the errors by which heads are chosen, at queries in the second half of a text."""
+    """A visitor of all layers that finds the errors by which heads are chosen, at queries in the
+    second half of a text.
+    """
 
     def __init__(self, recent: Sequence[int], components: Sequence[int], sinks: int) -> None:
         self.recent, self.components, self.sinks = recent, components, sinks
-        self.affine, self.states = dict[int, Array](), dict[int, Array]()  # (head,) and (components, recent, head) of each layer
+        # (head,) and (components, recent, head) of each layer
+        self.affine, self.states = dict[int, Array](), dict[int, Array]()
 
     def __call__(self, layer: int, heads: Heads, output: Tensor) -> None:
         length = heads.query.shape[2]
-        where = torch.linspace(length // 2, length - 1, min(TRIED, length // 2), device=output.device).long()
+        where = torch.linspace(
+            length // 2, length - 1, min(TRIED, length // 2), device=output.device
+        ).long()
         found = head_statistics(heads, where)
-        self.affine[layer] = (found["affine_error"] / found["output"]).sqrt()[0].median(-1).values.numpy()
-        self.states[layer] = state_errors(heads, output, where, self.recent, self.components, self.sinks)
+        self.affine[layer] = (
+            (found["affine_error"] / found["output"]).sqrt()[0].median(-1).values.numpy()
+        )
+        self.states[layer] = state_errors(
+            heads, output, where, self.recent, self.components, self.sinks
+        )
 
 
 class Prefixes:
     """A visitor of all layers; its numbers are those of one text."""
 
-    def __init__(self, lengths: Sequence[int], queries: int, recent: Sequence[int], components: Sequence[int], sinks: int) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        queries: int,
+        recent: Sequence[int],
+        components: Sequence[int],
+        sinks: int,
+    ) -> None:
         self.lengths, self.queries, self.sinks = lengths, queries, sinks
         self.recent, self.components = recent, components
         self.audits = dict[tuple[str, int, int], dict[str, Tensor]]()
@@ -81,30 +109,44 @@ class Prefixes:
             places = torch.tensor(query_places(length, self.queries), device=output.device)
             for start, first in enumerate(FIRST):
                 some = prefix(heads, length, start)
-                self.audits[first, length, layer] = head_statistics(some, places - start) | subset_statistics(some, places - start)
+                self.audits[first, length, layer] = head_statistics(
+                    some, places - start
+                ) | subset_statistics(some, places - start)
             self.memory[length, layer] = autocorrelation(prefix(heads, length, 1), places - 1)
             some = prefix(heads, length)
-            self.states[length, layer] = state_errors(some, output, places, self.recent, self.components, self.sinks)
+            self.states[length, layer] = state_errors(
+                some, output, places, self.recent, self.components, self.sinks
+            )
 
     def audit(self, first: str) -> xr.Dataset:
-        """Dimensions length, text (this one), layer, head, position, as :func:`audit_model` has them; NaN where there is none."""
+        """Dimensions length, text (this one), layer, head, position, as :func:`audit_model` has
+        them; NaN where there is none.
+        """
         layers, start = sorted({layer for _, _, layer in self.audits}), FIRST.index(first)
         grid = [[self.audits[first, length, layer] for layer in layers] for length in self.lengths]
         missing = torch.full_like(grid[0][0]["tokens"], torch.nan)
         rows = {
-            name: torch.stack([torch.stack([each.get(name, missing) for each in row], 1) for row in grid])
+            name: torch.stack(
+                [torch.stack([each.get(name, missing) for each in row], 1) for row in grid]
+            )
             for name in grid[-1][-1]  # shorter prefixes have fewer subsets
         }
         dims = ("length", "text", "layer", "head", "position")
         lengths = [length - start for length in self.lengths]
         coordinates = {"length": lengths, "layer": layers, "head": range(missing.shape[1])}
-        return derived(xr.Dataset({name: (dims, each.numpy()) for name, each in rows.items()}, coords=coordinates))
+        return derived(
+            xr.Dataset(
+                {name: (dims, each.numpy()) for name, each in rows.items()}, coords=coordinates
+            )
+        )
 
 
 def autocorrelation(heads: Heads, positions: Tensor) -> Array:
-    """c_1, c_2, ... of each head's scores along the keys, mean over the queries: shape (head, lags), positive definite.
+    """c_1, c_2, ... of each head's scores along the keys, mean over the queries: shape (head,
+    lags), positive definite.
 
-    Sums over all pairs of keys are divided by the number of keys and tapered linearly, which keeps a process possible.
+    Sums over all pairs of keys are divided by the number of keys and tapered linearly, which keeps
+    a process possible.
     """
     lags = min(LAGS, int(positions.min()) // 4)
     total = torch.zeros(heads.count, lags + 1, dtype=torch.float64)
@@ -117,10 +159,14 @@ def autocorrelation(heads: Heads, positions: Tensor) -> Array:
     return found
 
 
-def effective_share(number: float, variance: float, tilt: float, spread: float, correlation: Array) -> float:
-    """Effective over real length of keys with this score variance σ², ‖Cov(v, s)‖², tr Cov(v) and autocorrelation.
+def effective_share(
+    number: float, variance: float, tilt: float, spread: float, correlation: Array
+) -> float:
+    """Effective over real length of keys with this score variance σ², ‖Cov(v, s)‖², tr Cov(v) and
+    autocorrelation.
 
-    Asked of :func:`~largeprompt.planning.effective_length` for a layer of two coordinates with these moments.
+    Asked of :func:`~largeprompt.planning.effective_length` for a layer of two coordinates with
+    these moments.
     """
     if not np.isfinite([number, variance, tilt, spread]).all() or variance <= 0:
         return math.nan
@@ -129,4 +175,6 @@ def effective_share(number: float, variance: float, tilt: float, spread: float, 
     eye = torch.eye(2, dtype=torch.float64)
     z = torch.tensor([math.sqrt(variance), 0.0], dtype=torch.float64)
     law = Gaussian(torch.zeros(2, dtype=torch.float64), eye)
-    return float(effective_length(SoftmaxAttention(eye, value), law, z, round(number), correlation.tolist())) / round(number)
+    return float(
+        effective_length(SoftmaxAttention(eye, value), law, z, round(number), correlation.tolist())
+    ) / round(number)

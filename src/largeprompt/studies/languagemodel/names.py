@@ -1,4 +1,6 @@
-"""What the variables of the study's dataset are called; units in brackets, unless they are pure numbers or names."""
+"""What the variables of the study's dataset are called; units in brackets, unless they are pure
+numbers or names.
+"""
 
 from largeprompt.audit.kinds import NAMES as OF_AUDITS
 
@@ -11,7 +13,8 @@ OURS = {
     "head": "head of the layer",
     "term": "part of the logarithm of the ratio of errors",
     "recent": "last tokens that the state reads exactly [tokens]",
-    "replaced_recent": "last tokens that the state reads exactly, where heads are replaced [tokens]",
+    "replaced_recent": "last tokens that the state reads exactly, where heads are replaced "
+    "[tokens]",
     "replaced_share": "share of the heads that are replaced",
     "components": "clusters of the state",
     "order": "order in which heads are replaced",
@@ -21,7 +24,8 @@ OURS = {
     "shape_foretold": "affine error that a shorter prefix foretells by law and shape",
     "explained": "logarithm of affine errors, longest prefix over a shorter one",
     "effective_share": "effective over real number of keys",
-    "state_error": "error of a state of constant size, root mean square over queries, relative to the output",
+    "state_error": "error of a state of constant size, root mean square over queries, relative to "
+    "the output",
     "size_of_state": "size of the state, where errors are measured [tokens of cache]",
     "state_size": "size of the state, where heads are replaced [tokens of cache]",
     "state_change": "change of the loss with heads read from a state [nats]",
@@ -31,4 +35,5 @@ OURS = {
     "within_change": "change of the loss with the heads within the tolerance replaced [nats]",
     "within_count": "number of heads within the tolerance",
 }
-NAMES = OURS | {name: words for name, words in OF_AUDITS.items() if name not in OURS}  # the first that fits counts
+# the first that fits counts
+NAMES = OURS | {name: words for name, words in OF_AUDITS.items() if name not in OURS}

@@ -1,4 +1,6 @@
-"""The model on every text: its heads at every prefix with what shorter ones foretold, and its loss with heads read otherwise."""
+"""The model on every text: its heads at every prefix with what shorter ones foretold, and its loss
+with heads read otherwise.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,8 +33,26 @@ ORDERS = ("audit", "random", "reverse")
 OCTAVES = 3  # between the longest prefix and that from which its error is explained
 MOMENTS = ("score_variance", "tilt", "value_spread")
 SHARES = ("share_linear", "share_heavy", "share_frozen")
-SCORES = ("score_variance", "score_skewness", "score_kurtosis", "alpha", "effective_tokens", "largest_weight")
-KEPT = ("tokens", *SCORES, *SHARES, "tilt", "value_spread", "mean_error", "affine_error", "law_error", "law_slope", "shape_share")
+SCORES = (
+    "score_variance",
+    "score_skewness",
+    "score_kurtosis",
+    "alpha",
+    "effective_tokens",
+    "largest_weight",
+)
+KEPT = (
+    "tokens",
+    *SCORES,
+    *SHARES,
+    "tilt",
+    "value_spread",
+    "mean_error",
+    "affine_error",
+    "law_error",
+    "law_slope",
+    "shape_share",
+)
 
 
 @settings
@@ -40,24 +60,24 @@ class LanguageModelConfig:
     """Which texts, how long, which states, and where the weights are."""
 
     weights: str = "smollm2"  # a name that is fetched, or a folder
-    texts: Annotated[Distinct[str], pydantic.Field(min_length=2)] = ("novel 1", "novel 2", "novel 3", "manual", "code")
-    lengths: Annotated[Increasing[Annotated[int, pydantic.Field(ge=64)]], pydantic.Field(min_length=2)] = (
-        64,
-        128,
-        256,
-        512,
-        1024,
-        2048,
-        4096,
-        8192,
+    texts: Annotated[Distinct[str], pydantic.Field(min_length=2)] = (
+        "novel 1",
+        "novel 2",
+        "novel 3",
+        "manual",
+        "code",
     )
+    lengths: Annotated[
+        Increasing[Annotated[int, pydantic.Field(ge=64)]], pydantic.Field(min_length=2)
+    ] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     queries: Annotated[int, pydantic.Field(ge=2, le=8)] = 8  # in the last eighth of each prefix
     recent: Increasing[Number] = (0, 16, 64, 256, 1024)  # last tokens that a state reads exactly
     components: Increasing[Number] = (0, 1, 4)  # of a state: none, mean and covariance, a mixture
     sinks: Count = 1  # first tokens that a state reads exactly
     replaced_length: Annotated[int, pydantic.Field(ge=64)] = 1024
     replaced_recent: Increasing[Number] = (16, 64)
-    replaced_shares: Increasing[Share] = (0.25, 0.5, 0.75)  # of all heads, that are read from a state
+    # of all heads, that are read from a state
+    replaced_shares: Increasing[Share] = (0.25, 0.5, 0.75)
     steps: Count = 4  # of the replacement curves
     tolerance: Positive = 0.2
     device: str = "cpu"
@@ -69,10 +89,15 @@ def others(config: LanguageModelConfig) -> Iterable[str]:
     return config.texts[1:]
 
 
-def loaded(config: LanguageModelConfig, texts: Sequence[str], length: int, progress: Progress) -> tuple[Model, list[Tensor]]:
+def loaded(
+    config: LanguageModelConfig, texts: Sequence[str], length: int, progress: Progress
+) -> tuple[Model, list[Tensor]]:
     """The model, fetched the first time, and the tokens of some texts, each (1, length)."""
-    folder = fetched(config.weights, progress) if config.weights in SOURCES else Path(config.weights)
-    transformers_module().utils.logging.disable_progress_bar()  # its bar for the weights would break into ours
+    folder = (
+        fetched(config.weights, progress) if config.weights in SOURCES else Path(config.weights)
+    )
+    # its bar for the weights would break into ours
+    transformers_module().utils.logging.disable_progress_bar()
     model = load_model(str(folder), device=config.device)
     numbers = [tokens(text, folder, length, seed=config.seed, progress=progress) for text in texts]
     return model, [torch.tensor([each], device=model.device) for each in numbers]
@@ -82,7 +107,12 @@ def sizes(config: LanguageModelConfig, model: Model, recent: Sequence[int]) -> N
     """Sizes of the states in tokens of an ordinary cache, (components, recent)."""
     given = model.config.get_text_config()
     width = int(getattr(given, "head_dim", None) or given.hidden_size // given.num_attention_heads)
-    return np.array([[state_tokens(m, k, config.sinks, width, width) for m in recent] for k in config.components])
+    return np.array(
+        [
+            [state_tokens(m, k, config.sinks, width, width) for m in recent]
+            for k in config.components
+        ]
+    )
 
 
 def look(model: Model, given: Tensor, visitor: Visitor) -> None:
@@ -92,56 +122,87 @@ def look(model: Model, given: Tensor, visitor: Visitor) -> None:
 
 
 def heads(config: LanguageModelConfig, text: str, progress: Progress) -> xr.Dataset:
-    """Heads at every prefix of one text, with and without its first token; and what states of constant size would give."""
+    """Heads at every prefix of one text, with and without its first token; and what states of
+    constant size would give.
+    """
     progress(f"{text}: one pass over {config.lengths[-1]} tokens")
     model, (given,) = loaded(config, [text], config.lengths[-1], progress)
     found = Prefixes(config.lengths, config.queries, config.recent, config.components, config.sinks)
     look(model, given, found)
     progress(f"{text}: what was foretold")
-    audits = [summary(found.audit(first)).assign_coords(length=list(config.lengths)) for first in FIRST]
-    data = xr.concat([_kept(each) for each in audits], xr.Variable("first", list(FIRST)), data_vars="all", coords="minimal")
+    audits = [
+        summary(found.audit(first)).assign_coords(length=list(config.lengths)) for first in FIRST
+    ]
+    data = xr.concat(
+        [_kept(each) for each in audits],
+        xr.Variable("first", list(FIRST)),
+        data_vars="all",
+        coords="minimal",
+    )
     layers, without = data.layer.values.tolist(), audits[1]
-    shares = [[_effective(without, found, length, layer) for layer in layers] for length in config.lengths]
+    shares = [
+        [_effective(without, found, length, layer) for layer in layers] for length in config.lengths
+    ]
     data["effective_share"] = (("length", "layer", "head"), np.array(shares))
-    states = np.stack([np.stack([found.states[length, layer] for layer in layers], -2) for length in config.lengths])
+    states = np.stack(
+        [
+            np.stack([found.states[length, layer] for layer in layers], -2)
+            for length in config.lengths
+        ]
+    )
     data["state_error"] = (("length", "components", "recent", "layer", "head"), states)
     data["size_of_state"] = (("components", "recent"), sizes(config, model, config.recent))
     return data.assign_coords(components=list(config.components), recent=list(config.recent))
 
 
 def _kept(made: xr.Dataset) -> xr.Dataset:
-    """What is kept of the audit's summary, with foretold errors and what explains those that were seen."""
+    """What is kept of the audit's summary, with foretold errors and what explains those that were
+    seen.
+    """
     result = made[list(KEPT)]
     for index, name in enumerate(FINDINGS):
-        result[f"finding_{name.replace(' ', '_')}"] = (made.finding == index).where(made.finding >= 0).astype(np.float64)
+        result[f"finding_{name.replace(' ', '_')}"] = (
+            (made.finding == index).where(made.finding >= 0).astype(np.float64)
+        )
     return result.merge(foretold(made)).merge(explained(made)).drop_attrs()
 
 
 def foretold(made: xr.Dataset) -> xr.Dataset:
-    """Errors at each length as each shorter one foretells them (dimension ``made_at``): by the law alone, and with the shape.
+    """Errors at each length as each shorter one foretells them (dimension ``made_at``): by the law
+    alone, and with the shape.
 
-    By the law alone all of the error is due to length, e(n) → e(n) √(E_L/E_n) with the expected squared errors E for the moments
-    that were measured at n. With the shape, that part of it stays which does not fall with the number of keys at a fixed law.
+    By the law alone all of the error is due to length, e(n) → e(n) √(E_L/E_n) with the expected
+    squared errors E for the moments that were measured at n. With the shape, that part of it stays
+    which does not fall with the number of keys at a fixed law.
     """
     made = made.assign(tokens=made.tokens.round())
     short = made.rename(length="made_at")
     later = made.length > short.made_at
     moments = [short[name] for name in MOMENTS]
-    there, here = (xr.apply_ufunc(expected_affine_error, number, *moments) for number in (made.tokens, short.tokens))
+    there, here = (
+        xr.apply_ufunc(expected_affine_error, number, *moments)
+        for number in (made.tokens, short.tokens)
+    )
     law = (short.affine_error * np.sqrt(there / here)).where(later)
-    shape = extrapolated(short.affine_error, short.shape_share, short.law_slope, made.tokens / short.tokens).where(later)
+    shape = extrapolated(
+        short.affine_error, short.shape_share, short.law_slope, made.tokens / short.tokens
+    ).where(later)
     return xr.Dataset({"law_foretold": law, "shape_foretold": shape})
 
 
 def explained(made: xr.Dataset) -> xr.Dataset:
-    """Why the error at the longest prefix L is not what the law foretells three octaves before, at n: logarithms that add up.
+    """Why the error at the longest prefix L is not what the law foretells three octaves before, at
+    n: logarithms that add up.
 
-    With e the error, e* that over n random of the L keys, and ℓ(L; n) the law's over L keys with the moments measured at n,
+    With e the error, e* that over n random of the L keys, and ℓ(L; n) the law's over L keys with
+    the moments measured at n,
 
         ln e(L)/e(n) = ln ℓ(L; n)/ℓ(n; n)                              foretold: by the law alone
-                     + ln ℓ(L; L)/ℓ(L; n)                              variance: the moments of scores and values are others at L
-                     + ln [e(L)/e*(n)] / [ℓ(L; L)/ℓ(n; L)]             shape: what the law's fall misses at a fixed law of keys
-                     + ln [e*(n)/e(n)] / [ℓ(n; L)/ℓ(n; n)]             order: random keys of L are not the first n in a row.
+                     + ln ℓ(L; L)/ℓ(L; n) variance: the moments of scores and values are others at L
+                     + ln [e(L)/e*(n)] / [ℓ(L; L)/ℓ(n; L)] shape: what the law's fall misses at a
+                       fixed law of keys
+                     + ln [e*(n)/e(n)] / [ℓ(n; L)/ℓ(n; n)] order: random keys of L are not the first
+                       n in a row.
     """
     made = made.assign(tokens=made.tokens.round())
     place = max(0, made.sizes["length"] - 1 - OCTAVES)
@@ -154,7 +215,11 @@ def explained(made: xr.Dataset) -> xr.Dataset:
         found: xr.DataArray = np.log(expected) / 2
         return found
 
-    before, foretold_law, after = law(short.tokens, short), law(last.tokens, short), law(last.tokens, last)
+    before, foretold_law, after = (
+        law(short.tokens, short),
+        law(last.tokens, short),
+        law(last.tokens, last),
+    )
     few = law(xr.full_like(short.tokens, float(size)), last)
     found = {
         "seen": np.log(last.affine_error / short.affine_error),
@@ -171,11 +236,17 @@ def explained(made: xr.Dataset) -> xr.Dataset:
 def _effective(made: xr.Dataset, found: Prefixes, length: int, layer: int) -> list[float]:
     """Effective over real number of keys of every head of a layer, the first token left out."""
     some = made.sel(length=length, layer=layer)
-    columns = zip(*(some[name].values.tolist() for name in ("tokens", *MOMENTS)), found.memory[length, layer], strict=True)
+    columns = zip(
+        *(some[name].values.tolist() for name in ("tokens", *MOMENTS)),
+        found.memory[length, layer],
+        strict=True,
+    )
     return [effective_share(*column) for column in columns]
 
 
-def state_instead(wanted: Mapping[int, list[int]], components: int, recent: int, sinks: int) -> Visitor:
+def state_instead(
+    wanted: Mapping[int, list[int]], components: int, recent: int, sinks: int
+) -> Visitor:
     """A visitor that lets some heads of some layers read from a state of constant size."""
 
     def visitor(layer: int, heads: Heads, output: Tensor) -> Tensor | None:
@@ -183,7 +254,9 @@ def state_instead(wanted: Mapping[int, list[int]], components: int, recent: int,
             return None
         changed = output.clone()
         some = chosen_heads(heads, wanted[layer])
-        changed[:, wanted[layer]] = state_read_out(some, [recent], components=components, sinks=sinks)[0].to(output.dtype)
+        changed[:, wanted[layer]] = state_read_out(
+            some, [recent], components=components, sinks=sinks
+        )[0].to(output.dtype)
         return changed
 
     return visitor
@@ -199,7 +272,9 @@ def loss(model: Model, given: Tensor) -> float:
 
 
 def replacement(config: LanguageModelConfig, text: str, progress: Progress) -> xr.Dataset:
-    """Loss of the model with heads read by moments or from a state, those first that have the smallest errors on the first text."""
+    """Loss of the model with heads read by moments or from a state, those first that have the
+    smallest errors on the first text.
+    """
     length = config.replaced_length
     model, (trial, given) = loaded(config, [config.texts[0], text], length, progress)
     progress(f"{text}: order of the heads")
@@ -207,11 +282,21 @@ def replacement(config: LanguageModelConfig, text: str, progress: Progress) -> x
     look(model, trial, first)
     layers = sorted(first.affine)
     error = np.stack([first.affine[layer] for layer in layers])
-    states = np.stack([first.states[layer] for layer in layers], -2)  # (components, recent, layer, head)
+    # (components, recent, layer, head)
+    states = np.stack([first.states[layer] for layer in layers], -2)
     total, good = error.size, int((error <= config.tolerance).sum())
-    moments = by_moments(config, model, given, _ordered(error, layers), good, lambda line: progress(f"{text}: {line}"))
+    moments = by_moments(
+        config,
+        model,
+        given,
+        _ordered(error, layers),
+        good,
+        lambda line: progress(f"{text}: {line}"),
+    )
     before = float(moments.loss)
-    mixed = given[:, torch.from_numpy(np.random.default_rng(config.seed).permutation(length)).to(given.device)]
+    mixed = given[
+        :, torch.from_numpy(np.random.default_rng(config.seed).permutation(length)).to(given.device)
+    ]
     counts = [round(total * share) for share in config.replaced_shares]
     change = np.full((len(config.components), len(config.replaced_recent), len(counts)), np.nan)
     for i, count in enumerate(config.components):
@@ -219,7 +304,10 @@ def replacement(config: LanguageModelConfig, text: str, progress: Progress) -> x
             order = _ordered(states[i, j], layers)
             for k, size in enumerate(counts):
                 if np.isfinite(states[i, j]).all():
-                    progress(f"{text}: {size} heads read from a state, {count} clusters and {recent} tokens")
+                    progress(
+                        f"{text}: {size} heads read from a state, {count} clusters and {recent} "
+                        "tokens"
+                    )
                     visitor = state_instead(_by_layer(order[:size]), count, recent, config.sinks)
                     with watching(model, visitor):
                         change[i, j, k] = loss(model, given) - before
@@ -237,12 +325,24 @@ def replacement(config: LanguageModelConfig, text: str, progress: Progress) -> x
     )
 
 
-def by_moments(config: LanguageModelConfig, model: Model, given: Tensor, pairs: list[Head], good: int, say: Progress) -> xr.Dataset:
-    """Loss with more and more heads replaced by their affine read-out, in three orders; and with the first ``good``."""
+def by_moments(
+    config: LanguageModelConfig,
+    model: Model,
+    given: Tensor,
+    pairs: list[Head],
+    good: int,
+    say: Progress,
+) -> xr.Dataset:
+    """Loss with more and more heads replaced by their affine read-out, in three orders; and with
+    the first ``good``.
+    """
     before = loss(model, given)
     shuffled = np.random.default_rng([config.seed, 1]).permutation(len(pairs))
     orders = {"audit": pairs, "random": [pairs[i] for i in shuffled], "reverse": pairs[::-1]}
-    counts = sorted({round(len(pairs) / 2 ** (config.steps - step)) for step in range(1, config.steps + 1)} - {0})
+    counts = sorted(
+        {round(len(pairs) / 2 ** (config.steps - step)) for step in range(1, config.steps + 1)}
+        - {0}
+    )
     change = np.empty((len(ORDERS), len(counts)))
     for i, order in enumerate(ORDERS):
         for j, count in enumerate(counts):
@@ -251,14 +351,21 @@ def by_moments(config: LanguageModelConfig, model: Model, given: Tensor, pairs: 
                 change[i, j] = loss(model, given) - before
     with linearize(model, pairs[:good]):
         within = loss(model, given) - before
-    found = {"change": (("order", "heads_replaced"), change), "within_change": within, "within_count": float(good), "loss": before}
+    found = {
+        "change": (("order", "heads_replaced"), change),
+        "within_change": within,
+        "within_count": float(good),
+        "loss": before,
+    }
     return xr.Dataset(found, coords={"order": list(ORDERS), "heads_replaced": counts})
 
 
 def _ordered(error: NDArray[np.float64], layers: Sequence[int]) -> list[Head]:
     """Pairs (layer, head) from the smallest error on."""
     rows, columns = np.unravel_index(np.argsort(error, axis=None), error.shape)
-    return [(layers[row], int(head)) for row, head in zip(rows.tolist(), columns.tolist(), strict=True)]
+    return [
+        (layers[row], int(head)) for row, head in zip(rows.tolist(), columns.tolist(), strict=True)
+    ]
 
 
 def _by_layer(pairs: Sequence[Head]) -> dict[int, list[int]]:
@@ -274,7 +381,9 @@ def combine(config: LanguageModelConfig, parts: Mapping[str, xr.Dataset]) -> xr.
     for name in ("size_of_state", "state_size"):
         data[name] = data[name].max("text")  # the same for all
     shortest = config.lengths[max(0, len(config.lengths) - 1 - OCTAVES)]
-    return data.assign_attrs(tolerance=config.tolerance, replaced_length=config.replaced_length, explained_from=shortest)
+    return data.assign_attrs(
+        tolerance=config.tolerance, replaced_length=config.replaced_length, explained_from=shortest
+    )
 
 
 by_text = along("text")

@@ -1,4 +1,6 @@
-"""What the model reads: stretches of a novel, a manual, source code, shuffled words, or files of one's own."""
+"""What the model reads: stretches of a novel, a manual, source code, shuffled words, or files of
+one's own.
+"""
 
 import argparse
 import pydoc_data.topics
@@ -18,14 +20,17 @@ LONGEST = 64  # letters of a token, on average
 NAMES = (*(f"{NOVEL} {number}" for number in range(1, STRETCHES + 1)), "manual", "code", "shuffled")
 
 
-def tokens(name: str, folder: Path, length: int, *, seed: int = 0, progress: Progress = quiet) -> list[int]:
+def tokens(
+    name: str, folder: Path, length: int, *, seed: int = 0, progress: Progress = quiet
+) -> list[int]:
     """The first tokens of a text, as the model's own tokenizer makes them.
 
     Parameters
     ----------
     name
-        'novel 1' to 'novel 4', stretches far apart of one novel; 'manual', the topics of Python's own help; 'code', a module of its
-        library (both of the Python that runs this); 'shuffled', the words of 'novel 1' in a random order; or a file.
+        'novel 1' to 'novel 4', stretches far apart of one novel; 'manual', the topics of Python's
+        own help; 'code', a module of its library (both of the Python that runs this); 'shuffled',
+        the words of 'novel 1' in a random order; or a file.
     folder
         Of the model.
     length
@@ -46,10 +51,14 @@ def tokens(name: str, folder: Path, length: int, *, seed: int = 0, progress: Pro
         return [int(each) for each in np.random.default_rng(seed).permutation(some)]
     stretch = name in NAMES and name.startswith(NOVEL)
     text = _text(name, progress)
-    found: Sequence[int] = make(text if stretch else text[: LONGEST * length], verbose=False)["input_ids"]
+    found: Sequence[int] = make(text if stretch else text[: LONGEST * length], verbose=False)[
+        "input_ids"
+    ]
     start = len(found) * (2 * int(name.split()[1]) - 1) // (2 * STRETCHES) if stretch else 0
     if start + length > len(found):
-        raise InvalidArgumentError("lengths", str(length), f"at most the {len(found) - start} tokens of {name!r}")
+        raise InvalidArgumentError(
+            "lengths", str(length), f"at most the {len(found) - start} tokens of {name!r}"
+        )
     return list(found[start : start + length])
 
 
@@ -59,5 +68,11 @@ def _text(name: str, progress: Progress) -> str:
         return "\n".join(topics[each] for each in sorted(topics))
     if name not in NAMES and not Path(name).is_file():
         raise InvalidArgumentError("texts", repr(name), f"{', '.join(NAMES)}, or a file")
-    file = Path(argparse.__file__) if name == "code" else fetched("botchan.txt", progress) if name in NAMES else Path(name)
+    file = (
+        Path(argparse.__file__)
+        if name == "code"
+        else fetched("botchan.txt", progress)
+        if name in NAMES
+        else Path(name)
+    )
     return file.read_text(encoding="utf-8")

@@ -1,4 +1,6 @@
-"""The operator against quadratures and PyTorch's softmax attention; six laws with their gaps, exact errors and drawn prompts."""
+"""The operator against quadratures and PyTorch's softmax attention; six laws with their gaps, exact
+errors and drawn prompts.
+"""
 
 import math
 from collections.abc import Callable
@@ -11,8 +13,30 @@ import xarray as xr
 
 from largeprompt.attention import SoftmaxAttention, affine_limit
 from largeprompt.law import finite_prompt
-from largeprompt.measures import Discrete, Empirical, Gaussian, GaussianMixture, Laplace, Measure, Rademacher, Sphere, Uniform
-from largeprompt.runs.settings import Dimension, Distinct, Few, Increasing, Length, Positive, Replicas, Seed, SomeFew, Two, settings
+from largeprompt.measures import (
+    Discrete,
+    Empirical,
+    Gaussian,
+    GaussianMixture,
+    Laplace,
+    Measure,
+    Rademacher,
+    Sphere,
+    Uniform,
+)
+from largeprompt.runs.settings import (
+    Dimension,
+    Distinct,
+    Few,
+    Increasing,
+    Length,
+    Positive,
+    Replicas,
+    Seed,
+    SomeFew,
+    Two,
+    settings,
+)
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
 from largeprompt.studies.limit import quadrature
@@ -24,7 +48,9 @@ KINDS = ("regular", "singular", "mixture")
 
 @settings
 class LimitConfig:
-    """Dimensions and random layers of the identities; score variance and lengths of the exact errors and of the drawn prompts."""
+    """Dimensions and random layers of the identities; score variance and lengths of the exact
+    errors and of the drawn prompts.
+    """
 
     dims: Increasing[Dimension] = (1, 2, 5, 10, 20, 50, 100, 200)
     layers: Few = 12
@@ -43,15 +69,22 @@ class LimitConfig:
     @pydantic.model_validator(mode="after")
     def _laplace_has_a_limit(self) -> Self:
         if self.gap_score_variances[-1] >= 2 * self.gap_dim:
-            raise ValueError("gap_score_variances below 2 gap_dim: beyond it the tilt of Laplace tokens has no limit")
+            raise ValueError(
+                "gap_score_variances below 2 gap_dim: beyond it the tilt of Laplace tokens has no "
+                "limit"
+            )
         return self
 
 
 def two_clusters(dim: int) -> GaussianMixture:
-    """Two Gaussian clusters on either side of the origin along (1, ..., 1), identity covariance in all."""
+    """Two Gaussian clusters on either side of the origin along (1, ..., 1), identity covariance in
+    all.
+    """
     half = torch.full((dim,), 0.9 / math.sqrt(dim), dtype=F)
     within = torch.eye(dim, dtype=F) - half.unsqueeze(-1) * half
-    return GaussianMixture(torch.tensor([0.5, 0.5], dtype=F), torch.stack([half, -half]), within.expand(2, dim, dim))
+    return GaussianMixture(
+        torch.tensor([0.5, 0.5], dtype=F), torch.stack([half, -half]), within.expand(2, dim, dim)
+    )
 
 
 LAWS: dict[str, Callable[[int], Measure]] = {
@@ -65,9 +98,16 @@ LAWS: dict[str, Callable[[int], Measure]] = {
 CONTROLS = tuple(law for law in LAWS if law != "Gaussian")
 
 
-def _layer(dim: int, generator: torch.Generator, q: float, covariance: torch.Tensor) -> tuple[SoftmaxAttention, torch.Tensor]:
-    """Random projections K, Q, V, and a query with score variance q (0 where the covariance allows no other)."""
-    K, Q, V = (torch.randn(rows, dim, generator=generator, dtype=F) / math.sqrt(dim) for rows in (dim, dim, 3))
+def _layer(
+    dim: int, generator: torch.Generator, q: float, covariance: torch.Tensor
+) -> tuple[SoftmaxAttention, torch.Tensor]:
+    """Random projections K, Q, V, and a query with score variance q (0 where the covariance allows
+    no other).
+    """
+    K, Q, V = (
+        torch.randn(rows, dim, generator=generator, dtype=F) / math.sqrt(dim)
+        for rows in (dim, dim, 3)
+    )
     attention = SoftmaxAttention.from_projections(K, Q, V)
     z = torch.randn(dim, generator=generator, dtype=F)
     u = attention.tilts(z)
@@ -78,7 +118,8 @@ def _layer(dim: int, generator: torch.Generator, q: float, covariance: torch.Ten
 def identity(config: LimitConfig, dim: int, progress: Progress) -> xr.Dataset:
     """Largest relative error of our operator against quadrature, over random layers and queries.
 
-    Tokens are m + Rξ with ξ standard normal; R is square, or has half as many columns as rows (singular covariance).
+    Tokens are m + Rξ with ξ standard normal; R is square, or has half as many columns as rows
+    (singular covariance).
     """
     generator = torch.Generator().manual_seed(1000 * config.seed + dim)
     error, affine = np.zeros(len(KINDS)), np.zeros(len(KINDS))
@@ -88,21 +129,34 @@ def identity(config: LimitConfig, dim: int, progress: Progress) -> xr.Dataset:
         missed = []
         for i in range(config.layers):
             means = torch.randn(len(shares), dim, generator=generator, dtype=F)
-            roots = torch.randn(len(shares), dim, rank, generator=generator, dtype=F) / math.sqrt(max(rank, 1))
+            roots = torch.randn(len(shares), dim, rank, generator=generator, dtype=F) / math.sqrt(
+                max(rank, 1)
+            )
             covariances = roots @ roots.mT
             q = config.largest_score_variance * (i + 1) / config.layers
             attention, z = _layer(dim, generator, q, covariances.mean(0))
             u, m, R = attention.tilts(z).numpy(), means.numpy(), roots.numpy()
             single = name != "mixture"
-            mu: Measure = Gaussian(means[0], covariances[0]) if single else GaussianMixture(shares, means, covariances)
+            mu: Measure = (
+                Gaussian(means[0], covariances[0])
+                if single
+                else GaussianMixture(shares, means, covariances)
+            )
             by_grid = single and rank <= 2
-            tilted = quadrature.gaussian_by_grid(m[0], R[0], u) if by_grid else quadrature.mixture_by_tilt(shares.numpy(), m, R, u)
+            tilted = (
+                quadrature.gaussian_by_grid(m[0], R[0], u)
+                if by_grid
+                else quadrature.mixture_by_tilt(shares.numpy(), m, R, u)
+            )
             expected = attention.V.numpy() @ tilted
             error[kind] = max(error[kind], _relative(attention(mu, z).numpy(), expected))
             matrix, offset = affine_limit(attention, mu)
             missed.append(_relative((matrix @ z + offset).numpy(), expected))
         affine[kind] = np.median(missed)
-    return xr.Dataset({"identity_error": ("kind", error), "affine_error": ("kind", affine)}, coords={"kind": list(KINDS)})
+    return xr.Dataset(
+        {"identity_error": ("kind", error), "affine_error": ("kind", affine)},
+        coords={"kind": list(KINDS)},
+    )
 
 
 def _relative(found: np.ndarray, expected: np.ndarray) -> float:
@@ -110,10 +164,16 @@ def _relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def gap(config: LimitConfig, progress: Progress) -> xr.Dataset:
-    """Distance between limit and affine read-out for laws that are not Gaussian, by our operator and by other quadratures."""
+    """Distance between limit and affine read-out for laws that are not Gaussian, by our operator
+    and by other quadratures.
+    """
     d, clusters = config.gap_dim, two_clusters(config.gap_dim)
     attention = SoftmaxAttention(torch.eye(d, dtype=F), torch.eye(d, dtype=F))
-    parts = clusters.weights.numpy(), clusters.means.numpy(), torch.linalg.cholesky(clusters.covariances).numpy()
+    parts = (
+        clusters.weights.numpy(),
+        clusters.means.numpy(),
+        torch.linalg.cholesky(clusters.covariances).numpy(),
+    )
     routes: dict[str, Callable[[quadrature.Array], quadrature.Array]] = {
         "Rademacher": quadrature.enumerated_signs,
         "uniform": lambda u: quadrature.product_by_quadrature("uniform", u),
@@ -121,7 +181,9 @@ def gap(config: LimitConfig, progress: Progress) -> xr.Dataset:
         "sphere": lambda u: quadrature.sphere_by_quadrature(math.sqrt(d), u),
         "two clusters": lambda u: quadrature.mixture_by_tilt(*parts, u),
     }
-    predicted, independent = (np.empty((len(CONTROLS), len(config.gap_score_variances))) for _ in range(2))
+    predicted, independent = (
+        np.empty((len(CONTROLS), len(config.gap_score_variances))) for _ in range(2)
+    )
     for i, law in enumerate(CONTROLS):
         mu = LAWS[law](d)
         matrix, offset = affine_limit(attention, mu)
@@ -129,7 +191,8 @@ def gap(config: LimitConfig, progress: Progress) -> xr.Dataset:
             u = np.full(d, math.sqrt(q / d))
             z = torch.from_numpy(u)
             predicted[i, j] = float((attention(mu, z) - matrix @ z - offset).norm())
-            independent[i, j] = np.linalg.norm(routes[law](u) - u)  # mean 0 and covariance I: the affine read-out is u
+            # mean 0 and covariance I: the affine read-out is u
+            independent[i, j] = np.linalg.norm(routes[law](u) - u)
     grid = ("control", "gap_score_variance")
     return xr.Dataset(
         {"control_gap": (grid, predicted), "control_gap_quadrature": (grid, independent)},
@@ -138,10 +201,14 @@ def gap(config: LimitConfig, progress: Progress) -> xr.Dataset:
 
 
 def operator(config: LimitConfig, progress: Progress) -> xr.Dataset:
-    """The operator on prompts against PyTorch's softmax attention, and on Gauss-Hermite nodes against the law they stand for."""
+    """The operator on prompts against PyTorch's softmax attention, and on Gauss-Hermite nodes
+    against the law they stand for.
+    """
     generator = torch.Generator().manual_seed(1000 * config.seed + 999)
     d = 2
-    mu = Gaussian(torch.tensor([0.3, -0.5], dtype=F), torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=F))
+    mu = Gaussian(
+        torch.tensor([0.3, -0.5], dtype=F), torch.tensor([[1.0, 0.4], [0.4, 0.7]], dtype=F)
+    )
     attention, z = _layer(d, generator, config.score_variance, mu.covariance)
     limit = attention(mu, z)
     root, nodes_error, prompt_error = torch.linalg.cholesky(mu.covariance), [], []
@@ -154,7 +221,9 @@ def operator(config: LimitConfig, progress: Progress) -> xr.Dataset:
     for n in config.prompts:
         K, Q, V = (torch.randn(6, 6, generator=generator, dtype=F) for _ in range(3))
         tokens, queries = (torch.randn(rows, 6, generator=generator, dtype=F) for rows in (n, 5))
-        ours = SoftmaxAttention.from_projections(K, Q, V, scale=1 / math.sqrt(6))(Empirical(tokens), queries)
+        ours = SoftmaxAttention.from_projections(K, Q, V, scale=1 / math.sqrt(6))(
+            Empirical(tokens), queries
+        )
         projected = (queries @ Q.mT)[None], (tokens @ K.mT)[None], (tokens @ V.mT)[None]
         theirs = torch.nn.functional.scaled_dot_product_attention(*projected)
         prompt_error.append(_relative(ours.numpy(), theirs[0].numpy()))
@@ -165,25 +234,36 @@ def operator(config: LimitConfig, progress: Progress) -> xr.Dataset:
 
 
 def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
-    """Mean squared distances of attention over L tokens to the limit of their law and to the affine read-out: exact, then drawn.
+    """Mean squared distances of attention over L tokens to the limit of their law and to the affine
+    read-out: exact, then drawn.
 
-    One query z = (s, ..., s) with U = V = I, so that the score variance is ‖z‖² for every law (all have unit covariance).
+    One query z = (s, ..., s) with U = V = I, so that the score variance is ‖z‖² for every law (all
+    have unit covariance).
     """
     eye = torch.eye(config.gap_dim, dtype=F)
     z = math.sqrt(config.score_variance / config.gap_dim) * eye.sum(0)
     attention, mu = SoftmaxAttention(eye, eye), LAWS[name](config.gap_dim)
     every = length_grid(config.longest, config.points).tolist()
     progress(f"{name}: exact law")
-    whole, at = (finite_prompt(attention, mu, z, lengths) for lengths in (every, config.drawn_lengths))
+    whole, at = (
+        finite_prompt(attention, mu, z, lengths) for lengths in (every, config.drawn_lengths)
+    )
     first_order = finite_prompt(attention, mu, z, every, expansion=True).mse
     matrix, offset = affine_limit(attention, mu)
     affine = matrix @ z + offset
     gap = whole.limit - affine
     progress(f"{name}: drawing prompts")
     generator = torch.Generator().manual_seed(1000 * config.seed + list(LAWS).index(name))
-    outputs = sample_prompts(attention, mu, z, config.drawn_lengths, config.replicas, generator).outputs  # (length, replica, d)
-    squared = torch.stack([(outputs - target).square().sum(-1) for target in (whole.limit, affine)])  # (target, length, replica)
-    exact, exact_at_drawn = (torch.stack([law.mse, law.mse + 2 * law.bias @ gap + gap @ gap]).numpy() for law in (whole, at))
+    # (length, replica, d)
+    outputs = sample_prompts(
+        attention, mu, z, config.drawn_lengths, config.replicas, generator
+    ).outputs
+    # (target, length, replica)
+    squared = torch.stack([(outputs - target).square().sum(-1) for target in (whole.limit, affine)])
+    exact, exact_at_drawn = (
+        torch.stack([law.mse, law.mse + 2 * law.bias @ gap + gap @ gap]).numpy()
+        for law in (whole, at)
+    )
     grid, points = ("quantity", "length"), ("quantity", "drawn_length")
     return xr.Dataset(
         {
@@ -195,5 +275,9 @@ def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
             "has_standard_error": mu.tilt_range(z)[1] > 4,
             "gap": float(gap.norm()),
         },
-        coords={"quantity": ["limit", "affine"], "length": np.asarray(every, float), "drawn_length": list(config.drawn_lengths)},
+        coords={
+            "quantity": ["limit", "affine"],
+            "length": np.asarray(every, float),
+            "drawn_length": list(config.drawn_lengths),
+        },
     )

@@ -1,4 +1,6 @@
-"""Tilted means by plain quadrature, in NumPy alone: what the operator is compared with, by a route of its own."""
+"""Tilted means by plain quadrature, in NumPy alone: what the operator is compared with, by a route
+of its own.
+"""
 
 import math
 
@@ -15,20 +17,29 @@ def _tilted_mean(log_weight: Array, x: Array) -> Array:
 
 
 def gaussian_by_grid(mean: Array, root: Array, u: Array) -> Array:
-    """∫ x e^{u·x} dμ/∫ e^{u·x} dμ for x = m + Rξ, R (d, r), by a sum over a grid of ξ in R^r, r <= 2."""
+    """∫ x e^{u·x} dμ/∫ e^{u·x} dμ for x = m + Rξ, R (d, r), by a sum over a grid of ξ in R^r, r
+    <= 2.
+    """
     rank = root.shape[1]
     if rank == 0:
         return mean
     reach = 9.0 + float(np.linalg.norm(root.T @ u))
-    xi = np.stack([part.ravel() for part in np.meshgrid(*[np.arange(-reach, reach, 0.1)] * rank)], -1)
+    xi = np.stack(
+        [part.ravel() for part in np.meshgrid(*[np.arange(-reach, reach, 0.1)] * rank)], -1
+    )
     x = mean + xi @ root.T
     return _tilted_mean(x @ u - (xi**2).sum(-1) / 2, x)
 
 
 def mixture_by_tilt(shares: Array, means: Array, roots: Array, u: Array) -> Array:
-    """The same in any dimension, numerator and denominator summed over components; shares (k,), means (k, d), roots (k, d, r)."""
+    """The same in any dimension, numerator and denominator summed over components; shares (k,),
+    means (k, d), roots (k, d, r).
+    """
     parts = [_component(mean, root, u) for mean, root in zip(means, roots, strict=True)]
-    return _tilted_mean(np.log(shares) + np.array([log_mass for log_mass, _ in parts]), np.stack([moved for _, moved in parts]))
+    return _tilted_mean(
+        np.log(shares) + np.array([log_mass for log_mass, _ in parts]),
+        np.stack([moved for _, moved in parts]),
+    )
 
 
 def _component(mean: Array, root: Array, u: Array) -> tuple[float, Array]:
@@ -55,11 +66,15 @@ def enumerated_signs(u: Array) -> Array:
 
 
 def product_by_quadrature(law: str, u: Array) -> Array:
-    """Tilted mean of independent coordinates of unit variance, 'uniform' or 'Laplace', coordinate by coordinate."""
+    """Tilted mean of independent coordinates of unit variance, 'uniform' or 'Laplace', coordinate
+    by coordinate.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(200)
     x, mass, found = math.sqrt(3) * nodes, weights, []
     for each in u:
-        if law == "Laplace":  # density ∝ e^{-√2|x|}: a panel on each side of the kink, as long as the slower decay asks for
+        # density ∝ e^{-√2|x|}: a panel on each side of the kink, as long as the slower decay asks
+        # for
+        if law == "Laplace":
             side = (nodes + 1) / 2 * (40 / (math.sqrt(2) - abs(each)))
             x = np.concatenate([-side, side])
             mass = np.concatenate([weights, weights]) * np.exp(-math.sqrt(2) * np.abs(x))
@@ -68,7 +83,9 @@ def product_by_quadrature(law: str, u: Array) -> Array:
 
 
 def sphere_by_quadrature(radius: float, u: Array) -> Array:
-    """Tilted mean on the sphere of R^d, d >= 2: with x·u = r‖u‖ cos φ the surface measure is sin^{d-2} φ dφ."""
+    """Tilted mean on the sphere of R^d, d >= 2: with x·u = r‖u‖ cos φ the surface measure is
+    sin^{d-2} φ dφ.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(200)
     angle, size = (nodes + 1) * math.pi / 2, float(np.linalg.norm(u))
     mass = weights * np.sin(angle) ** (len(u) - 2) * np.exp(radius * size * np.cos(angle))

@@ -1,9 +1,20 @@
-"""C1 and C2 to 1e-10, the affine read-out refuted for every other law, exact errors that fall like 1/L, and drawn prompts."""
+"""C1 and C2 to 1e-10, the affine read-out refuted for every other law, exact errors that fall like
+1/L, and drawn prompts.
+"""
 
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.judging import FALSE_ALARM, Answer, compared, judged, listed, log_slope, rule, span
+from largeprompt.runs.judging import (
+    FALSE_ALARM,
+    Answer,
+    compared,
+    judged,
+    listed,
+    log_slope,
+    rule,
+    span,
+)
 
 EXACT = 1e-10  # relative error that counts as none
 NO_GAP = 1e-9  # distance to the affine read-out that counts as none
@@ -20,8 +31,10 @@ def gaussian(data: xr.Dataset) -> Answer:
     regular, singular = worst(data, "regular"), worst(data, "singular")
     return (
         judged(max(regular, singular) < EXACT, rests_on=[regular, singular]),
-        f"Largest relative error against quadrature for d = 1 to {int(data.dim.max())}: {regular:.1e}, singular Γ {singular:.1e}.",
-        f"Over Gaussian tokens the limit is affine, singular covariances included: relative error {max(regular, singular):.2e}.",
+        f"Largest relative error against quadrature for d = 1 to {int(data.dim.max())}: "
+        f"{regular:.1e}, singular Γ {singular:.1e}.",
+        "Over Gaussian tokens the limit is affine, singular covariances included: relative error "
+        f"{max(regular, singular):.2e}.",
     )
 
 
@@ -31,7 +44,8 @@ def mixtures(data: xr.Dataset) -> Answer:
     error = worst(data, "mixture")
     return (
         judged(error < EXACT, rests_on=[error]),
-        f"Largest relative error against quadrature for three components, d = 1 to {int(data.dim.max())}: {error:.1e}.",
+        "Largest relative error against quadrature for three components, d = 1 to "
+        f"{int(data.dim.max())}: {error:.1e}.",
     )
 
 
@@ -41,10 +55,12 @@ def one_operator(data: xr.Dataset) -> Answer:
     nodes, prompt = float(data.nodes_error[-1]), float(data.prompt_error.max())
     return (
         judged(nodes < EXACT and prompt < EXACT, rests_on=[nodes, prompt]),
-        f"On prompts of 1 to {int(data.prompt.max())} tokens it is PyTorch's softmax attention to {prompt:.1e}; "
-        f"on {int(data.nodes[-1])}² Gauss-Hermite nodes of a Gaussian law it is within {nodes:.1e} of its value on the law, "
-        f"on {int(data.nodes[1])}² within {data.nodes_error[1]:.1e}.",
-        f"One formula gives PyTorch's attention on prompts, to {prompt:.2e}, and the integral over a law, to {nodes:.2e}.",
+        f"On prompts of 1 to {int(data.prompt.max())} tokens it is PyTorch's softmax attention to "
+        f"{prompt:.1e}; on {int(data.nodes[-1])}² Gauss-Hermite nodes of a Gaussian law it is "
+        f"within {nodes:.1e} of its value on the law, on {int(data.nodes[1])}² within "
+        f"{data.nodes_error[1]:.1e}.",
+        f"One formula gives PyTorch's attention on prompts, to {prompt:.2e}, and the integral over "
+        f"a law, to {nodes:.2e}.",
     )
 
 
@@ -57,45 +73,66 @@ def affine_for_others(data: xr.Dataset) -> Answer:
     sizes = listed(gap.isel(gap_score_variance=-1), ".2g", "{}")
     return (
         judged(affine, rests_on=[gap, apart]) if refuted or affine else "undecided",
-        f"It misses the affine read-out by {sizes} at σ² = {data.gap_score_variance[-1]:g}; gaps by the cgf and by "
-        f"quadrature agree to {apart:.1e}.",
+        f"It misses the affine read-out by {sizes} at σ² = {data.gap_score_variance[-1]:g}; gaps "
+        f"by the cgf and by quadrature agree to {apart:.1e}.",
     )
 
 
 @rule(
-    "C1", "Does the exact error of a finite prompt fall like 1/L for every law, and its distance to the affine map stop at the gap?"
+    "C1",
+    "Does the exact error of a finite prompt fall like 1/L for every law, and its distance to the "
+    "affine map stop at the gap?",
 )
 def tends(data: xr.Dataset) -> Answer:
-    """Holds where it falls all along, its last slope is -1 to 5 %, the level the gap to 1e-4, and the first order right to 20 %."""
-    mse, levels = data.exact.sel(quantity="limit"), np.sqrt(data.exact.sel(quantity="affine").isel(length=-1))
+    """Holds where it falls all along, its last slope is -1 to 5 %, the level the gap to 1e-4, and
+    the first order right to 20 %.
+    """
+    mse, levels = (
+        data.exact.sel(quantity="limit"),
+        np.sqrt(data.exact.sel(quantity="affine").isel(length=-1)),
+    )
     slopes = [log_slope(data.length[-2:], mse.sel(law=law)[..., -2:]) for law in data.law.values]
     first = (data.first_order / mse).isel(length=-1)
     apart = data.gap > NO_GAP
     error = float(abs(levels / data.gap - 1).where(apart, 0.0).max())
     falls = bool((mse.diff("length") < 0).all())
-    good = falls and max(abs(slope + 1) for slope in slopes) < 0.05 and error < 1e-4 and float(abs(first - 1).max()) < 0.2
+    good = (
+        falls
+        and max(abs(slope + 1) for slope in slopes) < 0.05
+        and error < 1e-4
+        and float(abs(first - 1).max()) < 0.2
+    )
     found = ", ".join(f"{gap:.3f} ({gap.law.values})" for gap in data.gap[apart.values])
     return (
         judged(good, rests_on=[mse, levels, data.gap, first]),
-        f"By the exact law the squared distance to the own limit falls from L = 1 on, at L = {data.length[-1]:.0e} with "
-        f"exponent {span(slopes, '.3f')}, where the first order is {span(first, '.3f')} times it. The distance to the "
-        f"affine map is there within {error:.0e} of the gap, {found}.",
+        "By the exact law the squared distance to the own limit falls from L = 1 on, at L = "
+        f"{data.length[-1]:.0e} with "
+        f"exponent {span(slopes, '.3f')}, where the first order is {span(first, '.3f')} times it. "
+        f"The distance to the affine map is there within {error:.0e} of the gap, {found}.",
     )
 
 
-@rule("C1", "Do drawn prompts agree with the exact law, in their distance to the limit and to the affine map?")
+@rule(
+    "C1",
+    "Do drawn prompts agree with the exact law, in their distance to the limit and to the affine "
+    "map?",
+)
 def drawn_prompts(data: xr.Dataset) -> Answer:
-    """Every drawn mean within the standard errors that 1e-6 of runs exceed, for the laws whose squared errors have a variance."""
+    """Every drawn mean within the standard errors that 1e-6 of runs exceed, for the laws whose
+    squared errors have a variance.
+    """
     known = data.has_standard_error.astype(bool)
     left = [str(law) for law in data.law.values[~known.values]]
     data = data.isel(law=known.values)
     score, allowed = compared(data.drawn, data.exact_at_drawn, data.drawn_standard_error)
     return (
         judged(score <= allowed, rests_on=[data.drawn, data.exact_at_drawn, score]),
-        f"{data.drawn.size} means for {', '.join(map(str, data.law.values))} tokens, L = {int(data.drawn_length[0])} to "
-        f"{int(data.drawn_length[-1])}, lie within {score:.1f} standard errors, {allowed:.1f} allowed "
-        f"(false alarms in {FALSE_ALARM:g} of runs)."
-        + (f" Not judged, as its squared error has no variance: {', '.join(left)}." if left else ""),
+        f"{data.drawn.size} means for {', '.join(map(str, data.law.values))} tokens, L = "
+        f"{int(data.drawn_length[0])} to {int(data.drawn_length[-1])}, lie within {score:.1f} "
+        f"standard errors, {allowed:.1f} allowed (false alarms in {FALSE_ALARM:g} of runs)."
+        + (
+            f" Not judged, as its squared error has no variance: {', '.join(left)}." if left else ""
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""C1, C2: is attention over Gaussian tokens affine in the limit, is it not so for other laws, and is it one operator for both?"""
+"""C1, C2: is attention over Gaussian tokens affine in the limit, is it not so for other laws, and
+is it one operator for both?
+"""
 
 from largeprompt.runs.study import Part, Study, along
 from largeprompt.studies.claims import claims
@@ -10,11 +12,13 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "limit",
     "The infinite-prompt limit",
-    "Is attention over an infinite Gaussian prompt affine, with which precision, and what is it for other laws?",
-    "The operator is compared with quadratures that know nothing of cumulant generating functions: for random layers, d up to 200, "
-    "singular covariances, non-zero means and mixtures. Laws that are not Gaussian are the controls, with gaps predicted. "
-    "For six laws the exact law of a finite prompt gives its distance to the limit and to the affine map from L = 1 to 10¹²; "
-    "prompts are drawn as a check.",
+    "Is attention over an infinite Gaussian prompt affine, with which precision, and what is it "
+    "for other laws?",
+    "The operator is compared with quadratures that know nothing of cumulant generating "
+    "functions: for random layers, d up to 200, singular covariances, non-zero means and "
+    "mixtures. Laws that are not Gaussian are the controls, with gaps predicted. For six laws the "
+    "exact law of a finite prompt gives its distance to the limit and to the affine map from L = "
+    "1 to 10¹²; prompts are drawn as a check.",
     LimitConfig,
     LimitConfig(dims=(1, 2, 10, 50, 200), layers=4, points=25, drawn_lengths=(10, 100, 1000)),
     parts=[

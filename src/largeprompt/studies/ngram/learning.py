@@ -1,4 +1,6 @@
-"""Training of the tilt strength, and its risk beside the empirical n-gram, additive smoothing and the posterior mean."""
+"""Training of the tilt strength, and its risk beside the empirical n-gram, additive smoothing and
+the posterior mean.
+"""
 
 import dataclasses
 import math
@@ -17,7 +19,9 @@ from largeprompt.studies.ngram import task
 from largeprompt.studies.ngram.config import NgramConfig
 
 Array = NDArray[np.float64]
-DEGREE = 4.5  # of the polynomial in β, for each unit of β: the risk is analytic for |Im β| < π, the error below 1e-10
+# of the polynomial in β, for each unit of β: the risk is analytic for |Im β| < π, the error below
+# 1e-10
+DEGREE = 4.5
 NGRAM = 25.0  # β at which the head is the empirical n-gram to ten digits
 PREDICTORS = ("attention", "n-gram", "add one half", "add one", "posterior mean")
 PATHS = 1000
@@ -25,18 +29,22 @@ PATHS = 1000
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prompts(task.MatchingRisk):
-    """Drawn prompts, with variables of mean zero that carry most of the noise of a difference between two risks.
+    """Drawn prompts, with variables of mean zero that carry most of the noise of a difference
+    between two risks.
 
-    With S the counts after the query less their expectation (martingale differences) and p the unigram: S·p and S·P(q,·), over
-    L(π + a/L)², less their means, which are not 0 because the path ends in q. The noise of a difference falls like L^-3/2, the
-    difference itself like L^-2; without these the noise wins.
+    With S the counts after the query less their expectation (martingale differences) and p the
+    unigram: S·p and S·P(q,·), over L(π + a/L)², less their means, which are not 0 because the path
+    ends in q. The noise of a difference falls like L^-3/2, the difference itself like L^-2; without
+    these the noise wins.
     """
 
     controls: Tensor  # (i, 2)
 
 
 def _pull(chain: MarkovChain) -> Tensor:
-    """E[S·p | end] and E[S·P(q,·) | end], up to what the past has forgotten: Σ_{k>=1} Cov(s_0, 1[q at k])/π, shape (context, 2)."""
+    """E[S·p | end] and E[S·P(q,·) | end], up to what the past has forgotten: Σ_{k>=1} Cov(s_0, 1[q
+    at k])/π, shape (context, 2).
+    """
     pi, n, m = chain.stationary.flatten(), chain.contexts, chain.alphabet
     hot = torch.eye(n, dtype=pi.dtype)
     step = (torch.eye(m, dtype=pi.dtype) - chain.rows.unsqueeze(1)).mT  # (query, j, next)
@@ -51,10 +59,17 @@ def _against(chain: MarkovChain) -> Tensor:
 
 
 def drawn(
-    chains: list[MarkovChain], lengths: tuple[int, ...], replicas: int, pseudo_count: float, generator: torch.Generator
+    chains: list[MarkovChain],
+    lengths: tuple[int, ...],
+    replicas: int,
+    pseudo_count: float,
+    generator: torch.Generator,
 ) -> list[Prompts]:
-    """Prompts of every length, prefixes of the same paths, the final context as query; replicas of a chain lie side by side."""
-    parts: list[list[tuple[Tensor, ...]]] = [[] for _ in lengths]  # shares, targets, controls of each chain
+    """Prompts of every length, prefixes of the same paths, the final context as query; replicas of
+    a chain lie side by side.
+    """
+    # shares, targets, controls of each chain
+    parts: list[list[tuple[Tensor, ...]]] = [[] for _ in lengths]
     together = max(1, PATHS // replicas)
     for first in range(0, len(chains), together):
         some = chains[first : first + together]
@@ -63,7 +78,8 @@ def drawn(
             against, pull, pi = _against(chain), _pull(chain), chain.stationary.flatten()
             for part, length in zip(parts, lengths, strict=True):
                 found, asked = task.drawn_shares(chain, symbols, length)
-                excess = found[:, -1] - found[:, -1].sum(-1, keepdim=True) * chain.rows[asked]  # S/L
+                # S/L
+                excess = found[:, -1] - found[:, -1].sum(-1, keepdim=True) * chain.rows[asked]
                 centred = torch.einsum("im,imk->ik", excess, against[asked]) - pull[asked] / length
                 controls = centred / (pi[asked] + pseudo_count / length).square().unsqueeze(-1)
                 part.append((found, chain.rows[asked], controls))
@@ -74,10 +90,15 @@ def drawn(
 
 
 def training(config: NgramConfig, order: int, progress: Progress) -> xr.Dataset:
-    """The flow of β: infinite prompts, exact risk of each length (order one), drawn prompts; and the optimum of each length."""
+    """The flow of β: infinite prompts, exact risk of each length (order one), drawn prompts; and
+    the optimum of each length.
+    """
     generator = torch.Generator().manual_seed(1000 * config.seed + 700 + order)
     alphabet = config.training_alphabets[order - 1]
-    chains = [MarkovChain.random(alphabet, order, config.concentration, generator) for _ in range(config.training_chains)]
+    chains = [
+        MarkovChain.random(alphabet, order, config.concentration, generator)
+        for _ in range(config.training_chains)
+    ]
     lengths = config.training_lengths
     progress(f"training, order {order}: predictions")
     expansion, infinite = task.matching_expansion(chains), task.MatchingRisk.infinite(chains)
@@ -123,32 +144,48 @@ def training(config: NgramConfig, order: int, progress: Progress) -> xr.Dataset:
     paths, spread = [], []
     for one in prompts:
         slope = torch.stack([one.terms(float(node))[1] for node in nodes]).numpy()  # (node, prompt)
-        parts = [_path(curve(slope[:, first :: config.batches].mean(1)), times) for first in range(config.batches)]
+        parts = [
+            _path(curve(slope[:, first :: config.batches].mean(1)), times)
+            for first in range(config.batches)
+        ]
         paths.append(_path(curve(slope.mean(1)), times))
         spread.append(np.std(parts, axis=0, ddof=1) / math.sqrt(config.batches))
     data["beta_drawn"] = (rows, np.stack(paths))
     data["beta_drawn_standard_error"] = (rows, np.stack(spread))
-    return xr.Dataset(data, coords={"training_length": list(lengths), "time": times}).expand_dims(training_order=[order])
+    return xr.Dataset(data, coords={"training_length": list(lengths), "time": times}).expand_dims(
+        training_order=[order]
+    )
 
 
 def _path(slope: Chebyshev, times: Array) -> Array:
-    """Flow on an interpolated risk; past its domain, where a small batch may lead, the slope stays as at its end."""
+    """Flow on an interpolated risk; past its domain, where a small batch may lead, the slope stays
+    as at its end.
+    """
     return task.flow(lambda beta: float(slope(min(beta, slope.domain[1]))), 0.0, times)
 
 
 def _first_order(infinite: task.MatchingRisk, rate: Chebyshev, times: Array) -> Array:
-    """L(β_L - β_∞) as L → ∞ at fixed times: with R_L ≈ R + r/L, δ' = -R''(β_∞) δ - r'(β_∞), along the infinite-prompt flow."""
+    """L(β_L - β_∞) as L → ∞ at fixed times: with R_L ≈ R + r/L, δ' = -R''(β_∞) δ - r'(β_∞), along
+    the infinite-prompt flow.
+    """
 
     def slope(time: float, state: Array) -> list[float]:
         _, first, second = infinite.terms(float(state[0]))
-        return [-float(first @ infinite.weights), -float(second @ infinite.weights) * float(state[1]) - float(rate(state[0]))]
+        return [
+            -float(first @ infinite.weights),
+            -float(second @ infinite.weights) * float(state[1]) - float(rate(state[0])),
+        ]
 
     return np.asarray(task.integrated(slope, [0.0, 0.0], times)[1])
 
 
 def risks(config: NgramConfig, concentration: float, progress: Progress) -> xr.Dataset:
-    """Chains from the Dirichlet prior: risk of every predictor at every length, β fixed beforehand by the expansion."""
-    generator = torch.Generator().manual_seed(1000 * config.seed + 800 + config.risk_concentrations.index(concentration))
+    """Chains from the Dirichlet prior: risk of every predictor at every length, β fixed beforehand
+    by the expansion.
+    """
+    generator = torch.Generator().manual_seed(
+        1000 * config.seed + 800 + config.risk_concentrations.index(concentration)
+    )
     m, lengths = config.risk_alphabet, config.risk_lengths
     progress(f"risks, concentration {concentration:g}: predictions")
     chains = [MarkovChain.random(m, 1, concentration, generator) for _ in range(config.risk_chains)]
@@ -166,15 +203,30 @@ def risks(config: NgramConfig, concentration: float, progress: Progress) -> xr.D
     chosen = expansion.best_beta(lengths)
     progress(f"risks, concentration {concentration:g}: paths")
     prompts = drawn(chains, lengths, config.risk_replicas, expansion.pseudo_count, generator)
-    found: dict[str, list[Any]] = {name: [] for name in ("risk", "tv_drawn", "kl_drawn", "predictor_risk", "saved")}
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("risk", "tv_drawn", "kl_drawn", "predictor_risk", "saved")
+    }
     for length, one, best in zip(lengths, prompts, chosen, strict=True):
         ngram, counts = task.attend(one.shares, math.inf), one.shares[:, -1] * length
-        smoothed = [(counts + c) / (counts.sum(-1, keepdim=True) + m * c) for c in (0.5, 1.0, concentration)]
-        errors = [_squared(each, one.targets) / 2 for each in (task.attend(one.shares, float(best)), ngram, *smoothed)]
-        saved = [_adjusted(errors[PREDICTORS.index("n-gram")] - each, one.controls) for each in errors]
+        smoothed = [
+            (counts + c) / (counts.sum(-1, keepdim=True) + m * c) for c in (0.5, 1.0, concentration)
+        ]
+        errors = [
+            _squared(each, one.targets) / 2
+            for each in (task.attend(one.shares, float(best)), ngram, *smoothed)
+        ]
+        saved = [
+            _adjusted(errors[PREDICTORS.index("n-gram")] - each, one.controls) for each in errors
+        ]
         at = [task.attend(one.shares, float(beta)) for beta in betas]
         off = [_squared(each, one.targets) / 2 for each in at]
-        columns = (off, [_tv(each, ngram) for each in at], [_kl(ngram, each) for each in at], errors, saved)
+        columns = (
+            off,
+            [_tv(each, ngram) for each in at],
+            [_kl(ngram, each) for each in at],
+            errors,
+            saved,
+        )
         for name, values in zip(found, columns, strict=True):
             found[name].append([_mean(each, config) for each in values])
     data: dict[str, Any] = {name: ("risk_beta", values) for name, values in distance.items()}
@@ -195,13 +247,17 @@ def risks(config: NgramConfig, concentration: float, progress: Progress) -> xr.D
 
 
 def _mean(values: Tensor, config: NgramConfig) -> tuple[float, float]:
-    """Mean over prompts and its standard error over these chains, which the prompts of a chain share."""
+    """Mean over prompts and its standard error over these chains, which the prompts of a chain
+    share.
+    """
     within = values.reshape(-1, config.risk_replicas)
     return float(values.mean()), float((within.var(1, correction=1).mean() / values.numel()).sqrt())
 
 
 def _adjusted(values: Tensor, controls: Tensor) -> Tensor:
-    """Values less the part that controls of mean zero explain, by least squares; their mean keeps its expectation up to 1/n."""
+    """Values less the part that controls of mean zero explain, by least squares; their mean keeps
+    its expectation up to 1/n.
+    """
     design = torch.cat([torch.ones_like(controls[:, :1]), controls], -1)
     slopes: Tensor = torch.linalg.lstsq(design, values.unsqueeze(-1)).solution[1:, 0]
     return values - controls @ slopes
@@ -219,4 +275,6 @@ def _tv(p: Tensor, q: Tensor) -> Tensor:
 
 def _kl(p: Tensor, q: Tensor) -> Tensor:
     """Σ p ln(p/q), finite where q is positive on the support of p."""
-    return torch.where(p > 0, p * torch.log(torch.where(p > 0, p, 1.0) / torch.where(p > 0, q, 1.0)), 0.0).sum(-1)
+    return torch.where(
+        p > 0, p * torch.log(torch.where(p > 0, p, 1.0) / torch.where(p > 0, q, 1.0)), 0.0
+    ).sum(-1)

@@ -1,13 +1,16 @@
-"""In-context next-symbol prediction by one head that scores matches: its limit, its risk, and the strength that training finds.
+"""In-context next-symbol prediction by one head that scores matches: its limit, its risk, and the
+strength that training finds.
 
-A token is a window of order + 1 symbols, the query is the context q at the end of the prompt. Each symbol that
-matches the query scores β, and the head reads the last symbol. As e^{β matches} = Σ_S (e^β - 1)^{#S} 1[match on S], with n_S(j)
-the number of tokens that match on the set S of places and end in j,
+A token is a window of order + 1 symbols, the query is the context q at the end of the prompt. Each
+symbol that matches the query scores β, and the head reads the last symbol. As e^{β matches} = Σ_S
+(e^β - 1)^{#S} 1[match on S], with n_S(j) the number of tokens that match on the set S of places and
+end in j,
 
     T(q)_j = Σ_S (e^β - 1)^{#S} n_S(j) / Σ_S (e^β - 1)^{#S} n_S:
 
-an interpolation of all (skip-)n-grams up to the order. At order one it is additive smoothing towards the unigram,
-(N_qj + a p_j)/(N_q + a) with the pseudo-count a = L/(e^β - 1), and β = ∞ is the in-context empirical n-gram.
+an interpolation of all (skip-)n-grams up to the order. At order one it is additive smoothing
+towards the unigram, (N_qj + a p_j)/(N_q + a) with the pseudo-count a = L/(e^β - 1), and β = ∞ is
+the in-context empirical n-gram.
 """
 
 import dataclasses
@@ -32,7 +35,9 @@ Array = NDArray[np.float64]
 
 
 def next_symbol_head(chain: MarkovChain) -> SoftmaxAttention:
-    """The head that reads the last symbol of each window; U = I, so that a query is its own tilt."""
+    """The head that reads the last symbol of each window; U = I, so that a query is
+    its own tilt.
+    """
     m, r = chain.alphabet, chain.order
     V = torch.zeros(m, (r + 1) * m, dtype=torch.float64)
     V[:, r * m :] = torch.eye(m, dtype=torch.float64)
@@ -40,7 +45,9 @@ def next_symbol_head(chain: MarkovChain) -> SoftmaxAttention:
 
 
 def matching_query(chain: MarkovChain, contexts: Any, beta: Any) -> Tensor:
-    """β times the one-hot context, nothing in the place of the next symbol: shape (..., (r + 1)·m), contexts and β broadcast."""
+    """β times the one-hot context, nothing in the place of the next symbol: shape (..., (r + 1)·m),
+    contexts and β broadcast.
+    """
     contexts = torch.as_tensor(contexts)
     place = chain.alphabet ** torch.arange(chain.order - 1, -1, -1)
     symbols = contexts.unsqueeze(-1) // place % chain.alphabet
@@ -57,14 +64,19 @@ def match_table(alphabet: int, order: int) -> Tensor:
 
 
 def limit_shares(chain: MarkovChain) -> Tensor:
-    """Probability that a token matches context q in k places and goes on with j, shape (q, r + 1, m)."""
+    """Probability that a token matches context q in k places and goes on with j, shape (q, r + 1,
+    m).
+    """
     edges = chain.ngram_law(chain.order + 1).reshape(chain.contexts, chain.alphabet)
     table = match_table(chain.alphabet, chain.order)
     return torch.stack([(table == k).to(edges.dtype) @ edges for k in range(chain.order + 1)], 1)
 
 
-def drawn_shares(chain: MarkovChain, symbols: Tensor, length: int, query: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The same from the first ``length`` tokens of each path, shape (path, r + 1, m), and the query that was asked.
+def drawn_shares(
+    chain: MarkovChain, symbols: Tensor, length: int, query: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The same from the first ``length`` tokens of each path, shape (path, r + 1, m), and the query
+    that was asked.
 
     The query is the context at the end of these tokens unless one is given, shape () or (path,).
     """
@@ -83,25 +95,32 @@ def drawn_shares(chain: MarkovChain, symbols: Tensor, length: int, query: Tensor
 
 
 def attend(shares: Tensor, beta: Any) -> Tensor:
-    """The head's prediction from shares (..., r + 1, m): Σ_k e^{βk} n_kj / Σ_k e^{βk} n_k, shape (..., m).
+    """The head's prediction from shares (..., r + 1, m): Σ_k e^{βk} n_kj / Σ_k e^{βk} n_k, shape
+    (..., m).
 
-    β broadcasts against the leading shape; at β = ∞ only the best matches count (the n-gram, with its back-off where the context
-    has not occurred).
+    β broadcasts against the leading shape; at β = ∞ only the best matches count (the n-gram, with
+    its back-off where the context has not occurred).
     """
     beta = torch.as_tensor(beta, dtype=shares.dtype)[..., None]
     k = torch.arange(shares.shape[-2], dtype=shares.dtype)
     seen = shares.sum(-1) > 0
     best = torch.where(seen, k, -1.0).amax(-1, keepdim=True)
-    score = torch.where(torch.isinf(beta), torch.where(k >= best, 0.0, -math.inf), beta.nan_to_num(posinf=0.0) * (k - best))
+    score = torch.where(
+        torch.isinf(beta),
+        torch.where(k >= best, 0.0, -math.inf),
+        beta.nan_to_num(posinf=0.0) * (k - best),
+    )
     mass = torch.where(seen, torch.exp(score), 0.0).unsqueeze(-1) * shares
     return mass.sum(-2) / mass.sum((-2, -1)).unsqueeze(-1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatchingRisk:
-    """Σ_i ω_i ½‖T_i(β) - y_i‖² over prompts i, with derivatives in β; an infinite prompt is one more set of shares.
+    """Σ_i ω_i ½‖T_i(β) - y_i‖² over prompts i, with derivatives in β; an infinite prompt is one
+    more set of shares.
 
-    y_i = P(· | query): the squared (Brier) risk of the next symbol, less its own variance, which β does not change.
+    y_i = P(· | query): the squared (Brier) risk of the next symbol, less its own variance, which β
+    does not change.
     """
 
     shares: Tensor  # (i, r + 1, m)
@@ -118,7 +137,9 @@ class MatchingRisk:
         )
 
     def terms(self, beta: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Each prompt's ½‖T - y‖² and its first two derivatives in β, unweighted, shape (i,) each."""
+        """Each prompt's ½‖T - y‖² and its first two derivatives in β, unweighted,
+        shape (i,) each.
+        """
         k = torch.arange(self.shares.shape[-2], dtype=self.shares.dtype)
         mass = torch.exp(beta * (k - k[-1])).unsqueeze(-1) * self.shares
         mass = mass / mass.sum((-2, -1), keepdim=True)
@@ -127,7 +148,11 @@ class MatchingRisk:
         slope = first - mean * T
         bend = second - mean * first - (square - mean.square()) * T - mean * slope
         away = T - self.targets
-        return (away.square().sum(-1) / 2, (away * slope).sum(-1), slope.square().sum(-1) + (away * bend).sum(-1))
+        return (
+            away.square().sum(-1) / 2,
+            (away * slope).sum(-1),
+            slope.square().sum(-1) + (away * bend).sum(-1),
+        )
 
     def value(self, beta: float) -> float:
         """The risk at β."""
@@ -138,7 +163,9 @@ class MatchingRisk:
         return float(self.terms(beta)[1] @ self.weights)
 
     def optimum(self, low: float = 0.0, high: float = 25.0) -> tuple[float, float]:
-        """β at which the gradient turns positive, by bisection, and its standard error over the prompts; ∞ where it never does."""
+        """β at which the gradient turns positive, by bisection, and its standard error over the
+        prompts; ∞ where it never does.
+        """
         if self.gradient(high) <= 0:
             return math.inf, math.nan
         best = first_root(self.gradient, np.linspace(low, high, 101))
@@ -148,15 +175,25 @@ class MatchingRisk:
 
 
 def first_root(slope: Callable[[float], float], grid: Array) -> float:
-    """Where a slope turns positive: between the first two points of a grid where it does; the first point if it is so there."""
+    """Where a slope turns positive: between the first two points of a grid where it does; the first
+    point if it is so there.
+    """
     from scipy.optimize import brentq
 
     rising = int(np.flatnonzero([slope(float(beta)) > 0 for beta in grid])[0])
-    return float(brentq(slope, grid[rising - 1], grid[rising], xtol=1e-12)) if rising else float(grid[0])
+    return (
+        float(brentq(slope, grid[rising - 1], grid[rising], xtol=1e-12))
+        if rising
+        else float(grid[0])
+    )
 
 
-def integrated(slope: Callable[[float, Array], list[float]], start: list[float], times: Array) -> Array:
-    """The solution of state' = slope(time, state) at the times asked for, the first of which may be 0; shape (state, time)."""
+def integrated(
+    slope: Callable[[float, Array], list[float]], start: list[float], times: Array
+) -> Array:
+    """The solution of state' = slope(time, state) at the times asked for, the first of which may be
+    0; shape (state, time).
+    """
     from scipy.integrate import solve_ivp
 
     found = solve_ivp(slope, (0.0, float(times[-1])), start, "LSODA", times, rtol=1e-9, atol=1e-11)
@@ -173,14 +210,16 @@ def flow(gradient: Callable[[float], float], start: float, times: Array) -> Arra
 
 @dataclasses.dataclass(frozen=True)
 class MatchingExpansion:
-    """Near β = ∞, in ε = 1/(e^β - 1): R_L ≈ R_L(∞) - B ε/L + A ε²/2, averaged over chains and stationary queries.
+    """Near β = ∞, in ε = 1/(e^β - 1): R_L ≈ R_L(∞) - B ε/L + A ε²/2, averaged over chains and
+    stationary queries.
 
     Attributes
     ----------
     curvature
         A = E‖Σ_i (π(q₋ᵢ)/π(q))(P(q₋ᵢ, ·) - P(q, ·))‖², q₋ᵢ the context without its i-th symbol.
     gain
-        B: what a little smoothing takes off the variance, correlations along the path and with the final context included.
+        B: what a little smoothing takes off the variance, correlations along the path and with the
+        final context included.
     """
 
     curvature: float
@@ -197,7 +236,9 @@ class MatchingExpansion:
 
     def best_gain(self, length: Any) -> Array:
         """R_L(∞) - R_L(β*) ≈ B²/(2A L²): what the best β saves over the empirical n-gram."""
-        return np.asarray(self.gain**2 / (2 * self.curvature * np.asarray(length, dtype=np.float64) ** 2))
+        return np.asarray(
+            self.gain**2 / (2 * self.curvature * np.asarray(length, dtype=np.float64) ** 2)
+        )
 
     def infinite_flow(self, time: Any) -> Array:
         """β_∞(t) ≈ ½ ln(2 A t): the flow on the infinite prompt, for long times."""
@@ -211,8 +252,9 @@ class MatchingExpansion:
 def matching_expansion(chains: Sequence[MarkovChain]) -> MatchingExpansion:
     """A and B of :class:`MatchingExpansion`, through long-run covariances.
 
-    With S = N_q(·) - N_q P_q (martingale differences), Y = X₁ - n₁ P_q, X₁ the counts on all places but one summed over that one,
-    and the path ending in q, -B/L = E[(S/N_q²)·(Y - n₁ S/N_q)] to order 1/L.
+    With S = N_q(·) - N_q P_q (martingale differences), Y = X₁ - n₁ P_q, X₁ the counts on all places
+    but one summed over that one, and the path ending in q, -B/L = E[(S/N_q²)·(Y - n₁ S/N_q)] to
+    order 1/L.
     """
     curvature = gain = 0.0
     for chain in chains:
@@ -224,7 +266,8 @@ def matching_expansion(chains: Sequence[MarkovChain]) -> MatchingExpansion:
             if float(pi[q]) == 0:
                 continue
             inside = (table[q] == r).to(rows.dtype)
-            near = (table[q] == r - 1).to(rows.dtype) + r * inside  # Σ_i 1[match on all places but i]
+            # Σ_i 1[match on all places but i]
+            near = (table[q] == r - 1).to(rows.dtype) + r * inside
             step = (hot - rows[q]).mT  # (j, next)
             s = (step.unsqueeze(1) * inside.unsqueeze(-1)).flatten(1)
             y = (step.unsqueeze(1) * near.unsqueeze(-1)).flatten(1)
@@ -240,7 +283,9 @@ def matching_expansion(chains: Sequence[MarkovChain]) -> MatchingExpansion:
     return MatchingExpansion(curvature, gain)
 
 
-def exact_matching_risk(chains: Sequence[MarkovChain], betas: Any, lengths: Sequence[int]) -> Tensor:
+def exact_matching_risk(
+    chains: Sequence[MarkovChain], betas: Any, lengths: Sequence[int]
+) -> Tensor:
     """Population risk of the head over drawn prompts, exactly, none drawn: shape (length, β).
 
     Queries are the contexts in which the paths end; targets P(· | query).
@@ -250,8 +295,13 @@ def exact_matching_risk(chains: Sequence[MarkovChain], betas: Any, lengths: Sequ
     for chain in chains:
         query = torch.arange(chain.contexts)[chain.stationary.flatten() > 0]
         z = matching_query(chain, query.unsqueeze(-1), betas)  # (query, β, d)
-        target, ending = chain.rows[query].unsqueeze(1).expand(-1, len(betas), -1), query.unsqueeze(-1).expand(-1, len(betas))
-        error = chain_error(next_symbol_head(chain), chain, z, lengths, center=target, ending=ending)
+        target, ending = (
+            chain.rows[query].unsqueeze(1).expand(-1, len(betas), -1),
+            query.unsqueeze(-1).expand(-1, len(betas)),
+        )
+        error = chain_error(
+            next_symbol_head(chain), chain, z, lengths, center=target, ending=ending
+        )
         total += torch.einsum("lqb,q->lb", error, chain.stationary.flatten()[query]) / 2
     return total / len(chains)
 
@@ -263,7 +313,12 @@ def first_order_matching_risk(chains: Sequence[MarkovChain], betas: Any) -> Tens
     for chain in chains:
         query = torch.arange(chain.contexts)[chain.stationary.flatten() > 0]
         ending = query.unsqueeze(-1).expand(-1, len(betas))
-        found = chain_expansion(next_symbol_head(chain), chain, matching_query(chain, query.unsqueeze(-1), betas), ending=ending)
+        found = chain_expansion(
+            next_symbol_head(chain),
+            chain,
+            matching_query(chain, query.unsqueeze(-1), betas),
+            ending=ending,
+        )
         away = found.limit - chain.rows[query].unsqueeze(1)
         rate = (found.drift * away).sum(-1) + found.constant / 2
         total += chain.stationary.flatten()[query] @ rate
@@ -271,7 +326,9 @@ def first_order_matching_risk(chains: Sequence[MarkovChain], betas: Any) -> Tens
 
 
 def skip_gram_mixture(chain: MarkovChain, query: int, beta: float) -> Tensor:
-    """The limit as an interpolation: Σ_S (e^β - 1)^{#S} π(q_S) P(· | q_S), normalised; q_S is the query on the places S only."""
+    """The limit as an interpolation: Σ_S (e^β - 1)^{#S} π(q_S) P(· | q_S), normalised; q_S is the
+    query on the places S only.
+    """
     r, m = chain.order, chain.alphabet
     law = chain.ngram_law(r + 1)
     symbols = [query // m ** (r - 1 - i) % m for i in range(r)]

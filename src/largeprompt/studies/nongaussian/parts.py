@@ -1,4 +1,6 @@
-"""One-parameter families of scalar laws of unit variance that leave the Gaussian, and Gaussian tokens that depend on each other."""
+"""One-parameter families of scalar laws of unit variance that leave the Gaussian, and Gaussian
+tokens that depend on each other.
+"""
 
 import dataclasses
 import math
@@ -35,7 +37,8 @@ from largeprompt.studies.nongaussian.radius import ladder_radius
 
 Array = NDArray[np.float64]
 F = torch.float64
-LONGEST, SECTIONS = 10**14, 400  # crossing lengths are looked for up to here, in so many steps at a time
+# crossing lengths are looked for up to here, in so many steps at a time
+LONGEST, SECTIONS = 10**14, 400
 NEAREST = 1e-6  # to the power of the gap: how near to the Gaussian its scaling is looked at
 RADIUS = 3.5  # zeros of the moment generating function are looked for up to here
 ATTENTION = SoftmaxAttention(torch.eye(1, dtype=F), torch.eye(1, dtype=F))
@@ -49,7 +52,9 @@ def two_components(m: float) -> GaussianMixture:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Laws make(p), Gaussian in a limit of p; near it T - affine is slope(u) x^power, x the distance of p from that limit."""
+    """Laws make(p), Gaussian in a limit of p; near it T - affine is slope(u) x^power, x the
+    distance of p from that limit.
+    """
 
     make: Callable[[float], Measure]
     power: float
@@ -58,10 +63,11 @@ class Family:
 
 
 def generalised_normal_slope(u: float) -> float:
-    """d/dβ of T - u at the Gaussian, β = 2, at fixed variance: G(u) - G'(0)u with G(u) = -E (ξ+u) ln|ξ+u|, ξ standard normal.
+    """d/dβ of T - u at the Gaussian, β = 2, at fixed variance: G(u) - G'(0)u with G(u) = -E (ξ+u)
+    ln|ξ+u|, ξ standard normal.
 
-    The logarithm of the density changes by -x² ln|x|/2 and a quadratic function of x, which moments up to the second undo; all even
-    cumulants change at first order, the fourth by -1: -u³/6 + ...
+    The logarithm of the density changes by -x² ln|x|/2 and a quadratic function of x, which moments
+    up to the second undo; all even cumulants change at first order, the fourth by -1: -u³/6 + ...
     """
     from scipy.integrate import quad
     from scipy.stats import norm
@@ -69,15 +75,25 @@ def generalised_normal_slope(u: float) -> float:
     def integrand(x: float) -> float:
         return float(x * math.log(abs(x)) * norm.pdf(x - u)) if x else 0.0
 
-    value = sum(quad(integrand, low, high, epsabs=1e-14, epsrel=1e-12)[0] for low, high in ((u - 12, 0.0), (0.0, u + 12)))
+    value = sum(
+        quad(integrand, low, high, epsabs=1e-14, epsrel=1e-12)[0]
+        for low, high in ((u - 12, 0.0), (0.0, u + 12))
+    )
     return -value + u * (1 - (math.log(2) + 0.5772156649015329) / 2)  # E ln|ξ| = -(γ + ln 2)/2
 
 
 FAMILIES: dict[str, Family] = {
     # κ4 = -2/k, the next cumulant of order 1/k²; distance 1/k
-    "Rademacher sum": Family(lambda k: RademacherSum(1, round(k)), 1.0, lambda u: -(u**3) / 3, lambda x: float(round(1 / x))),
+    "Rademacher sum": Family(
+        lambda k: RademacherSum(1, round(k)),
+        1.0,
+        lambda u: -(u**3) / 3,
+        lambda x: float(round(1 / x)),
+    ),
     # distance β - 2
-    "generalised normal": Family(lambda shape: GeneralisedNormal(1, shape), 1.0, generalised_normal_slope, lambda x: 2 + x),
+    "generalised normal": Family(
+        lambda shape: GeneralisedNormal(1, shape), 1.0, generalised_normal_slope, lambda x: 2 + x
+    ),
     # κ4 = -2m⁴; distance m
     "mixture": Family(two_components, 4.0, lambda u: -(u**3) / 3, lambda x: x),
     # κ3 is the parameter, κ4 of order κ3^(4/3)
@@ -87,26 +103,40 @@ FAMILIES: dict[str, Family] = {
 
 def members(config: NonGaussianConfig) -> dict[str, tuple[float, ...]]:
     """Parameters of each family."""
-    return dict(zip(FAMILIES, (config.terms, config.shapes, config.separations, config.skews), strict=True)) | {CONTROL: (0.0,)}
+    return dict(
+        zip(FAMILIES, (config.terms, config.shapes, config.separations, config.skews), strict=True)
+    ) | {CONTROL: (0.0,)}
 
 
 def family(config: NonGaussianConfig, name: str, progress: Progress) -> xr.Dataset:
-    """One family, member by member: predictions first, then draws; and its gap on the way to the Gaussian."""
+    """One family, member by member: predictions first, then draws; and its gap on the way to the
+    Gaussian.
+    """
     parts = []
     seed = (1000 * config.seed + len(config.inputs) + list(members(config)).index(name)) * 100
     for i, parameter in enumerate(members(config)[name]):
-        mu = Gaussian(torch.zeros(1, dtype=F), torch.eye(1, dtype=F)) if name == CONTROL else FAMILIES[name].make(parameter)
+        mu = (
+            Gaussian(torch.zeros(1, dtype=F), torch.eye(1, dtype=F))
+            if name == CONTROL
+            else FAMILIES[name].make(parameter)
+        )
         progress(f"{name} {parameter:g}: predictions")
         predicted = _predicted(config, mu, gauss_rule(mu))
         progress(f"{name} {parameter:g}: drawing prompts")
         drawn = _drawn(config, mu, predicted, torch.Generator().manual_seed(seed + i))
-        parts.append(predicted.merge(drawn).assign(law_parameter=float(parameter)).expand_dims(family=[name], member=[i]))
+        parts.append(
+            predicted.merge(drawn)
+            .assign(law_parameter=float(parameter))
+            .expand_dims(family=[name], member=[i])
+        )
     data = xr.concat(parts, "member", combine_attrs="drop", join="outer")
     return data.merge(_scaling(config, name))
 
 
 def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dataset:
-    """Limit, affine read-out, gap, ladder, exact and first-order errors, and the length at which the gap passes the noise."""
+    """Limit, affine read-out, gap, ladder, exact and first-order errors, and the length at which
+    the gap passes the noise.
+    """
     z = torch.tensor(config.tilts, dtype=F).unsqueeze(-1)
     limit = ATTENTION(mu, z).squeeze(-1).numpy()
     matrix, offset = affine_limit(ATTENTION, mu)
@@ -135,14 +165,19 @@ def _predicted(config: NonGaussianConfig, mu: Measure, rule: Discrete) -> xr.Dat
             "variance": (grid, d4 - d2**2),
             "affine_variance": (grid, fourth - (d2 + 2 * gap * d1 + gap**2) ** 2),
             "crossing": ("tilt", [_crossing(rule, u, g) for u, g in zip(z, gap, strict=True)]),
-            "crossing_first_order": ("tilt", config.lengths[-1] * first[-1] / np.maximum(gap**2, 1e-300)),
+            "crossing_first_order": (
+                "tilt",
+                config.lengths[-1] * first[-1] / np.maximum(gap**2, 1e-300),
+            ),
         },
         coords={"tilt": list(config.tilts), "length": list(config.lengths)},
     )
 
 
 def _error_moments(rule: Discrete, z: torch.Tensor, limits: Array, lengths: Sequence[int]) -> Array:
-    """E (T_L - T)^n, n = 1 to 4, shape (4, length, tilt), of scalar tokens with finitely many values."""
+    """E (T_L - T)^n, n = 1 to 4, shape (4, length, tilt), of scalar tokens with finitely many
+    values.
+    """
     products: list[Product] = [((1, 1),) * n for n in range(1, 5)]
     scores = (z @ rule.atoms.mT - rule.cgf(z).unsqueeze(-1)).numpy()  # (tilt, atom)
     tokens = rule.atoms[:, 0].numpy() - limits[:, None]
@@ -152,15 +187,24 @@ def _error_moments(rule: Discrete, z: torch.Tensor, limits: Array, lengths: Sequ
         grown = np.exp(np.minimum(tau[:, None, None] + scores, 300.0))
         mass = rule.weights.numpy() * np.exp(-grown)
         log_phi = log_survival(-np.expm1(-grown) @ rule.weights.numpy(), mass.sum(-1))
-        return log_phi, {(n, n): (mass * (np.minimum(grown, 1e4) * tokens) ** n).sum(-1) for n in range(1, 5)}
+        return log_phi, {
+            (n, n): (mass * (np.minimum(grown, 1e4) * tokens) ** n).sum(-1) for n in range(1, 5)
+        }
 
     known = rule.weights.log()
     ranges = [score_range(known, torch.from_numpy(scores), length, length) for length in lengths]
-    return np.stack([partition_integrals(n, products, blocks, span) for n, span in zip(lengths, ranges, strict=True)], 1)
+    return np.stack(
+        [
+            partition_integrals(n, products, blocks, span)
+            for n, span in zip(lengths, ranges, strict=True)
+        ],
+        1,
+    )
 
 
 def _crossing(rule: Discrete, u: torch.Tensor, gap: float) -> float:
-    """Length from which on E|T_L - T|² is below the squared gap: before it the affine read-out is as good as the truth, up to √2.
+    """Length from which on E|T_L - T|² is below the squared gap: before it the affine read-out is
+    as good as the truth, up to √2.
 
     The smallest L itself below 5000, beyond to one part in a thousand.
     """
@@ -174,20 +218,33 @@ def _crossing(rule: Discrete, u: torch.Tensor, gap: float) -> float:
     return float(high)
 
 
-def _drawn(config: NonGaussianConfig, mu: Measure, predicted: xr.Dataset, generator: torch.Generator) -> xr.Dataset:
-    """Distances of attention over drawn prompts to the limit of their law and to the affine read-out; all tilts share a stream."""
+def _drawn(
+    config: NonGaussianConfig, mu: Measure, predicted: xr.Dataset, generator: torch.Generator
+) -> xr.Dataset:
+    """Distances of attention over drawn prompts to the limit of their law and to the affine
+    read-out; all tilts share a stream.
+    """
     z = torch.tensor(config.tilts, dtype=F).unsqueeze(-1)
-    outputs = sample_prompts(ATTENTION, mu, z, config.lengths, config.replicas, generator).outputs.squeeze(-1).numpy()
+    outputs = (
+        sample_prompts(ATTENTION, mu, z, config.lengths, config.replicas, generator)
+        .outputs.squeeze(-1)
+        .numpy()
+    )
     found: dict[str, Any] = {}
     for name, target in (("", predicted.limit.values), ("affine_", predicted.affine.values)):
         squared = (outputs - target) ** 2  # (length, replica, tilt)
         found[f"drawn_{name}mse"] = (("length", "tilt"), squared.mean(1))
-        found[f"drawn_{name}error"] = (("length", "tilt"), squared.std(1, ddof=1) / math.sqrt(config.replicas))
+        found[f"drawn_{name}error"] = (
+            ("length", "tilt"),
+            squared.std(1, ddof=1) / math.sqrt(config.replicas),
+        )
     return xr.Dataset(found, coords={"length": list(config.lengths), "tilt": list(config.tilts)})
 
 
 def _scaling(config: NonGaussianConfig, name: str) -> xr.Dataset:
-    """Exact gap on the way to the Gaussian, and the predicted one, at the middle tilt; nothing for the Gaussian itself."""
+    """Exact gap on the way to the Gaussian, and the predicted one, at the middle tilt; nothing for
+    the Gaussian itself.
+    """
     steps, u = np.arange(config.scaling_points), config.tilts[len(config.tilts) // 2]
     distances = exact = predicted = np.full(len(steps), np.nan)
     power = math.nan
@@ -198,7 +255,12 @@ def _scaling(config: NonGaussianConfig, name: str) -> xr.Dataset:
         parameters = [family.at(float(x)) for x in distances]
         if name == "Rademacher sum":  # a whole number of terms
             distances = 1 / np.array(parameters)
-        exact = np.array([float(ATTENTION(family.make(each), torch.tensor([u], dtype=F))) - u for each in parameters])
+        exact = np.array(
+            [
+                float(ATTENTION(family.make(each), torch.tensor([u], dtype=F))) - u
+                for each in parameters
+            ]
+        )
         predicted = family.slope(u) * distances**power
     grid = ("family", "step")
     return xr.Dataset(
@@ -213,19 +275,25 @@ def _scaling(config: NonGaussianConfig, name: str) -> xr.Dataset:
 
 
 def dependent(config: NonGaussianConfig, progress: Progress) -> xr.Dataset:
-    """AR(1) and block-repeated Gaussian tokens in R²: first order, the exact law at the effective length, and draws."""
+    """AR(1) and block-repeated Gaussian tokens in R²: first order, the exact law at the effective
+    length, and draws.
+    """
     eye = torch.eye(2, dtype=F)
     attention, mu = SoftmaxAttention(eye, eye), Gaussian(0 * eye[0], eye)
     z = torch.tensor([[math.sqrt(q), 0.0] for q in config.score_variances], dtype=F)
     lengths, longest = np.asarray(config.dependent_lengths), config.dependent_lengths[-1]
     iid = finite_prompt(attention, mu, z, config.dependent_lengths, expansion=True).mse.numpy()
-    kinds = [("AR(1)", phi) for phi in config.correlations] + [("repeated", float(r)) for r in config.repeats]
+    kinds = [("AR(1)", phi) for phi in config.correlations] + [
+        ("repeated", float(r)) for r in config.repeats
+    ]
     names = ("effective", "predicted", "first_order", "drawn", "error")
     rows, n, block = [], config.dependent_replicas, max(1, 500_000 // longest)
     for i, (kind, strength) in enumerate(kinds):
         progress(f"dependent tokens: {kind} {strength:g}")
         if kind == "AR(1)":
-            effective = effective_length(attention, mu, z, config.dependent_lengths, strength).numpy()
+            effective = effective_length(
+                attention, mu, z, config.dependent_lengths, strength
+            ).numpy()
         else:
             effective = np.repeat(lengths[:, None] / strength, len(z), 1)
         predicted = _at_length(attention, mu, z, effective)
@@ -233,7 +301,9 @@ def dependent(config: NonGaussianConfig, progress: Progress) -> xr.Dataset:
         random = np.random.default_rng([config.seed, len(config.inputs) + len(members(config)), i])
         total, square = np.zeros((2, len(lengths), len(z)))
         for start in range(0, n, block):
-            tokens = torch.from_numpy(_tokens(kind, strength, min(block, n - start), longest, random)).unsqueeze(1)
+            tokens = torch.from_numpy(
+                _tokens(kind, strength, min(block, n - start), longest, random)
+            ).unsqueeze(1)
             for j, length in enumerate(lengths):
                 output = attention(Empirical(tokens[:, :, :length]), z)  # (replica, query, d)
                 error = (output - z).square().sum(-1).numpy()
@@ -244,7 +314,10 @@ def dependent(config: NonGaussianConfig, progress: Progress) -> xr.Dataset:
         rows.append((effective, predicted, iid * lengths[:, None] / effective, mean, spread))
     grid = ("dependence", "dependent_length", "score_variance")
     return xr.Dataset(
-        {f"dependent_{name}": (grid, np.stack(values)) for name, values in zip(names, zip(*rows, strict=True), strict=True)},
+        {
+            f"dependent_{name}": (grid, np.stack(values))
+            for name, values in zip(names, zip(*rows, strict=True), strict=True)
+        },
         coords={
             "dependence": [f"{kind} {strength:g}" for kind, strength in kinds],
             "dependent_length": lengths,
@@ -253,8 +326,12 @@ def dependent(config: NonGaussianConfig, progress: Progress) -> xr.Dataset:
     )
 
 
-def _at_length(attention: SoftmaxAttention, mu: Gaussian, z: torch.Tensor, effective: Array) -> Array:
-    """Exact error of independent tokens at lengths that need not be whole, interpolated in logarithms; shape of ``effective``."""
+def _at_length(
+    attention: SoftmaxAttention, mu: Gaussian, z: torch.Tensor, effective: Array
+) -> Array:
+    """Exact error of independent tokens at lengths that need not be whole, interpolated in
+    logarithms; shape of ``effective``.
+    """
     result = np.empty_like(effective)
     for (i, j), length in np.ndenumerate(effective):
         low = max(1, math.floor(length))
@@ -264,12 +341,20 @@ def _at_length(attention: SoftmaxAttention, mu: Gaussian, z: torch.Tensor, effec
     return result
 
 
-def _tokens(kind: str, strength: float, count: int, length: int, random: np.random.Generator) -> Array:
-    """Stationary AR(1) tokens with correlation ``strength``, or independent ones each repeated that many times; (count, L, 2)."""
+def _tokens(
+    kind: str, strength: float, count: int, length: int, random: np.random.Generator
+) -> Array:
+    """Stationary AR(1) tokens with correlation ``strength``, or independent ones each repeated that
+    many times; (count, L, 2).
+    """
     from scipy.signal import lfilter
 
     if kind == "repeated":
-        return np.repeat(random.standard_normal((count, math.ceil(length / strength), 2)), round(strength), axis=1)[:, :length]
+        return np.repeat(
+            random.standard_normal((count, math.ceil(length / strength), 2)),
+            round(strength),
+            axis=1,
+        )[:, :length]
     noise = random.standard_normal((count, length, 2))
     noise[:, 1:] *= math.sqrt(1 - strength**2)
     tokens: Array = lfilter([1.0], [1.0, -strength], noise, axis=1)

@@ -1,4 +1,6 @@
-"""How far the cumulant ladder of a scalar law converges: up to the zero of E e^{tx} that is nearest to 0."""
+"""How far the cumulant ladder of a scalar law converges: up to the zero of E e^{tx} that is nearest
+to 0.
+"""
 
 import math
 
@@ -14,9 +16,11 @@ NEGLIGIBLE = 45.0  # -log of the share of an atom that is left out
 
 
 def ladder_radius(rule: Discrete, largest: float) -> float:
-    """Largest tilt up to which the ladder of a law with these atoms converges; ``math.inf`` if that is beyond ``largest``.
+    """Largest tilt up to which the ladder of a law with these atoms converges; ``math.inf`` if that
+    is beyond ``largest``.
 
-    The zeros of E e^{tx} within growing circles are counted by the turns of its phase; Newton's method finds the first one.
+    The zeros of E e^{tx} within growing circles are counted by the turns of its phase; Newton's
+    method finds the first one.
 
     >>> coin = lp.Discrete([[-1.0], [1.0]], [0.5, 0.5])
     >>> print(f"{ladder_radius(coin, 4.0):.10f}")  # cosh t = 0 at t = iπ/2
@@ -36,7 +40,9 @@ def ladder_radius(rule: Discrete, largest: float) -> float:
         return [(grown @ x**n) / size for n in range(orders)]
 
     def turns(radius: float, count: int) -> NDArray[np.float64]:
-        """Change of phase from each place on the upper half of a circle to the next; the law is real."""
+        """Change of phase from each place on the upper half of a circle to the next; the law is
+        real.
+        """
         values = tilted(radius * np.exp(1j * np.linspace(0.0, math.pi, count)))[0]
         with np.errstate(divide="ignore", invalid="ignore"):  # so far out that every value is 0
             return np.asarray(np.angle(values[1:] / values[:-1]))
@@ -48,7 +54,9 @@ def ladder_radius(rule: Discrete, largest: float) -> float:
         if not np.isfinite(found).all() or np.sum(np.abs(found) > 2) > 2:
             return math.inf
         if abs(found.sum()) > math.pi / 2:  # half a turn for each zero of the full circle
-            near = np.outer(np.linspace(before, radius, 9), np.exp(1j * np.linspace(0.0, math.pi, ANGLES))).ravel()
+            near = np.outer(
+                np.linspace(before, radius, 9), np.exp(1j * np.linspace(0.0, math.pi, ANGLES))
+            ).ravel()
             t = near[np.argmin(np.abs(tilted(near)[0]))][None]
             for _ in range(NEWTON):  # on M/M', so that a zero may be multiple
                 m0, m1, m2 = tilted(t, 3)

@@ -1,4 +1,6 @@
-"""What is left of the theory when tokens are not Gaussian, or not independent, and does training still follow its limit?"""
+"""What is left of the theory when tokens are not Gaussian, or not independent, and does training
+still follow its limit?
+"""
 
 from collections.abc import Mapping
 
@@ -24,12 +26,14 @@ def combine(config: NonGaussianConfig, parts: Mapping[str, xr.Dataset]) -> xr.Da
 STUDY = Study(
     "nongaussian",
     "Tokens that are not Gaussian, or not independent",
-    "What do prompts of other tokens tend to, how far is that from the Gaussian theory, from which length on does it show, and "
-    "does training still follow its limit?",
-    "Four families of scalar laws leave the Gaussian by one parameter each. The exact law gives the distance to the tilt limit "
-    "and to the affine read-out at every length, cumulants explain the gap, and prompts are drawn over both. Autocorrelated and "
-    "repeated tokens are compared with the exact law at a predicted effective length. In-context regression with inputs that are "
-    "not Gaussian is trained on the exact risk of every length, on drawn prompts and on the infinite prompt's tilt.",
+    "What do prompts of other tokens tend to, how far is that from the Gaussian theory, from "
+    "which length on does it show, and does training still follow its limit?",
+    "Four families of scalar laws leave the Gaussian by one parameter each. The exact law gives "
+    "the distance to the tilt limit and to the affine read-out at every length, cumulants explain "
+    "the gap, and prompts are drawn over both. Autocorrelated and repeated tokens are compared "
+    "with the exact law at a predicted effective length. In-context regression with inputs that "
+    "are not Gaussian is trained on the exact risk of every length, on drawn prompts and on the "
+    "infinite prompt's tilt.",
     NonGaussianConfig,
     NonGaussianConfig(
         terms=(1, 8),

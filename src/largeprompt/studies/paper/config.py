@@ -4,7 +4,18 @@ from typing import Self
 
 import pydantic
 
-from largeprompt.runs.settings import Count, Dimension, Few, Increasing, Length, NonNegative, Positive, Seed, Unique, settings
+from largeprompt.runs.settings import (
+    Count,
+    Dimension,
+    Few,
+    Increasing,
+    Length,
+    NonNegative,
+    Positive,
+    Seed,
+    Unique,
+    settings,
+)
 
 SETTINGS = ("intended", "released")
 TRAINED = 300.0  # the authors' 300,000 steps of 1e-3
@@ -12,10 +23,12 @@ TRAINED = 300.0  # the authors' 300,000 steps of 1e-3
 
 @settings
 class PaperConfig:
-    """The authors' numbers: d = 5, noise 0.1, w ~ N(0, I/d), Σ_ij = 0.5^|i-j|, learning rate 1e-3, batch 128, 300,000 steps.
+    """The authors' numbers: d = 5, noise 0.1, w ~ N(0, I/d), Σ_ij = 0.5^|i-j|, learning rate 1e-3,
+    batch 128, 300,000 steps.
 
-    SGD is run at few lengths and stopped early, since each of its runs takes longer than all flows together; ``sgd_steps=300_000``
-    follows it to the end. Without lengths or seeds for it, it is left out.
+    SGD is run at few lengths and stopped early, since each of its runs takes longer than all flows
+    together; ``sgd_steps=300_000`` follows it to the end. Without lengths or seeds for it, it is
+    left out.
     """
 
     dim: Dimension = 5

@@ -3,7 +3,15 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, entry, length_label, study_figure
+from largeprompt.runs.style import (
+    COLOURS,
+    MARKERS,
+    Axes,
+    describe,
+    entry,
+    length_label,
+    study_figure,
+)
 
 SIZE = (7.6, 3.2)
 TIME = "time $t$ (steps times learning rate)"
@@ -22,28 +30,65 @@ def trained(data: xr.Dataset, *panels: Axes) -> None:
     for axes, setting in zip(panels, data.setting.values, strict=True):
         part = last.sel(setting=setting, length=data.length[np.isfinite(data.length)])
         for i, kind in enumerate(data.attention.values):
-            axes.plot(part.length, part.risk.sel(attention=kind), MARKERS[i] + "-", color=COLOURS[i], label=f"{kind}, trained")
-            axes.axhline(float(last.risk.sel(setting=setting, attention=kind)[-1]), color=COLOURS[i], lw=0.8, ls=":")
-        axes.plot(part.length, part.bayes_risk.isel(attention=0), color="black", ls="--", label="Bayes")
-        describe(axes, "prompt length $L$", "", f"{setting} setting, $t={data.time[-1]:g}$", log="xy")
+            axes.plot(
+                part.length,
+                part.risk.sel(attention=kind),
+                MARKERS[i] + "-",
+                color=COLOURS[i],
+                label=f"{kind}, trained",
+            )
+            axes.axhline(
+                float(last.risk.sel(setting=setting, attention=kind)[-1]),
+                color=COLOURS[i],
+                lw=0.8,
+                ls=":",
+            )
+        axes.plot(
+            part.length, part.bayes_risk.isel(attention=0), color="black", ls="--", label="Bayes"
+        )
+        describe(
+            axes, "prompt length $L$", "", f"{setting} setting, $t={data.time[-1]:g}$", log="xy"
+        )
     entry(panels[0], r"the same, $L=\infty$", lw=0.8, ls=":")
     describe(panels[0], "", "population risk", legend=7.5)
 
 
-@study_figure("training", "Risk and distance to the Bayes predictor along training (intended setting).", size=SIZE)
+@study_figure(
+    "training",
+    "Risk and distance to the Bayes predictor along training (intended setting).",
+    size=SIZE,
+)
 def training(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Risk and distance to the Bayes predictor along training, for three lengths and the infinite prompt."""
+    """Risk and distance to the Bayes predictor along training, for three lengths and the infinite
+    prompt.
+    """
     part = data.sel(setting="intended")
-    chosen = [*part.length.values[np.linspace(0, len(part.length) - 2, 3).round().astype(int)], part.length.values[-1]]
+    chosen = [
+        *part.length.values[np.linspace(0, len(part.length) - 2, 3).round().astype(int)],
+        part.length.values[-1],
+    ]
     for i, length in enumerate(chosen):
         for kind, dash in zip(part.attention.values, ("-", "--"), strict=True):
             row = part.sel(attention=kind, length=length)
             left.plot(part.time, row.risk, dash, color=COLOURS[i])
-            right.plot(part.time, row.distance, dash, color=COLOURS[i], label=length_label(length) if dash == "-" else None)
+            right.plot(
+                part.time,
+                row.distance,
+                dash,
+                color=COLOURS[i],
+                label=length_label(length) if dash == "-" else None,
+            )
     entry(right, "softmax")
     entry(right, "linear", ls="--")
     describe(left, TIME, "population risk", log="y")
-    describe(right, TIME, r"r.m.s. of infinite-prompt read-out $-\,w\cdot x$", log="y", legend=7.5, loc="lower left")
+    describe(
+        right,
+        TIME,
+        r"r.m.s. of infinite-prompt read-out $-\,w\cdot x$",
+        log="y",
+        legend=7.5,
+        loc="lower left",
+    )
 
 
 @study_figure(

@@ -1,4 +1,6 @@
-"""Both attentions come near the Bayes risk as L grows; which is better at each length; SGD follows the flow."""
+"""Both attentions come near the Bayes risk as L grows; which is better at each length; SGD follows
+the flow.
+"""
 
 import math
 
@@ -12,7 +14,11 @@ from largeprompt.studies.paper.config import SETTINGS, TRAINED
 def trained_rule(setting: str) -> Rule:
     """The rule for the end of training in one setting."""
 
-    @rule("P1", f"Does the authors' training bring both attentions to the Bayes risk as L grows? ({setting} setting)")
+    @rule(
+        "P1",
+        "Does the authors' training bring both attentions to the Bayes risk as L grows? "
+        f"({setting} setting)",
+    )
     def trained(data: xr.Dataset) -> Answer:
         end = data.sel(setting=setting).isel(time=-1)
         finite, limit = end.sel(length=slice(0, 1e9)), end.isel(length=-1)
@@ -24,12 +30,22 @@ def trained_rule(setting: str) -> Rule:
         outcome = judged(close < 1.02 and falls, rests_on=[close, nearer, over])
         return (
             "undecided" if float(data.time[-1]) < TRAINED else outcome,
-            f"At t = {data.time[-1]:g} and L = {finite.length[-1]:g}: softmax {soft[-1]:.4f}, linear "
-            f"{line[-1]:.4f}, Bayes {finite.bayes_risk.sel(attention='softmax')[-1]:.4f}; the infinite "
-            f"prompt is within {close - 1:.0e} of Bayes, relatively, with either. Softmax/linear from {span(over, '.2f')}: "
-            "linear attention is " + ("better at every length." if bool((soft > line).all()) else "not better at every length."),
-            f"After the authors' training at L = {finite.length[-1]:g} the risk is {soft[-1]:.3g} (softmax), "
-            f"{line[-1]:.3g} (linear), {finite.bayes_risk.sel(attention='softmax')[-1]:.3g} (Bayes)."
+            f"At t = {data.time[-1]:g} and L = {finite.length[-1]:g}: softmax {soft[-1]:.4f}, "
+            "linear "
+            f"{line[-1]:.4f}, Bayes {finite.bayes_risk.sel(attention='softmax')[-1]:.4f}; the "
+            "infinite "
+            f"prompt is within {close - 1:.0e} of Bayes, relatively, with either. Softmax/linear "
+            f"from {span(over, '.2f')}: "
+            "linear attention is "
+            + (
+                "better at every length."
+                if bool((soft > line).all())
+                else "not better at every length."
+            ),
+            f"After the authors' training at L = {finite.length[-1]:g} the risk is {soft[-1]:.3g} "
+            "(softmax), "
+            f"{line[-1]:.3g} (linear), {finite.bayes_risk.sel(attention='softmax')[-1]:.3g} "
+            "(Bayes)."
             if setting == SETTINGS[0]
             else "",
         )
@@ -38,17 +54,29 @@ def trained_rule(setting: str) -> Rule:
 
 
 def sgd_gap(data: xr.Dataset, of: float | None = None) -> xr.DataArray:
-    """Relative difference between the risk along each SGD run and along the flow of its length (or of another), at its times."""
-    lengths = data.sgd_length.astype(float) if of is None else of + 0 * data.sgd_length.astype(float)
-    flow = at(data.risk.sel(setting="intended"), length=lengths).interp(time=data.sgd_time, method="cubic")
+    """Relative difference between the risk along each SGD run and along the flow of its length (or
+    of another), at its times.
+    """
+    lengths = (
+        data.sgd_length.astype(float) if of is None else of + 0 * data.sgd_length.astype(float)
+    )
+    flow = at(data.risk.sel(setting="intended"), length=lengths).interp(
+        time=data.sgd_time, method="cubic"
+    )
     gap: xr.DataArray = data.sgd_risk / flow.drop_vars(["length", "time", "setting"]) - 1
     return gap
 
 
 def follows(data: xr.Dataset, difference: xr.DataArray) -> tuple[Outcome, float, float]:
-    """Whether the mean over seeds is within three standard errors and 5 %, both root mean squares; with it and its error."""
+    """Whether the mean over seeds is within three standard errors and 5 %, both root mean squares;
+    with it and its error.
+    """
     runs = data.sizes["sgd_seed"]
-    noise = float(np.sqrt((sgd_gap(data).std("sgd_seed", ddof=1) ** 2 / runs).mean())) if runs > 1 else math.nan
+    noise = (
+        float(np.sqrt((sgd_gap(data).std("sgd_seed", ddof=1) ** 2 / runs).mean()))
+        if runs > 1
+        else math.nan
+    )
     bias = float(np.sqrt((difference.mean("sgd_seed") ** 2).mean()))
     return judged(bias < min(3 * noise, 0.05), rests_on=[noise, bias]), bias, noise
 
@@ -63,8 +91,9 @@ def sgd_follows(data: xr.Dataset) -> Answer | None:
     return (
         outcome,
         f"Up to t = {data.sgd_time[-1]:g}, at L = {listed(data.sgd_length)}, both "
-        f"attentions: root mean square difference of the mean over {data.sizes['sgd_seed']} seeds from the flow {bias:.2%} of the "
-        f"risk, standard error of that mean {noise:.2%}; largest difference of a run {np.abs(gap).max():.1%}.",
+        f"attentions: root mean square difference of the mean over {data.sizes['sgd_seed']} seeds "
+        f"from the flow {bias:.2%} of the risk, standard error of that mean {noise:.2%}; largest "
+        f"difference of a run {np.abs(gap).max():.1%}.",
     )
 
 
@@ -73,7 +102,13 @@ def longest(data: xr.Dataset) -> float:
     return float(data.length[-2])
 
 
-@rule("P1", lambda data: f"Does SGD at these lengths follow the flow of another length, L = {longest(data):g}?", control=True)
+@rule(
+    "P1",
+    lambda data: (
+        f"Does SGD at these lengths follow the flow of another length, L = {longest(data):g}?"
+    ),
+    control=True,
+)
 def other_length(data: xr.Dataset) -> Answer | None:
     """The flow of the longest prompt instead."""
     if "sgd_risk" not in data:

@@ -21,8 +21,13 @@ class PhaseDiagramConfig:
 
 
 def grid(config: PhaseDiagramConfig, progress: Progress) -> xr.Dataset:
-    """Exact E Y, hence effective tokens 1/E Y, and the mean squared error along the tilt: the whole grid takes seconds."""
-    variance, lengths = np.linspace(0.0, config.largest_variance, config.variances), length_grid(config.longest, config.lengths)
+    """Exact E Y, hence effective tokens 1/E Y, and the mean squared error along the tilt: the whole
+    grid takes seconds.
+    """
+    variance, lengths = (
+        np.linspace(0.0, config.largest_variance, config.variances),
+        length_grid(config.longest, config.lengths),
+    )
     sigma, tokens, along = torch.from_numpy(np.sqrt(variance)), [], []
     for length in lengths:
         progress(f"L = {length:.3g}")

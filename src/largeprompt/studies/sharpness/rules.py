@@ -19,11 +19,15 @@ def never_below(data: xr.Dataset) -> Answer:
     """Holds to rounding."""
     low = min(float(data.ratio.min()), float(data.sign_bound_ratio.min()))
     cases, high = data.ratio.size + data.sign_bound_ratio.size, float(data.ratio.max())
-    worst = [f"at most {data.ratio[(data.law == law).values].max():.3g} ({law})" for law in laws(data)]
+    worst = [
+        f"at most {data.ratio[(data.law == law).values].max():.3g} ({law})" for law in laws(data)
+    ]
     return (
         judged(low >= 1 - 1e-10, rests_on=[data.ratio, data.sign_bound_ratio]),
-        f"Bound over exact error exceeds 1 by {low - 1:.1e} or more in {cases} cases, and is {', '.join(worst)}.",
-        f"Over {cases} laws and lengths the certificate is at most {high:.3g} times the exact error.",
+        f"Bound over exact error exceeds 1 by {low - 1:.1e} or more in {cases} cases, and is "
+        f"{', '.join(worst)}.",
+        f"Over {cases} laws and lengths the certificate is at most {high:.3g} times the exact "
+        "error.",
     )
 
 
@@ -32,8 +36,11 @@ def sharp(data: xr.Dataset) -> Answer:
     """In part, for prompts that are long in units of ρ."""
     found, ranges = long_enough(data.ratio, "multiple", SHARP), []  # in units of ρ
     for law in laws(data):
-        cases = [case for case in np.argsort(data.rho.values) if data.law.values[case] == law]  # least tilted first
-        ends = [f"{found[case]:.2g} ρ on for ρ = {data.rho[case]:.3g}" for case in (cases[0], cases[-1])]
+        # least tilted first
+        cases = [case for case in np.argsort(data.rho.values) if data.law.values[case] == law]
+        ends = [
+            f"{found[case]:.2g} ρ on for ρ = {data.rho[case]:.3g}" for case in (cases[0], cases[-1])
+        ]
         ranges.append(f"{' and '.join(ends)} ({law})")
     return (
         judged(False, in_part=bool(np.isfinite(found).all()), rests_on=[data.ratio]),

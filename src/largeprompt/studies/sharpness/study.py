@@ -10,12 +10,17 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "sharpness",
     "How sharp the certificates are",
-    "How far above the exact error is the proved bound, and from which length on does that not matter?",
-    "The certificate is divided by the exact mean squared error for scalar Gaussian tokens and for two clusters, from L below ρ to "
+    "How far above the exact error is the proved bound, and from which length on does that not "
+    "matter?",
+    "The certificate is divided by the exact mean squared error for scalar Gaussian tokens and for "
+    "two clusters, from L below ρ to "
     "10⁵ ρ, where ρ = e^(Λ(2u) - 2Λ(u)). Signs at L = 1, whose error is known, are the control.",
     SharpnessConfig,
     SharpnessConfig(points=21),
-    parts=[Part("ratios", ratios, over=lambda config: LAWS, join=stacked("case")), Part("signs", signs)],
+    parts=[
+        Part("ratios", ratios, over=lambda config: LAWS, join=stacked("case")),
+        Part("signs", signs),
+    ],
     rules=RULES,
     figures=FIGURES,
     claims=claims("C3"),

@@ -12,7 +12,9 @@ ATTENTIONS = ("softmax", "linear")
 
 def cases(data: xr.Dataset, **labels: Any) -> xr.Dataset:
     """The cases with these labels."""
-    return data.isel(case=np.logical_and.reduce([data[name].values == value for name, value in labels.items()]))
+    return data.isel(
+        case=np.logical_and.reduce([data[name].values == value for name, value in labels.items()])
+    )
 
 
 def isotropic(data: xr.Dataset) -> xr.Dataset:
@@ -26,6 +28,8 @@ def ill_conditioned(data: xr.Dataset) -> xr.Dataset:
 
 
 def long_enough(error: xr.DataArray, axis: str, tolerance: float) -> xr.DataArray:
-    """Smallest length from which on the error is within the tolerance, up to the longest; infinite if there is none."""
+    """Smallest length from which on the error is within the tolerance, up to the longest; infinite
+    if there is none.
+    """
     following = error[axis].copy(data=np.append(error[axis][1:], np.inf))
     return following.where(error > tolerance, error[axis][0]).max(axis)

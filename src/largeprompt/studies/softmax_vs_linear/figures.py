@@ -1,10 +1,24 @@
-"""Softmax against linear attention: regression, several heads, and the tasks where the answer turns round."""
+"""Softmax against linear attention: regression, several heads, and the tasks where the answer turns
+round.
+"""
 
 import math
 
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, DASHES, Axes, curves, describe, entry, length_label, look, panels, study_figure, ticks
+from largeprompt.runs.style import (
+    COLOURS,
+    DASHES,
+    Axes,
+    curves,
+    describe,
+    entry,
+    length_label,
+    look,
+    panels,
+    study_figure,
+    ticks,
+)
 
 TOP = 1.3  # of the axis of excesses over linear attention
 
@@ -12,14 +26,29 @@ TOP = 1.3  # of the axis of excesses over linear attention
 def _location(data: xr.Dataset, axes: Axes) -> None:
     for i, length, row in curves(data, "location_length"):
         shown = row.sel(spike=row.spike > 0)
-        axes.plot(shown.spike, shown.location_softmax, ls="none", ms=4, label=length_label(float(length)), **look(i))
+        axes.plot(
+            shown.spike,
+            shown.location_softmax,
+            ls="none",
+            ms=4,
+            label=length_label(float(length)),
+            **look(i),
+        )
         axes.plot(shown.spike, shown.location_annealed, color=COLOURS[i], lw=1.0)
         axes.plot(shown.spike, shown.location_linear, color=COLOURS[i], lw=0.9, ls="--")
         axes.plot([float(row.location_threshold)], [0.5], "|", color=COLOURS[i], ms=12, mew=1.6)
     entry(axes, "softmax, predicted")
     entry(axes, "linear", ls="--")
     entry(axes, r"$\nu=2\ln L$", marker="|", ls="none", ms=9, mew=1.6)
-    describe(axes, r"spike $\nu$", "share of the answer read", "one informative token", log="x", legend=7, below=2)
+    describe(
+        axes,
+        r"spike $\nu$",
+        "share of the answer read",
+        "one informative token",
+        log="x",
+        legend=7,
+        below=2,
+    )
 
 
 def _outliers(data: xr.Dataset, axes: Axes) -> None:
@@ -28,7 +57,9 @@ def _outliers(data: xr.Dataset, axes: Axes) -> None:
     axes.plot(shares, predicted, color="0.2", lw=1.4, marker="_", label="predicted, long prompts")
     for i, length, row in curves(data.outlier_crossing, "outlier_length"):
         axes.plot(shares, row, ls="none", label=length_label(float(length)), **look(i))
-    axes.text(0.95, 0.9, "softmax wins", transform=axes.transAxes, fontsize=8, ha="right", color="0.3")
+    axes.text(
+        0.95, 0.9, "softmax wins", transform=axes.transAxes, fontsize=8, ha="right", color="0.3"
+    )
     axes.text(0.05, 0.08, "linear wins", transform=axes.transAxes, fontsize=8, color="0.3")
     words = ("share of outliers $p$", r"crossing variance $\tau^2$", "marked outliers")
     describe(axes, *words, log="xy", legend=7, below=2)
@@ -36,28 +67,37 @@ def _outliers(data: xr.Dataset, axes: Axes) -> None:
 
 
 def _shifts(data: xr.Dataset, axes: Axes) -> None:
-    """Relative excesses at a small and a large shift; the pair's hardly depends on it, so that it is drawn once."""
+    """Relative excesses at a small and a large shift; the pair's hardly depends on it, so that it
+    is drawn once.
+    """
     row = data.isel(shift_dim=-1)
     chosen = {"-": data.sizes["shift_variance"] // 3, "--": -1}
     for i, reader in enumerate(row.reader.values):
         for dash, index in chosen.items():
             part = row.shift_excess.sel(reader=reader).isel(shift_variance=index)
-            label = str(reader) if reader == "pair" else f"{reader}, $\\tau^2={part.shift_variance:g}$"
+            label = (
+                str(reader) if reader == "pair" else f"{reader}, $\\tau^2={part.shift_variance:g}$"
+            )
             if reader != "pair" or dash == "-":
                 axes.plot(part.shift_length, part, ls=dash, ms=3.5, lw=1.0, label=label, **look(i))
     for dash, index in chosen.items():
         axes.axvline(float(row.shift_crossing[index]), color="0.55", lw=0.9, ls=dash)
     entry(axes, "predicted crossing", color="0.55")
-    words = ("prompt length $L$", "excess / signal variance", f"prompts with their own mean, $d={int(row.shift_dim)}$")
+    words = (
+        "prompt length $L$",
+        "excess / signal variance",
+        f"prompts with their own mean, $d={int(row.shift_dim)}$",
+    )
     describe(axes, *words, log="xy", legend=7, below=2)
 
 
 selection = panels(
     "selection",
-    "Where softmax wins. One informative token among L: share of the answer that is read, exact (marks), predicted (lines), "
-    "linear attention (dashed). Marked outliers: the variance of the outliers above which softmax has the lower risk. "
-    "Prompts with a mean of their own: linear attention keeps an error, a pair of softmax heads does not; grey: the "
-    "predicted length from which on the pair wins.",
+    "Where softmax wins. One informative token among L: share of the answer that is read, exact "
+    "(marks), predicted (lines), linear attention (dashed). Marked outliers: the variance of the "
+    "outliers above which softmax has the lower risk. Prompts with a mean of their own: linear "
+    "attention keeps an error, a pair of softmax heads does not; grey: the predicted length from "
+    "which on the pair wins.",
     _location,
     _outliers,
     _shifts,
@@ -68,54 +108,101 @@ selection = panels(
 
 @study_figure(
     "regression",
-    "Where it does not: excess risk of the best softmax head over that of the best linear attention in in-context "
-    "regression, against L with the predicted limits, and for long prompts against d at several noise levels.",
+    "Where it does not: excess risk of the best softmax head over that of the best linear "
+    "attention in in-context regression, against L with the predicted limits, and for long "
+    "prompts against d at several noise levels.",
     size=(7.6, 3.7),
 )
 def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Excess of one head over linear attention: against L for each dimension, and its limit against d for each noise level."""
+    """Excess of one head over linear attention: against L for each dimension, and its limit against
+    d for each noise level.
+    """
     ratio, dims = data.softmax_best / data.linear_best, data.dim.values
     for i, d in enumerate(dims):
         row = ratio.sel(dim=d).isel(noise=0)
         left.plot(row.length, row, ls="-", ms=3.5, label=f"$d={int(d)}$", **look(i))
-        left.axhline(float(data.limit_ratio.sel(dim=d).isel(noise=0)), color=COLOURS[i], lw=0.8, ls=":")
+        left.axhline(
+            float(data.limit_ratio.sel(dim=d).isel(noise=0)), color=COLOURS[i], lw=0.8, ls=":"
+        )
     entry(left, "predicted limit", lw=0.8, ls=":")
     left.axhline(1.0, color="0.2", lw=0.9)
     title = f"$s^2={data.noise[0]:g}$, identity covariance"
-    describe(left, "prompt length $L$", "excess risk, one head / linear", title, log="x", legend=7, below=4)
+    describe(
+        left,
+        "prompt length $L$",
+        "excess risk, one head / linear",
+        title,
+        log="x",
+        legend=7,
+        below=4,
+    )
     for j, noise in enumerate(data.noise.values):
-        right.plot(dims, data.limit_ratio.sel(noise=noise), ls=DASHES[j], color=COLOURS[j], label=f"$s^2={noise:g}$")
-        right.plot(dims, ratio.isel(length=-1).sel(noise=noise), ls="none", mfc="none", ms=5, **look(j))
+        right.plot(
+            dims,
+            data.limit_ratio.sel(noise=noise),
+            ls=DASHES[j],
+            color=COLOURS[j],
+            label=f"$s^2={noise:g}$",
+        )
+        right.plot(
+            dims, ratio.isel(length=-1).sel(noise=noise), ls="none", mfc="none", ms=5, **look(j)
+        )
     right.plot(dims, data.noise_limit, color="0.6", lw=0.8, label=r"$(1+2/d)^{1+d/2}$")
     right.axhline(math.e, color="0.2", lw=0.8, ls=":")
     right.text(float(dims[0]), math.e * 1.01, r"$e$", fontsize=8, va="bottom")
-    entry(right, f"exact, {length_label(float(data.length[-1]))}", marker="o", ls="none", mfc="none")
-    describe(right, "dimension $d$", "", "long prompts: predicted and exact", log="x", legend=7, below=3)
+    entry(
+        right, f"exact, {length_label(float(data.length[-1]))}", marker="o", ls="none", mfc="none"
+    )
+    describe(
+        right, "dimension $d$", "", "long prompts: predicted and exact", log="x", legend=7, below=3
+    )
     ticks(right, "x", dims)
 
 
 @study_figure(
     "heads",
-    "Excess risk of one softmax head and of pairs with opposite tilts, relative to linear attention; dashed: vanishing "
-    "tilts, which are linear attention over one token less.",
+    "Excess risk of one softmax head and of pairs with opposite tilts, relative to linear "
+    "attention; dashed: vanishing tilts, which are linear attention over one token less.",
     size=lambda data: (2.6 * data.sizes["head_dim"], 3.0),
     panels=lambda data: (1, data.sizes["head_dim"]),
     sharey=True,
 )
 def heads(data: xr.Dataset, *every: Axes) -> None:
-    """Excess of 1, 2, 4 and 8 heads relative to linear attention, one panel for each dimension; dashed: tilts that vanish."""
-    vanishing, share = ((part / data.heads_linear).isel(head_noise=0) for part in (data.heads_vanishing, data.heads_excess))
+    """Excess of 1, 2, 4 and 8 heads relative to linear attention, one panel for each dimension;
+    dashed: tilts that vanish.
+    """
+    vanishing, share = (
+        (part / data.heads_linear).isel(head_noise=0)
+        for part in (data.heads_vanishing, data.heads_excess)
+    )
     for axes, d in zip(every, data.head_dim.values, strict=True):
-        axes.plot(data.head_length, vanishing.sel(head_dim=d), color="0.5", lw=1.0, ls="--", label="linear, $L-1$ tokens")
+        axes.plot(
+            data.head_length,
+            vanishing.sel(head_dim=d),
+            color="0.5",
+            lw=1.0,
+            ls="--",
+            label="linear, $L-1$ tokens",
+        )
         for i, count in enumerate(data.heads.values):
             row = share.sel(head_dim=d, heads=count).dropna("head_length")
             if row.size and float(row.min()) < TOP:
                 label = "one head" if count == 1 else f"{int(count)} heads"
                 axes.plot(row.head_length, row, ls="-", ms=3.5, lw=1.0, label=label, **look(i))
         axes.axhline(1.0, color="0.2", lw=0.9)
-        describe(axes, "prompt length $L$", "", f"$d={int(d)}$", log="x", ylim=(0.93, TOP), xlim=(1.6, 3e3))
+        describe(
+            axes,
+            "prompt length $L$",
+            "",
+            f"$d={int(d)}$",
+            log="x",
+            ylim=(0.93, TOP),
+            xlim=(1.6, 3e3),
+        )
     every[0].set_ylabel("excess risk / linear attention")
-    handles, names = max((axes.get_legend_handles_labels() for axes in every), key=lambda found: len(found[0]))
+    handles, names = max(
+        (axes.get_legend_handles_labels() for axes in every), key=lambda found: len(found[0])
+    )
     every[0].figure.legend(handles, names, fontsize=7, loc="outside lower center", ncols=6)
 
 

@@ -5,7 +5,12 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
 from largeprompt.studies.softmax_vs_linear.figures import FIGURES
 from largeprompt.studies.softmax_vs_linear.heads import free_heads, pairs, skewed_pairs
-from largeprompt.studies.softmax_vs_linear.parts import one_head_map, other_spectra, random_start, trained
+from largeprompt.studies.softmax_vs_linear.parts import (
+    one_head_map,
+    other_spectra,
+    random_start,
+    trained,
+)
 from largeprompt.studies.softmax_vs_linear.rules import RULES
 from largeprompt.studies.softmax_vs_linear.tasks import drawn, location, outliers, shifts
 from largeprompt.studies.variables import variables
@@ -14,10 +19,11 @@ STUDY = Study(
     "softmax_vs_linear",
     "Softmax against linear attention",
     "Where does softmax attention beat linear attention, by how much, and for which tasks?",
-    "Least risks over the parameters, exact at every length: one softmax head, pairs of heads with opposite tilts by a "
-    "two-dimensional rule, and linear attention, over length, dimension, noise and spectrum, with the long-prompt ratio in "
-    "closed form; trained risks beside them. Then three tasks where the prompt has to be centred, searched or cleaned, with the "
-    "predicted lines on which the answer turns round. Drawn prompts check the exact risks.",
+    "Least risks over the parameters, exact at every length: one softmax head, pairs of heads "
+    "with opposite tilts by a two-dimensional rule, and linear attention, over length, dimension, "
+    "noise and spectrum, with the long-prompt ratio in closed form; trained risks beside them. "
+    "Then three tasks where the prompt has to be centred, searched or cleaned, with the predicted "
+    "lines on which the answer turns round. Drawn prompts check the exact risks.",
     SoftmaxVsLinearConfig,
     SoftmaxVsLinearConfig(
         dims=(1, 5),
@@ -53,12 +59,22 @@ STUDY = Study(
     ),
     parts=[
         Part("heads", pairs, over=all_head_lengths, join=along("head_length", name=float)),
-        Part("trained", trained, over=lambda config: config.trained_spectra, join=stacked("trained_spectrum")),
+        Part(
+            "trained",
+            trained,
+            over=lambda config: config.trained_spectra,
+            join=stacked("trained_spectrum"),
+        ),
         Part("start", random_start, over=lambda config: range(config.starts)),
         Part("free", free_heads),
         Part("spectra", other_spectra),
         Part("one", one_head_map),
-        Part("outliers", outliers, over=lambda config: config.outlier_lengths, join=along("outlier_length", name=float)),
+        Part(
+            "outliers",
+            outliers,
+            over=lambda config: config.outlier_lengths,
+            join=along("outlier_length", name=float),
+        ),
         Part("shifts", shifts),
         Part("skewed", skewed_pairs),
         Part("location", location),
@@ -68,5 +84,6 @@ STUDY = Study(
     figures=FIGURES,
     claims=claims("C7", "Q1"),
     variables=variables("softmax_vs_linear"),
-    combine=lambda config, parts: side_by_side(config, parts).sortby("head_length"),  # computed in another order
+    # computed in another order
+    combine=lambda config, parts: side_by_side(config, parts).sortby("head_length"),
 )

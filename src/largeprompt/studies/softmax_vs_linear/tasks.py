@@ -1,4 +1,5 @@
-"""Tasks that need more than the moments of a prompt: one informative token, marked outliers, prompts with a mean of their own.
+"""Tasks that need more than the moments of a prompt: one informative token, marked outliers,
+prompts with a mean of their own.
 
 Drawn prompts against the exact risks of these and of in-context regression.
 """
@@ -16,22 +17,34 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
 from largeprompt.studies.softmax_vs_linear.parts import one_head, standard_task
-from largeprompt.training import MarkedOutliers, SeveralHeads, ShiftedRegression, SingleLocationRegression, linear_optimum
+from largeprompt.training import (
+    MarkedOutliers,
+    SeveralHeads,
+    ShiftedRegression,
+    SingleLocationRegression,
+    linear_optimum,
+)
 from largeprompt.training.risk.planted import planted_moments
 
 LARGEST_VARIANCE = 1e3  # of outliers without a mark
 
 
 def location(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
-    """Shares of the answer that are read: predicted (annealed, and the line ν = 2 ln L), exact for softmax, closed for linear."""
+    """Shares of the answer that are read: predicted (annealed, and the line ν = 2 ln L), exact for
+    softmax, closed for linear.
+    """
     spikes, lengths = list(config.spikes), list(config.location_lengths)
     tasks = [SingleLocationRegression(2, nu) for nu in spikes]
     annealed = np.array([[task.annealed_weight(length) for task in tasks] for length in lengths])
     bounds = np.array([[task.found_bounds(length) for task in tasks] for length in lengths])
     progress("one informative token: exact shares")
     moments = [planted_moments(length, np.array(spikes), np.array(spikes)) for length in lengths]
-    softmax, missed = (np.stack([getattr(each, name).numpy() for each in moments]) for name in ("found", "missed"))
-    linear = np.array([[1 - 2 * task.best(LinearAttention, length).risk for task in tasks] for length in lengths])
+    softmax, missed = (
+        np.stack([getattr(each, name).numpy() for each in moments]) for name in ("found", "missed")
+    )
+    linear = np.array(
+        [[1 - 2 * task.best(LinearAttention, length).risk for task in tasks] for length in lengths]
+    )
     progress("one informative token: where half of it is read")
     half = [_half(length) for length in lengths]
     grid = ("location_length", "spike")
@@ -53,11 +66,20 @@ def _half(length: float) -> float:
     """The spike at which E w_ε = 1/2."""
     from scipy.optimize import brentq
 
-    return float(brentq(lambda nu: float(planted_moments(length, nu, nu).found) - 0.5, 0.0, 4 * math.log(length) + 20, xtol=1e-6))
+    return float(
+        brentq(
+            lambda nu: float(planted_moments(length, nu, nu).found) - 0.5,
+            0.0,
+            4 * math.log(length) + 20,
+            xtol=1e-6,
+        )
+    )
 
 
 def outliers(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -> xr.Dataset:
-    """The outlier variance from which on softmax wins: predicted for long prompts, then exact at this length, for each share."""
+    """The outlier variance from which on softmax wins: predicted for long prompts, then exact at
+    this length, for each share.
+    """
     shares, d = list(config.outlier_shares), config.outlier_dim
     tasks = [MarkedOutliers(standard_task(d, 0.0), share, 1.0) for share in shares]
     predicted = [task.crossing_variance() for task in tasks]
@@ -66,7 +88,10 @@ def outliers(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -
         progress(f"outliers, L = {length:g}, share {task.probability:g}")
         marked.append(task.crossing_variance(length))
         worst = MarkedOutliers(task.regression, task.probability, LARGEST_VARIANCE)
-        unmarked.append(worst.isotropic_optimum(length, mark=0.0).risk / worst.isotropic_optimum(length, LinearAttention).risk)
+        unmarked.append(
+            worst.isotropic_optimum(length, mark=0.0).risk
+            / worst.isotropic_optimum(length, LinearAttention).risk
+        )
     return xr.Dataset(
         {
             "outlier_predicted": ("outlier_share", predicted),
@@ -78,8 +103,14 @@ def outliers(config: SoftmaxVsLinearConfig, length: float, progress: Progress) -
 
 
 def shifts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
-    """Crossing lengths in closed form, then the exact least risks of linear attention, one head and a pair."""
-    dims, variances, lengths = list(config.shift_dims), list(config.shift_variances), list(config.shift_lengths)
+    """Crossing lengths in closed form, then the exact least risks of linear attention, one head and
+    a pair.
+    """
+    dims, variances, lengths = (
+        list(config.shift_dims),
+        list(config.shift_variances),
+        list(config.shift_lengths),
+    )
     tasks = {(d, tau): ShiftedRegression(d, tau) for d in dims for tau in [0.0, *variances]}
     predicted = [[tasks[d, tau].crossing_length() for tau in variances] for d in dims]
     floor = [[2 * tasks[d, tau].linear_optimum() / (1 + tau) for tau in variances] for d in dims]
@@ -87,11 +118,15 @@ def shifts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
     calm = np.empty((len(dims), len(lengths)))
     for k, length in enumerate(lengths):
         progress(f"prompts with their own mean, L = {length:g}")
-        lattice, alone = SeveralHeads.of(length, (1.0,), odd=True, largest=config.largest_scale), one_head(length)
+        lattice, alone = (
+            SeveralHeads.of(length, (1.0,), odd=True, largest=config.largest_scale),
+            one_head(length),
+        )
         for i, d in enumerate(dims):
             for j, tau in enumerate(variances):
                 task = tasks[d, tau]
-                pair = lattice.optimum(task.pair_task()).risk  # searched: the prediction knows vanishing tilts only
+                # searched: the prediction knows vanishing tilts only
+                pair = lattice.optimum(task.pair_task()).risk
                 values = (task.linear_optimum(length), task.head_optimum(length, head=alone), pair)
                 excess[:, i, j, k] = [2 * value / (1 + tau) for value in values]
             none = tasks[d, 0.0]
@@ -104,7 +139,12 @@ def shifts(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
             "shift_excess": (("reader", *grid, "shift_length"), excess),
             "shift_none": (("shift_dim", "shift_length"), calm),
         },
-        coords={"reader": ["linear", "one head", "pair"], "shift_dim": dims, "shift_variance": variances, "shift_length": lengths},
+        coords={
+            "reader": ["linear", "one head", "pair"],
+            "shift_dim": dims,
+            "shift_variance": variances,
+            "shift_length": lengths,
+        },
     )
 
 
@@ -113,7 +153,9 @@ SILENT = 60.0  # e^{-60}: outliers with this mark are not read
 
 
 def softmax_read(tokens: Tensor, u: Tensor) -> Tensor:
-    """Σ softmax(u·z) z over the prompt, (prompt, D) for tokens (prompt, L, D) and tilts u (prompt, D)."""
+    """Σ softmax(u·z) z over the prompt, (prompt, D) for tokens (prompt, L, D) and tilts u (prompt,
+    D).
+    """
     share = torch.softmax((tokens @ u.unsqueeze(-1)).squeeze(-1), -1)
     return (share.unsqueeze(-2) @ tokens).squeeze(-2)
 
@@ -128,7 +170,11 @@ def drawn(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
     regression, shifted = standard_task(DIM, 0.1), ShiftedRegression(DIM, 1.0, 0.1)
     place, dirty = SingleLocationRegression(3, 4.0, 0.1), MarkedOutliers(regression, 0.2, 10.0)
     lattice = SeveralHeads.of(LENGTH, (1.0, 0.25), odd=True, largest=config.largest_scale)
-    straight, alone, four = linear_optimum(regression, LENGTH), one_head(LENGTH).optimum(regression), lattice.optimum(regression)
+    straight, alone, four = (
+        linear_optimum(regression, LENGTH),
+        one_head(LENGTH).optimum(regression),
+        lattice.optimum(regression),
+    )
     pair, apart = (lattice.only([0]).optimum(task) for task in (regression, shifted.pair_task()))
     found, missed = (place.best(kind, LENGTH) for kind in KINDS.values())
     clean, rough = (dirty.isotropic_optimum(DIRTY_LENGTH, kind) for kind in KINDS.values())
@@ -147,7 +193,12 @@ def drawn(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
         "outliers, linear": rough.risk,
     }
     progress("drawing prompts")
-    stream = len(all_head_lengths(config)) + len(config.trained_spectra) + len(config.outlier_lengths) + 7
+    stream = (
+        len(all_head_lengths(config))
+        + len(config.trained_spectra)
+        + len(config.outlier_lengths)
+        + 7
+    )
     generator = torch.Generator().manual_seed(1000 * config.seed + stream)
     count = config.replicas
     squares: list[Tensor] = []
@@ -159,7 +210,10 @@ def drawn(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
         squares.extend((each - answer[:, 0]).square() / 2 for each in answers)
 
     tokens, query, answer = regression.sample(count, LENGTH, generator)
-    several = [b * odd(tokens, query, four.a * ratio) for b, ratio in zip(four.readouts, lattice.ratios, strict=True)]
+    several = [
+        b * odd(tokens, query, four.a * ratio)
+        for b, ratio in zip(four.readouts, lattice.ratios, strict=True)
+    ]
     compare(
         answer,
         linear_read(tokens, pad(query[:, :DIM] @ straight.matrix.mT, (0, 1)))[:, DIM],

@@ -1,4 +1,6 @@
-"""What the variables of the study's dataset are called; units in brackets, unless they are pure numbers or names."""
+"""What the variables of the study's dataset are called; units in brackets, unless they are pure
+numbers or names.
+"""
 
 NAMES = {
     "kind": "kind of table",

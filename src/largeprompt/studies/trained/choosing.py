@@ -29,20 +29,30 @@ def is_shuffled(data: xr.Dataset) -> NDArray[np.bool_]:
 
 
 def _one_bare_layer(data: xr.Dataset) -> NDArray[np.bool_]:
-    return np.asarray(~is_shuffled(data) & (data.kind.values == "attention") & (data.layers.values == 1))
+    return np.asarray(
+        ~is_shuffled(data) & (data.kind.values == "attention") & (data.layers.values == 1)
+    )
 
 
 shuffled_models = choice(is_shuffled)
 genuine = choice(lambda data: ~is_shuffled(data))
 deep_models = choice(lambda data: ~is_shuffled(data) & ~_one_bare_layer(data))
-one_head = choice(lambda data: _one_bare_layer(data) & (data.heads.values == 1), first=True)  # what the exact theory is about
+# what the exact theory is about
+one_head = choice(lambda data: _one_bare_layer(data) & (data.heads.values == 1), first=True)
 several_heads = choice(lambda data: _one_bare_layer(data) & (data.heads.values > 1), first=True)
 
 
 def about(
-    choose: Choice, claim: str, question: str | Callable[[xr.Dataset], str], *, control: bool = False, fails: str = ""
+    choose: Choice,
+    claim: str,
+    question: str | Callable[[xr.Dataset], str],
+    *,
+    control: bool = False,
+    fails: str = "",
 ) -> Callable[[Callable[[xr.Dataset], Answer | None]], Rule]:
-    """Make a function of some models the rule for a question about them; no verdict where the settings have none of them."""
+    """Make a function of some models the rule for a question about them; no verdict where the
+    settings have none of them.
+    """
 
     def made(answer: Callable[[xr.Dataset], Answer | None]) -> Rule:
         @functools.wraps(answer)  # its module too, which decides when a run is judged again
@@ -56,10 +66,12 @@ def about(
 
 
 def z_scores(data: xr.Dataset, against: xr.DataArray, name: str = "risk") -> xr.DataArray:
-    """Distance of each sampled mean from a number in standard errors, with the skewness of the samples taken out (Hall, 1992).
+    """Distance of each sampled mean from a number in standard errors, with the skewness of the
+    samples taken out (Hall, 1992).
 
-    A mean of n squares is skewed to the right and its standard error rises with it: t = (mean - number)/error alone strays too far
-    below 0. With a = g/(3√n), g the skewness of one prompt, t + at² + a²t³/3 + a/2 is normal to the next order, and rises with t.
+    A mean of n squares is skewed to the right and its standard error rises with it: t = (mean -
+    number)/error alone strays too far below 0. With a = g/(3√n), g the skewness of one prompt, t +
+    at² + a²t³/3 + a/2 is normal to the next order, and rises with t.
     """
     t: xr.DataArray = (data[name] - against) / data[f"{name}_error"]
     a: xr.DataArray = data[f"{name}_skewness"] / (3 * np.sqrt(data.test_prompts))
@@ -68,9 +80,11 @@ def z_scores(data: xr.Dataset, against: xr.DataArray, name: str = "risk") -> xr.
 
 
 def share_interval(share: xr.DataArray) -> tuple[float, float, float]:
-    """Mean of shares over independent trainings and its 95 % interval, as if the heads of a training were one (Clopper, Pearson).
+    """Mean of shares over independent trainings and its 95 % interval, as if the heads of a
+    training were one (Clopper, Pearson).
 
-    Trainings of different models do not have the same chance; the spread of their mean is then less than that of equal ones.
+    Trainings of different models do not have the same chance; the spread of their mean is then less
+    than that of equal ones.
     """
     from scipy.stats import beta
 
@@ -82,7 +96,9 @@ def share_interval(share: xr.DataArray) -> tuple[float, float, float]:
 
 
 def excess_ratio(data: xr.Dataset, of: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Risk above the noise, over that of ``of``: mean over runs and its standard error (trainings and prompts together)."""
+    """Risk above the noise, over that of ``of``: mean over runs and its standard error (trainings
+    and prompts together).
+    """
     ratio = (data.risk - data.floor) / (of - data.floor)
     return ratio.mean("run"), ratio.std("run", ddof=1) / math.sqrt(ratio.sizes["run"])
 
@@ -94,5 +110,7 @@ def longest(data: xr.Dataset) -> int:
 
 def trained_on(data: xr.Dataset) -> xr.Dataset:
     """Test lengths within the range of training."""
-    inside = (data.length >= data.training_length.min()) & (data.length <= data.training_length.max())
+    inside = (data.length >= data.training_length.min()) & (
+        data.length <= data.training_length.max()
+    )
     return data.sel(length=data.length[inside])

@@ -23,7 +23,8 @@ from largeprompt.runs.settings import (
 Kind = Literal["attention", "blocks"]
 MODEL = r"^(shuffled )?(attention|blocks) ([1-9]\d*)x([1-9]\d*)$"
 Model = Annotated[str, Field(pattern=MODEL)]
-Device = Annotated[str, Field(pattern=r"^(cpu|mps|xpu|cuda)(:\d+)?$")]  # whether the machine has it is seen when it is used
+# whether the machine has it is seen when it is used
+Device = Annotated[str, Field(pattern=r"^(cpu|mps|xpu|cuda)(:\d+)?$")]
 
 
 class Shape(NamedTuple):
@@ -36,18 +37,30 @@ class Shape(NamedTuple):
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The shape of 'attention LxH' or 'blocks LxH' (layers, heads), after 'shuffled ' or not."""
+        """The shape of 'attention LxH' or 'blocks LxH' (layers, heads), after 'shuffled
+        ' or not.
+        """
         found = re.fullmatch(MODEL, name)
         if found is None:
-            raise ValueError(f"{name!r} is not 'attention LxH' or 'blocks LxH' (layers, heads), after 'shuffled ' or not")
-        return cls("attention" if found[2] == "attention" else "blocks", int(found[3]), int(found[4]), found[1] is not None)
+            raise ValueError(
+                f"{name!r} is not 'attention LxH' or 'blocks LxH' (layers, heads), after 'shuffled "
+                "' or not"
+            )
+        return cls(
+            "attention" if found[2] == "attention" else "blocks",
+            int(found[3]),
+            int(found[4]),
+            found[1] is not None,
+        )
 
 
 @settings
 class TrainedConfig:
-    """Σ = I, W = I/d; models are 'KIND LAYERSxHEADS', trained in ``runs`` copies on prompts of all training lengths at once.
+    """Σ = I, W = I/d; models are 'KIND LAYERSxHEADS', trained in ``runs`` copies on prompts of all
+    training lengths at once.
 
-    A model that is named 'shuffled' is trained on prompts in which every token has a task vector of its own.
+    A model that is named 'shuffled' is trained on prompts in which every token has a task vector of
+    its own.
     """
 
     models: Distinct[Model] = (
@@ -82,7 +95,10 @@ class TrainedConfig:
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.queries < len(self.training_lengths):
-            raise ValueError(f"queries must be at least one for each of {len(self.training_lengths)} training_lengths")
+            raise ValueError(
+                f"queries must be at least one for each of {len(self.training_lengths)} "
+                "training_lengths"
+            )
         for name in self.models:
             shape = Shape.named(name)
             if shape.kind == "blocks" and self.width % shape.heads:

@@ -1,4 +1,6 @@
-"""Small transformers trained here on in-context regression, and audited along training: is the theory of one layer what they do?"""
+"""Small transformers trained here on in-context regression, and audited along training: is the
+theory of one layer what they do?
+"""
 
 from largeprompt.runs.study import Part, Study
 from largeprompt.studies.claims import claims
@@ -11,11 +13,12 @@ from largeprompt.studies.variables import variables
 STUDY = Study(
     "trained",
     "Transformers trained here",
-    "Do the heads of trained transformers sit in the linear regime, and where does their risk follow or beat the exact theory of "
-    "one layer?",
-    "Small causal transformers, bare attention and real blocks of several depths, are trained on in-context linear regression. "
-    "The exact optimum of one layer at every length is computed beforehand. Their heads are audited along training, the models "
-    "are tested on fresh prompts at every length, and heads are replaced by the affine read-out of the prompt's moments.",
+    "Do the heads of trained transformers sit in the linear regime, and where does their risk "
+    "follow or beat the exact theory of one layer?",
+    "Small causal transformers, bare attention and real blocks of several depths, are trained on "
+    "in-context linear regression. The exact optimum of one layer at every length is computed "
+    "beforehand. Their heads are audited along training, the models are tested on fresh prompts "
+    "at every length, and heads are replaced by the affine read-out of the prompt's moments.",
     TrainedConfig,
     TrainedConfig(
         models=("blocks 2x2", "attention 1x2", "attention 1x1", "shuffled blocks 1x2"),
@@ -29,7 +32,10 @@ STUDY = Study(
         test_prompts=256,
         audit_prompts=32,
     ),
-    parts=[Part("theory", theory), Part("model", trial, over=lambda config: config.models, join=by_model)],
+    parts=[
+        Part("theory", theory),
+        Part("model", trial, over=lambda config: config.models, join=by_model),
+    ],
     rules=RULES,
     figures=FIGURES,
     claims=claims("C2", "C5", "C6", "C7", "Q1", "Q2"),

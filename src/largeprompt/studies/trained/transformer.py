@@ -1,4 +1,6 @@
-"""Small causal transformers for in-context regression, several independent ones trained side by side."""
+"""Small causal transformers for in-context regression, several independent ones trained side by
+side.
+"""
 
 import dataclasses
 import math
@@ -10,20 +12,27 @@ from torch.nn import functional
 
 from largeprompt.studies.trained.config import Kind
 
-# query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be read, factor of the scores, layer
+# query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be
+# read, factor of the scores, layer
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
 
 
-def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int) -> Tensor:
+def softmax_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int
+) -> Tensor:
     """Σ_l softmax(scale · query · key_l) value_l over the keys that the mask allows."""
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
-def reading_mask(length: int, prefixes: Sequence[int], device: torch.device | str = "cpu") -> Tensor:
-    """Who reads whom, shape (1, 1, length + queries, length): token l reads tokens 1..l, query i the first prefixes[i] tokens.
+def reading_mask(
+    length: int, prefixes: Sequence[int], device: torch.device | str = "cpu"
+) -> Tensor:
+    """Who reads whom, shape (1, 1, length + queries, length): token l reads tokens 1..l, query i
+    the first prefixes[i] tokens.
 
-    Nobody reads a query token, itself included, so that a query sees a prompt of exactly its own length: prompts of several lengths
-    share one sequence, and a single layer is the softmax attention of the exact theory.
+    Nobody reads a query token, itself included, so that a query sees a prompt of exactly its own
+    length: prompts of several lengths share one sequence, and a single layer is the softmax
+    attention of the exact theory.
     """
     rows = torch.cat([torch.arange(1, length + 1), torch.as_tensor(list(prefixes))])
     return (torch.arange(length) < rows[:, None])[None, None].to(device)
@@ -33,9 +42,10 @@ def reading_mask(length: int, prefixes: Sequence[int], device: torch.device | st
 class Architecture:
     """Shape of a transformer that answers in-context regression.
 
-    'attention': layers of bare attention on the tokens, z ← z + Σ_h P_h Σ_l softmax(z_l·U_h z) z_l, and the answer is the last
-    coordinate of the query token, which starts at 0 (one layer and one head is the exact theory's softmax attention).
-    'blocks': linear embedding, pre-norm blocks of attention and a GELU network, a last LayerNorm, linear read-out.
+    'attention': layers of bare attention on the tokens, z ← z + Σ_h P_h Σ_l softmax(z_l·U_h z) z_l,
+    and the answer is the last coordinate of the query token, which starts at 0 (one layer and one
+    head is the exact theory's softmax attention). 'blocks': linear embedding, pre-norm blocks of
+    attention and a GELU network, a last LayerNorm, linear read-out.
     """
 
     kind: Kind
@@ -51,7 +61,9 @@ class Architecture:
 
     @property
     def head_width(self) -> int:
-        """Width of a head: all of a bare token, so that U_h and P_h are free, or a share of the stream."""
+        """Width of a head: all of a bare token, so that U_h and P_h are free, or a share of the
+        stream.
+        """
         return self.inputs if self.kind == "attention" else self.width // self.heads
 
     @property
@@ -61,7 +73,8 @@ class Architecture:
 
 
 class StackedTransformer:
-    """``runs`` transformers of one architecture with weights of their own: each product of matrices serves all of them.
+    """``runs`` transformers of one architecture with weights of their own: each product of matrices
+    serves all of them.
 
     The generator draws the first weights, in float32; its device is theirs.
     """
@@ -74,11 +87,15 @@ class StackedTransformer:
         deep = 1 / math.sqrt(2 * shape.layers)  # keeps the stream of order one
 
         def weight(name: str, rows: int, columns: int, size: float = 1.0) -> None:
-            drawn = torch.randn(self.runs, rows, columns, generator=generator, device=generator.device)
+            drawn = torch.randn(
+                self.runs, rows, columns, generator=generator, device=generator.device
+            )
             self.parameters[name] = (drawn * size / math.sqrt(rows)).requires_grad_()
 
         def constant(name: str, columns: int, value: float) -> None:
-            self.parameters[name] = torch.full((self.runs, 1, columns), value, device=generator.device).requires_grad_()
+            self.parameters[name] = torch.full(
+                (self.runs, 1, columns), value, device=generator.device
+            ).requires_grad_()
 
         def norm(name: str) -> None:
             constant(f"{name}.gain", w, 1.0)
@@ -105,15 +122,17 @@ class StackedTransformer:
     def __call__(self, tokens: Tensor, mask: Tensor, attend: Attend = softmax_attention) -> Tensor:
         """Answers at the query tokens, shape (runs, batch, queries).
 
-        ``tokens`` are a prompt, then queries, shape (runs, batch, length + queries, inputs), ``mask`` is :func:`reading_mask`, and
-        ``attend`` stands for softmax attention: the batch that it sees is (run, prompt), flattened.
+        ``tokens`` are a prompt, then queries, shape (runs, batch, length + queries, inputs),
+        ``mask`` is :func:`reading_mask`, and ``attend`` stands for softmax attention: the batch
+        that it sees is (run, prompt), flattened.
         """
         runs, batch, rows, _ = tokens.shape
         length = mask.shape[-1]
         shape, get = self.architecture, self.parameters
         stream = tokens if shape.kind == "attention" else self._affine(tokens, "embed")
         for i in range(shape.layers):
-            begin = length if i == shape.layers - 1 else 0  # of the last layer only the answers are read
+            # of the last layer only the answers are read
+            begin = length if i == shape.layers - 1 else 0
             source = stream if shape.kind == "attention" else self._norm(stream, f"{i}.before")
             read, inner = get[f"{i}.read"], shape.heads * shape.head_width
             query = self._heads(self._product(source[:, :, begin:], read[..., :inner]))
@@ -123,7 +142,9 @@ class StackedTransformer:
             found = found.transpose(1, 2).reshape(runs, batch, rows - begin, inner)
             stream = stream[:, :, begin:] + self._product(found, get[f"{i}.write"])
             if shape.kind == "blocks":
-                hidden = functional.gelu(self._affine(self._norm(stream, f"{i}.between"), f"{i}.up"))
+                hidden = functional.gelu(
+                    self._affine(self._norm(stream, f"{i}.between"), f"{i}.up")
+                )
                 stream = stream + self._affine(hidden, f"{i}.down")
         if shape.kind == "attention":
             return stream[..., -1]
@@ -135,19 +156,27 @@ class StackedTransformer:
 
     def _affine(self, x: Tensor, name: str) -> Tensor:
         flat = x.reshape(len(x), -1, x.shape[-1])
-        return torch.baddbmm(self.parameters[f"{name}.bias"], flat, self.parameters[name]).reshape(*x.shape[:-1], -1)
+        return torch.baddbmm(self.parameters[f"{name}.bias"], flat, self.parameters[name]).reshape(
+            *x.shape[:-1], -1
+        )
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
         gain, shift = (self.parameters[f"{name}.{each}"].unsqueeze(1) for each in ("gain", "shift"))
         return torch.addcmul(shift, functional.layer_norm(x, x.shape[-1:]), gain)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, x.shape[-2], self.architecture.heads, self.architecture.head_width).transpose(1, 2)
+        return x.reshape(
+            -1, x.shape[-2], self.architecture.heads, self.architecture.head_width
+        ).transpose(1, 2)
 
     def single_layer(self) -> tuple[Tensor, Tensor]:
-        """U (runs, D, D) and V (runs, 1, D) of one bare layer with one head, as SoftmaxAttention takes them, float64."""
+        """U (runs, D, D) and V (runs, 1, D) of one bare layer with one head, as SoftmaxAttention
+        takes them, float64.
+        """
         shape = self.architecture
-        query, key, value = self.parameters["0.read"].detach().to("cpu", torch.float64).chunk(3, dim=-1)
+        query, key, value = (
+            self.parameters["0.read"].detach().to("cpu", torch.float64).chunk(3, dim=-1)
+        )
         write = self.parameters["0.write"].detach().to("cpu", torch.float64)
         return shape.scale * key @ query.mT, (value @ write)[..., -1:].mT
 
@@ -161,10 +190,12 @@ def train(
     learning_rate: float,
     watch: Callable[[int], None],
 ) -> None:
-    """Adam on the mean squared error, the learning rate warmed up over a twentieth of the steps and then lowered to 0 by a cosine.
+    """Adam on the mean squared error, the learning rate warmed up over a twentieth of the steps and
+    then lowered to 0 by a cosine.
 
-    ``draw`` gives fresh prompts: tokens (runs, batch, length + queries, inputs) and answers (runs, batch, queries). ``watch`` is
-    called with the number of steps taken, before the first and after every one; each run's own gradient is kept to length one.
+    ``draw`` gives fresh prompts: tokens (runs, batch, length + queries, inputs) and answers (runs,
+    batch, queries). ``watch`` is called with the number of steps taken, before the first and after
+    every one; each run's own gradient is kept to length one.
     """
     optimiser = torch.optim.Adam(model.parameters.values(), lr=learning_rate, betas=(0.9, 0.98))
     warm = max(1, steps // 20)

@@ -1,1 +1,3 @@
-"""What descends a risk: gradient flow, gradient descent, SGD, Adam, and the parametrisations that they move."""
+"""What descends a risk: gradient flow, gradient descent, SGD, Adam, and the parametrisations that
+they move.
+"""

@@ -1,4 +1,6 @@
-"""Adam on the exact risk, and the flows that it follows: with its memory as the step size leaves it, and without."""
+"""Adam on the exact risk, and the flows that it follows: with its memory as the step size leaves
+it, and without.
+"""
 
 import dataclasses
 import math
@@ -57,7 +59,10 @@ def adam_descent(
     Trajectory(softmax, length=100, until=2, risk=..., finished)
     """
     betas = _checked_betas(betas)
-    step_size, epsilon = validation.positive("step_size", step_size), validation.positive("epsilon", epsilon)
+    step_size, epsilon = (
+        validation.positive("step_size", step_size),
+        validation.positive("epsilon", epsilon),
+    )
 
     def start_from(_: Objective, start: Tensor) -> Advance:
         return stepping(torch.optim.Adam, start, lr=step_size, betas=betas, eps=epsilon)
@@ -66,7 +71,10 @@ def adam_descent(
 
 
 def _checked_betas(betas: tuple[float, float]) -> tuple[float, float]:
-    found = [validation.number("betas", beta) for beta in validation.listed("betas", betas, "two numbers between 0 and 1")]
+    found = [
+        validation.number("betas", beta)
+        for beta in validation.listed("betas", betas, "two numbers between 0 and 1")
+    ]
     if len(found) != 2 or not all(0 < beta < 1 for beta in found):
         raise InvalidArgumentError("betas", validation.text(betas), "two numbers between 0 and 1")
     return found[0], found[1]
@@ -89,16 +97,18 @@ def adam_flow(
 ) -> Trajectory:
     """The flow that Adam follows, with time counted as steps times step size.
 
-    As the step size η tends to 0 with β fixed, both averages forget at once: θ' = -∇R/(abs(∇R) + ε), entry by entry, the sign flow.
-    At a given η they keep a memory of τ = η(1 + β)/(2(1 - β)): formulas (dyn.16-17) of docs/mathematics/dynamics.md.
+    As the step size η tends to 0 with β fixed, both averages forget at once: θ' = -∇R/(abs(∇R) +
+    ε), entry by entry, the sign flow. At a given η they keep a memory of τ = η(1 + β)/(2(1 - β)):
+    formulas (dyn.16-17) of docs/mathematics/dynamics.md.
 
     Parameters
     ----------
     step_size
         η of the flow with memory; None for the sign flow.
     epsilon
-        ε; Adam's own 1e-8 where a step size is given, 1e-6 for the sign flow, which it smooths where an entry of the gradient
-        stays at 0 while others move (it slides along ∂R = 0): the end point moves by some ten times ε.
+        ε; Adam's own 1e-8 where a step size is given, 1e-6 for the sign flow, which it smooths
+        where an entry of the gradient stays at 0 while others move (it slides along ∂R = 0): the
+        end point moves by some ten times ε.
 
     Returns
     -------
@@ -129,12 +139,19 @@ def adam_flow(
         state = start[0].numpy()
         options |= {"method": "Radau", "max_step": LARGEST_STEP}
     else:
-        slope, jacobian = _memory_system(objective, validation.positive("step_size", step_size), betas, epsilon)
+        slope, jacobian = _memory_system(
+            objective, validation.positive("step_size", step_size), betas, epsilon
+        )
         gradient = objective.gradient(start)[1][0]
         state = torch.cat([start[0], gradient, gradient.abs() + TINY]).numpy()
-        options |= {"method": "BDF", "atol": np.repeat([tolerance / 100, tolerance * TINY, tolerance * TINY], p)}
+        options |= {
+            "method": "BDF",
+            "atol": np.repeat([tolerance / 100, tolerance * TINY, tolerance * TINY], p),
+        }
     found = integrate(slope, state, until, report_times(times, until), jac=jacobian, **options)
-    moved = dataclasses.replace(found, states=found.states[:, :p], at=lambda time: found.at(time)[:p])
+    moved = dataclasses.replace(
+        found, states=found.states[:, :p], at=lambda time: found.at(time)[:p]
+    )
     config: dict[str, Any] = {
         "dynamics": "sign flow" if step_size is None else "Adam's flow",
         "task": repr(task),
@@ -167,8 +184,12 @@ def _sign_system(objective: Objective, epsilon: float) -> System:
     return slope, jacobian
 
 
-def _memory_system(objective: Objective, step_size: float, betas: tuple[float, float], epsilon: float) -> System:
-    """In θ, m and r = √v, which is followed to a share of itself down to where no gradient is left."""
+def _memory_system(
+    objective: Objective, step_size: float, betas: tuple[float, float], epsilon: float
+) -> System:
+    """In θ, m and r = √v, which is followed to a share of itself down to where no
+    gradient is left.
+    """
 
     def rates(time: float) -> tuple[float, float]:
         memory = (step_size * (1 + beta) / (2 * (1 - beta)) for beta in betas)
@@ -178,17 +199,27 @@ def _memory_system(objective: Objective, step_size: float, betas: tuple[float, f
     def slope(time: float, flat: Array) -> Array:
         theta, m, r = np.split(flat, 3)
         gradient, (first, second) = _gradient(objective, theta), rates(time)
-        return np.concatenate([-m / (r + epsilon), first * (gradient - m), second * (gradient**2 / r - r) / 2])
+        return np.concatenate(
+            [-m / (r + epsilon), first * (gradient - m), second * (gradient**2 / r - r) / 2]
+        )
 
     def jacobian(time: float, flat: Array) -> Array:
         theta, m, r = np.split(flat, 3)
-        gradient, hessian, (first, second) = _gradient(objective, theta), _hessian(objective, theta), rates(time)
+        gradient, hessian, (first, second) = (
+            _gradient(objective, theta),
+            _hessian(objective, theta),
+            rates(time),
+        )
         zero, eye = np.zeros_like(hessian), np.eye(len(theta))
         return np.block(
             [
                 [zero, -np.diag(1 / (r + epsilon)), np.diag(m / (r + epsilon) ** 2)],
                 [first * hessian, -first * eye, zero],
-                [second * (gradient / r)[:, None] * hessian, zero, -second / 2 * np.diag((gradient / r) ** 2 + 1)],
+                [
+                    second * (gradient / r)[:, None] * hessian,
+                    zero,
+                    -second / 2 * np.diag((gradient / r) ** 2 + 1),
+                ],
             ]
         )
 
@@ -196,15 +227,25 @@ def _memory_system(objective: Objective, step_size: float, betas: tuple[float, f
 
 
 def mean_lag(beta: float, steps: Tensor) -> Tensor:
-    """Mean age, in steps, of what a bias-corrected average remembers after so many steps: tends to (dyn.14)."""
+    """Mean age, in steps, of what a bias-corrected average remembers after so many steps: tends to
+    (dyn.14).
+    """
     power = torch.exp(steps * math.log(beta))
-    return torch.where(steps > 0, beta / (1 - beta) - steps * power / (1 - power).clamp_min(1e-300), torch.zeros_like(steps))
+    return torch.where(
+        steps > 0,
+        beta / (1 - beta) - steps * power / (1 - power).clamp_min(1e-300),
+        torch.zeros_like(steps),
+    )
 
 
-def adam_displacement(flow: Trajectory, gradients: Tensor, step_size: float, betas: tuple[float, float] = BETAS) -> Tensor:
-    """Adam less the sign flow, to first order in the step size, shape (time, p); NaN from the first change of a gradient's sign on.
+def adam_displacement(
+    flow: Trajectory, gradients: Tensor, step_size: float, betas: tuple[float, float] = BETAS
+) -> Tensor:
+    """Adam less the sign flow, to first order in the step size, shape (time, p); NaN from the first
+    change of a gradient's sign on.
 
-    Formula (dyn.15) of docs/mathematics/dynamics.md, with the shorter memory of the first 1/(1-β₂) steps.
+    Formula (dyn.15) of docs/mathematics/dynamics.md, with the shorter memory of the first 1/(1-β₂)
+    steps.
 
     Parameters
     ----------

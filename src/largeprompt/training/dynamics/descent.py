@@ -1,4 +1,6 @@
-"""Discrete training: gradient descent on the exact risk, and stochastic gradient descent on drawn prompts."""
+"""Discrete training: gradient descent on the exact risk, and stochastic gradient descent on drawn
+prompts.
+"""
 
 import contextlib
 import dataclasses
@@ -20,11 +22,14 @@ from largeprompt.training.risk.exact import RiskError
 from largeprompt.training.risk.objective import Form, Objective, make_objective
 from largeprompt.training.tasks.task import Task
 
-Advance = Callable[[Tensor, Tensor], Tensor]  # from θ and the gradient of the exact risk there to the next θ
+# from θ and the gradient of the exact risk there to the next θ
+Advance = Callable[[Tensor, Tensor], Tensor]
 
 
 class DescentOptions(TypedDict, total=False):
-    """What every descent takes: the parametrisation, how many steps to record, the average of the risk, and progress by steps."""
+    """What every descent takes: the parametrisation, how many steps to record, the average of the
+    risk, and progress by steps.
+    """
 
     parametrisation: Form
     record: int
@@ -34,11 +39,18 @@ class DescentOptions(TypedDict, total=False):
 
 @sheltered
 def gradient_descent(
-    task: Task, attention: Attention, length: validation.Lengths, step_size: float, steps: int, **options: Unpack[DescentOptions]
+    task: Task,
+    attention: Attention,
+    length: validation.Lengths,
+    step_size: float,
+    steps: int,
+    **options: Unpack[DescentOptions],
 ) -> Trajectory:
-    """θ <- θ - step_size ∇R_L(θ) on the same exact risk as :func:`gradient_flow`; times are step numbers times the step size.
+    """θ <- θ - step_size ∇R_L(θ) on the same exact risk as :func:`gradient_flow`; times are step
+    numbers times the step size.
 
-    A step size that is too large is reported as status 'diverged', with the step; no NaN is returned.
+    A step size that is too large is reported as status 'diverged', with the step; no NaN is
+    returned.
 
     Parameters
     ----------
@@ -47,8 +59,8 @@ def gradient_descent(
     step_size, steps
         Positive.
     options
-        ``parametrisation``, ``average`` as for :func:`gradient_flow`; ``record`` (201), about how many steps to record;
-        ``progress``, called with the number of every step.
+        ``parametrisation``, ``average`` as for :func:`gradient_flow`; ``record`` (201), about how
+        many steps to record; ``progress``, called with the number of every step.
 
     Returns
     -------
@@ -67,7 +79,9 @@ def gradient_descent(
     def start_from(*_: Any) -> Advance:
         return lambda theta, gradient: theta - step_size * gradient
 
-    return descend("gradient descent", task, attention, length, step_size, steps, start_from, {}, **options)
+    return descend(
+        "gradient descent", task, attention, length, step_size, steps, start_from, {}, **options
+    )
 
 
 def descend(
@@ -86,14 +100,21 @@ def descend(
     average: SobolAverage = AVERAGE,
     progress: Callable[[int], None] | None = None,
 ) -> Trajectory:
-    """Take steps, each from θ and its gradient to what ``start_from`` (objective, first θ) makes of them.
+    """Take steps, each from θ and its gradient to what ``start_from`` (objective, first θ) makes of
+    them.
 
-    Parameters that are not finite, or an absurd risk, end the run as 'diverged'. Risk and gradient are evaluated once at every
-    step; with ``drawn``, where steps need no exact gradient, at those that are recorded alone.
+    Parameters that are not finite, or an absurd risk, end the run as 'diverged'. Risk and gradient
+    are evaluated once at every step; with ``drawn``, where steps need no exact gradient, at those
+    that are recorded alone.
     """
-    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
+    step_size, steps = (
+        validation.positive("step_size", step_size),
+        validation.integer("steps", steps),
+    )
     record = min(validation.integer("record", record), steps + 1)
-    validation.affordable("steps", steps, seconds=1e-4 * steps, remedy="Take larger steps, or follow gradient_flow.")
+    validation.affordable(
+        "steps", steps, seconds=1e-4 * steps, remedy="Take larger steps, or follow gradient_flow."
+    )
     objective, start, several = make_objective(task, attention, length, parametrisation, average)
     validation.affordable("record", record, needed=32.0 * record * start.numel())
     advance = start_from(objective, start)
@@ -117,7 +138,10 @@ def descend(
             if progress is not None:
                 progress(step)
     except RiskError:
-        words = f"the step size {step_size:g} is too large; the limit is 2 over the largest Hessian eigenvalue"
+        words = (
+            f"the step size {step_size:g} is too large; the limit is 2 over the largest "
+            "Hessian eigenvalue"
+        )
         ending = "diverged", f"diverged at step {step}: {words}"
     except KeyboardInterrupt:
         ending = "interrupted", f"interrupted after step {taken}"
@@ -130,7 +154,9 @@ def descend(
     settings |= {**config, **dataclasses.asdict(average)}
     times = step_size * torch.tensor(kept, dtype=torch.float64)
     risks, gradients = (torch.stack(each) for each in zip(*known, strict=True))
-    return Trajectory.of(objective, times, torch.stack(path), risks, gradients, several, ending, settings)
+    return Trajectory.of(
+        objective, times, torch.stack(path), risks, gradients, several, ending, settings
+    )
 
 
 def stepping(optimizer: Any, start: Tensor, **options: Any) -> Advance:
@@ -175,8 +201,8 @@ def stochastic_gradient_descent(
 ) -> Trajectory:
     """Train on freshly drawn prompts, ``batch_size`` at each step, by SGD or Adam of torch.optim.
 
-    Prompts are drawn on the device of the layer, stream by in chunks, and take no more memory for 10^6 tokens than for 10^4. The
-    risks reported along the path are the exact ones.
+    Prompts are drawn on the device of the layer, stream by in chunks, and take no more memory for
+    10^6 tokens than for 10^4. The risks reported along the path are the exact ones.
 
     Parameters
     ----------
@@ -202,13 +228,20 @@ def stochastic_gradient_descent(
     >>> lp.stochastic_gradient_descent(task, attention, 100, 0.1, 100, 32, generator, parametrisation="block")
     Trajectory(softmax, length=100, until=10, risk=..., finished)
     """
-    step_size, batch_size = validation.positive("step_size", step_size), validation.integer("batch_size", batch_size)
+    step_size, batch_size = (
+        validation.positive("step_size", step_size),
+        validation.integer("batch_size", batch_size),
+    )
     tokens = int(validation.length("length", length))
     validation.instance("task", task, Task, "a Task, such as LinearRegression")
     task.check(attention)
     generator = validation.generator(generator, attention.U.device)
     validation.choice("optimizer", optimizer, ("SGD", "Adam"))
-    validation.affordable("batch_size and length", (batch_size, tokens), seconds=1e-9 * batch_size * tokens * task.token_dim)
+    validation.affordable(
+        "batch_size and length",
+        (batch_size, tokens),
+        seconds=1e-9 * batch_size * tokens * task.token_dim,
+    )
 
     def start_from(objective: Objective, start: Tensor) -> Advance:
         step = stepping(getattr(torch.optim, optimizer), start, lr=step_size)
@@ -220,10 +253,24 @@ def stochastic_gradient_descent(
                 U, V = objective.parametrisation.layer(point)
             layer = kind(U[0].detach().to(device), V[0].detach().to(device))
             _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
-            return step(theta, torch.autograd.grad([U[0], V[0]], point, [in_u.to(U.device), in_v.to(V.device)])[0])
+            return step(
+                theta,
+                torch.autograd.grad([U[0], V[0]], point, [in_u.to(U.device), in_v.to(V.device)])[0],
+            )
 
         return advance
 
     config = {"batch_size": batch_size}
     options.setdefault("record", 101)
-    return descend(optimizer, task, attention, tokens, step_size, steps, start_from, config, drawn=True, **options)
+    return descend(
+        optimizer,
+        task,
+        attention,
+        tokens,
+        step_size,
+        steps,
+        start_from,
+        config,
+        drawn=True,
+        **options,
+    )

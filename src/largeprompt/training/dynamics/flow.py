@@ -14,7 +14,14 @@ from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.dynamics.integrate import Array, Ending, FixedStep, Solution, integrate, report_times
+from largeprompt.training.dynamics.integrate import (
+    Array,
+    Ending,
+    FixedStep,
+    Solution,
+    integrate,
+    report_times,
+)
 from largeprompt.training.dynamics.trajectory import Trajectory
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.objective import Form, make_objective
@@ -22,7 +29,9 @@ from largeprompt.training.tasks.task import Task
 
 SOLVERS = ("BDF", "Radau", "DOP853", "RK45")
 SMALL = 150  # parameters up to which a Hessian is worth its cost
-PATIENCE = 40  # gradients: a solver that wants Hessians more often than that gets exact ones, since slow ends of flows need them
+# gradients: a solver that wants Hessians more often than that gets exact ones, since slow ends of
+# flows need them
+PATIENCE = 40
 BLOW_UP = 1e6  # times the first risk: a flow cannot do that, so that numbers have gone wrong
 
 
@@ -62,16 +71,19 @@ def gradient_flow(
     until
         Last time.
     parametrisation
-        'full' (U, V), 'block' (A, b), or :class:`Factorised` (K, Q, V, read-out), which brings its own start.
+        'full' (U, V), 'block' (A, b), or :class:`Factorised` (K, Q, V, read-out), which brings its
+        own start.
     times
-        Times to report; 201 equally spaced ones when left out. Between them the dense output answers.
+        Times to report; 201 equally spaced ones when left out. Between them the dense output
+        answers.
     gradient_tolerance
         Stop when the largest gradient norm of all runs falls below this.
     method
-        'auto' takes BDF with the Hessian for few parameters (stiffness costs nothing then), DOP853 for many.
+        'auto' takes BDF with the Hessian for few parameters (stiffness costs nothing then), DOP853
+        for many.
     tolerance
-        Relative error of a step; the absolute one is a thousandth of it. Gradients of layers that are not in blocks are good to
-        2e-7 at best, whatever it is.
+        Relative error of a step; the absolute one is a thousandth of it. Gradients of layers that
+        are not in blocks are good to 2e-7 at best, whatever it is.
     average
         Sobol points over contexts, common to all times and lengths, for tasks that need them.
     progress
@@ -98,11 +110,15 @@ def gradient_flow(
     tolerance = validation.positive("tolerance", tolerance)
     gradient_tolerance = validation.number("gradient_tolerance", gradient_tolerance, minimum=0)
     validation.choice("method", method, ("auto", *SOLVERS))
-    objective, start, several = make_objective(task, attention, length, parametrisation, average, tolerance=tolerance)
+    objective, start, several = make_objective(
+        task, attention, length, parametrisation, average, tolerance=tolerance
+    )
     if method == "auto":
         method = "BDF" if start.shape[-1] <= SMALL else "DOP853"
     first = float(objective.gradient(start)[0].max())
-    latest: list[Tensor] = []  # risks and gradients of the last evaluation, within the solver's error of those of its last step
+    # risks and gradients of the last evaluation, within the solver's error of those of its last
+    # step
+    latest: list[Tensor] = []
     evaluations = itertools.count()
     asked = [-math.inf]  # at which evaluations the solver wanted a Hessian
 
@@ -114,7 +130,9 @@ def gradient_flow(
     def jacobian(_: float, flat: Array) -> Any:  # block diagonal because runs do not interact
         asked.append(next(evaluations))
         often = min(after - before for before, after in itertools.pairwise(asked)) < PATIENCE
-        blocks = -(objective.hessian if often else objective.stiffness)(torch.from_numpy(flat).reshape(start.shape)).numpy()
+        blocks = -(objective.hessian if often else objective.stiffness)(
+            torch.from_numpy(flat).reshape(start.shape)
+        ).numpy()
         return blocks[0] if len(blocks) == 1 else block_diag(list(blocks), format="csc")
 
     def ending(time: float) -> Ending | None:
@@ -129,16 +147,26 @@ def gradient_flow(
     if method in ("BDF", "Radau"):
         options["jac"] = jacobian
     options |= {"method": method, "ending": ending, "progress": progress}
-    found = integrate(slope, start.reshape(-1).numpy(), until, report_times(times, until), **options)
-    config = {"dynamics": "gradient flow", "task": repr(task), "method": method, "tolerance": tolerance}
+    found = integrate(
+        slope, start.reshape(-1).numpy(), until, report_times(times, until), **options
+    )
+    config = {
+        "dynamics": "gradient flow",
+        "task": repr(task),
+        "method": method,
+        "tolerance": tolerance,
+    }
     config |= {**dataclasses.asdict(average), "until": until}
     return Trajectory.of_flow(objective, found, several, config)
 
 
-def fixed_step_flow(risk: Callable[[Tensor], Tensor], start: Tensor, until: float, steps: int) -> Solution:
+def fixed_step_flow(
+    risk: Callable[[Tensor], Tensor], start: Tensor, until: float, steps: int
+) -> Solution:
     """Gradient flow θ' = -∇R of several runs by the classical Runge-Kutta rule.
 
-    The same steps for every risk, so that flows on different risks can be compared without the solver's choices between them.
+    The same steps for every risk, so that flows on different risks can be compared without the
+    solver's choices between them.
 
     Parameters
     ----------
@@ -165,7 +193,9 @@ def fixed_step_flow(risk: Callable[[Tensor], Tensor], start: Tensor, until: floa
     until, steps = validation.positive("until", until), validation.integer("steps", steps)
     start = validation.shaped("start", start, ("run", "p"), batch=False)
     if not callable(risk):
-        raise InvalidArgumentError("risk", validation.text(risk), "a function of θ (run, p) that gives the risks (run,)")
+        raise InvalidArgumentError(
+            "risk", validation.text(risk), "a function of θ (run, p) that gives the risks (run,)"
+        )
     validation.affordable("steps", steps, needed=16.0 * steps * start.numel(), seconds=1e-5 * steps)
 
     def slope(_: float, flat: Array) -> Array:
@@ -175,7 +205,11 @@ def fixed_step_flow(risk: Callable[[Tensor], Tensor], start: Tensor, until: floa
         return -gradient.reshape(-1).cpu().numpy()
 
     times = np.append(until / steps * np.arange(steps), until)
-    found = integrate(slope, start.detach().reshape(-1).cpu().numpy(), until, times, method=FixedStep, steps=steps)
+    found = integrate(
+        slope, start.detach().reshape(-1).cpu().numpy(), until, times, method=FixedStep, steps=steps
+    )
     shape = tuple(start.shape)
     states = found.states.reshape(-1, *shape)
-    return dataclasses.replace(found, states=states, at=lambda time: found.at(time).reshape(*shape, *np.shape(time)))
+    return dataclasses.replace(
+        found, states=states, at=lambda time: found.at(time).reshape(*shape, *np.shape(time))
+    )

@@ -24,7 +24,9 @@ class Outcome:
     message: str
 
     def completed(self) -> Self:
-        """Itself if it ran to its end; RiskError if it diverged, KeyboardInterrupt if it was interrupted."""
+        """Itself if it ran to its end; RiskError if it diverged, KeyboardInterrupt if it was
+        interrupted.
+        """
         if self.status == "interrupted":
             raise KeyboardInterrupt(self.message)
         if self.status == "diverged":
@@ -71,7 +73,9 @@ class _Chord:
 
 
 class FixedStep:
-    """The classical Runge-Kutta rule with ``steps`` equal steps, as a solver of SciPy's kind; straight lines in between."""
+    """The classical Runge-Kutta rule with ``steps`` equal steps, as a solver of SciPy's kind;
+    straight lines in between.
+    """
 
     def __init__(self, slope: Slope, first: float, start: Array, until: float, steps: int) -> None:
         self.slope, self.t, self.y, self.until, self.steps = slope, first, start, until, steps
@@ -115,7 +119,8 @@ def integrate(
     progress: Callable[[float], None] | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve y' = slope(t, y), y(0) = start. A solver that fails, a risk that is not a number and Ctrl-C end it with a status.
+    """Solve y' = slope(t, y), y(0) = start. A solver that fails, a risk that is not a number and
+    Ctrl-C end it with a status.
 
     Parameters
     ----------
@@ -132,7 +137,9 @@ def integrate(
     """
     import scipy.integrate
 
-    solver = (getattr(scipy.integrate, method) if isinstance(method, str) else method)(slope, 0.0, start, until, **options)
+    solver = (getattr(scipy.integrate, method) if isinstance(method, str) else method)(
+        slope, 0.0, start, until, **options
+    )
     pieces: list[Any] = []
     status: Status = "finished"
     message = f"reached time {until:g}"
@@ -145,7 +152,8 @@ def integrate(
             if not np.isfinite(solver.y).all():
                 status, message = "diverged", f"numbers that are not finite at time {solver.t:g}"
                 break
-            ended = None if ending is None else ending(float(solver.t))  # before the dense output, which may evaluate elsewhere
+            # before the dense output, which may evaluate elsewhere
+            ended = None if ending is None else ending(float(solver.t))
             pieces.append(solver.dense_output())
             if progress is not None:
                 progress(float(solver.t))

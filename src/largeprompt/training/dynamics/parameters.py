@@ -30,13 +30,19 @@ class Parametrisation(abc.ABC):
         """Name of each entry of θ."""
 
     def conserved(self, theta: Tensor) -> Tensor:
-        """What the infinite-prompt flow conserves, shape (run,): ‖V‖² - ‖U‖_F², (dyn.1-4) of docs/mathematics/dynamics.md."""
+        """What the infinite-prompt flow conserves, shape (run,): ‖V‖² - ‖U‖_F², (dyn.1-4) of
+        docs/mathematics/dynamics.md.
+        """
         U, V = self.layer(theta)
         return V.square().sum(dim=(-2, -1)) - U.square().sum(dim=(-2, -1))
 
 
 def _entries(name: str, *shape: int) -> list[str]:
-    indices = torch.cartesian_prod(*(torch.arange(size) for size in shape)).reshape(-1, len(shape)).tolist()
+    indices = (
+        torch.cartesian_prod(*(torch.arange(size) for size in shape))
+        .reshape(-1, len(shape))
+        .tolist()
+    )
     return [f"{name}[{', '.join(map(str, index))}]" for index in indices]
 
 
@@ -48,7 +54,9 @@ class Full(Parametrisation):
     out: int
 
     def __post_init__(self) -> None:
-        validation.store(self, dim=validation.integer("dim", self.dim), out=validation.integer("out", self.out))
+        validation.store(
+            self, dim=validation.integer("dim", self.dim), out=validation.integer("out", self.out)
+        )
 
     def start(self, attention: Attention) -> Tensor:
         return torch.cat([attention.U.reshape(-1), attention.V.reshape(-1)]).to(torch.float64)
@@ -63,7 +71,9 @@ class Full(Parametrisation):
 
 @dataclasses.dataclass(frozen=True)
 class Block(Parametrisation):
-    """θ = (A, b) with U = [[A, 0], [0, 0]] and V = (0, b): the family of the paper's Theorem 5.1, which the flow preserves."""
+    """θ = (A, b) with U = [[A, 0], [0, 0]] and V = (0, b): the family of the paper's Theorem 5.1,
+    which the flow preserves.
+    """
 
     dim: int  # d, the inputs alone
 
@@ -72,10 +82,17 @@ class Block(Parametrisation):
 
     def start(self, attention: Attention) -> Tensor:
         d, U, V = self.dim, attention.U, attention.V
-        outside = max(float(U[d].abs().max()), float(U[:, d].abs().max()), float(V[0, :d].abs().max()))
+        outside = max(
+            float(U[d].abs().max()), float(U[:, d].abs().max()), float(V[0, :d].abs().max())
+        )
         if outside > 0:
             given = f"an entry {outside:.3g} outside the blocks"
-            raise InvalidArgumentError("attention", given, "U = [[A, 0], [0, 0]], V = (0, b)", "Use the full parametrisation.")
+            raise InvalidArgumentError(
+                "attention",
+                given,
+                "U = [[A, 0], [0, 0]], V = (0, b)",
+                "Use the full parametrisation.",
+            )
         return torch.cat([U[:d, :d].reshape(-1), V[0, d:]]).to(torch.float64)
 
     def split(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +101,9 @@ class Block(Parametrisation):
 
     def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         A, b = self.split(theta)
-        return torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.nn.functional.pad(b[:, None, None], (self.dim, 0))
+        return torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.nn.functional.pad(
+            b[:, None, None], (self.dim, 0)
+        )
 
     def names(self) -> list[str]:
         return [*_entries("A", self.dim, self.dim), "b"]
@@ -92,7 +111,8 @@ class Block(Parametrisation):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Factorised(Parametrisation):
-    """θ = (K, Q, V, p): scores <Kx, Qz>/√width, values Vx, answer p·(Vx), each trained by itself, as in the authors' experiment.
+    """θ = (K, Q, V, p): scores <Kx, Qz>/√width, values Vx, answer p·(Vx), each trained by itself,
+    as in the authors' experiment.
 
     Parameters
     ----------
@@ -111,8 +131,12 @@ class Factorised(Parametrisation):
 
     def __post_init__(self) -> None:
         K = validation.last_dimensions("K", validation.tensor("K", self.K), ("width", "D"))
-        Q = validation.last_dimensions("Q", validation.tensor("Q", self.Q, like=K), tuple(K.shape), ", as K")
-        V = validation.last_dimensions("V", validation.tensor("V", self.V, like=K), ("m", K.shape[-1]), ", on the tokens of K")
+        Q = validation.last_dimensions(
+            "Q", validation.tensor("Q", self.Q, like=K), tuple(K.shape), ", as K"
+        )
+        V = validation.last_dimensions(
+            "V", validation.tensor("V", self.V, like=K), ("m", K.shape[-1]), ", on the tokens of K"
+        )
         readout = validation.tensor("readout", self.readout, like=K)
         validation.last_dimensions("readout", readout, ("o", V.shape[-2]), ", on the values")
         for name, value in (("K", K), ("Q", Q), ("V", V), ("readout", readout)):
@@ -120,7 +144,9 @@ class Factorised(Parametrisation):
 
     @classmethod
     def default(cls, dim: int, generator: validation.Randomness) -> Factorised:
-        """PyTorch's default initialisation of linear layers, uniform on ±1/√D, for K, Q, V (D, D) and a read-out (1, D)."""
+        """PyTorch's default initialisation of linear layers, uniform on ±1/√D, for K, Q, V (D, D)
+        and a read-out (1, D).
+        """
         dim = validation.integer("dim", dim)
         validation.affordable("dim", dim, needed=24.0 * dim**2)
         bound = 1 / math.sqrt(dim)
@@ -128,7 +154,9 @@ class Factorised(Parametrisation):
             generator = validation.generator(generator, torch.device("cpu"))
 
         def draw(rows: int) -> Tensor:
-            uniform = torch.rand(rows, dim, generator=generator, dtype=torch.float64, device=generator.device)
+            uniform = torch.rand(
+                rows, dim, generator=generator, dtype=torch.float64, device=generator.device
+            )
             return bound * (2 * uniform.cpu() - 1)
 
         return cls(draw(dim), draw(dim), draw(dim), draw(1))
@@ -141,12 +169,18 @@ class Factorised(Parametrisation):
         return torch.cat([part.reshape(-1) for part in self._parts.values()])
 
     def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        parts = zip(theta.split([part.numel() for part in self._parts.values()], dim=-1), self._parts.values(), strict=True)
+        parts = zip(
+            theta.split([part.numel() for part in self._parts.values()], dim=-1),
+            self._parts.values(),
+            strict=True,
+        )
         K, Q, V, readout = (flat.reshape(-1, *part.shape) for flat, part in parts)
         return K.mT @ Q / math.sqrt(self.K.shape[0]), readout @ V
 
     def names(self) -> list[str]:
-        return [entry for name, part in self._parts.items() for entry in _entries(name, *part.shape)]
+        return [
+            entry for name, part in self._parts.items() for entry in _entries(name, *part.shape)
+        ]
 
     def conserved(self, theta: Tensor) -> Tensor:
         """‖K‖² - ‖Q‖², which the flow conserves at every length."""

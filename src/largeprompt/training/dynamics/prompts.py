@@ -1,9 +1,11 @@
 """Gradients of the loss over drawn prompts, which stream by in chunks.
 
-Where tokens are Gaussian given the context, as in linear regression, two scalars for each token are drawn instead of D: with
-x = Rξ, the scores u·x and the read-outs v·x depend on ξ through its components along a = R^T u and b = R^T v alone. Given those,
-the two sums Σ α_l ξ_l and Σ β_l ξ_l that a gradient needs are Gaussian in the other directions, with covariances Σ α², Σ αβ, Σ β²;
-that pair of vectors is drawn once for each prompt. Nothing is approximated: formula (dyn.18) of docs/mathematics/dynamics.md.
+Where tokens are Gaussian given the context, as in linear regression, two scalars for each token are
+drawn instead of D: with x = Rξ, the scores u·x and the read-outs v·x depend on ξ through its
+components along a = R^T u and b = R^T v alone. Given those, the two sums Σ α_l ξ_l and Σ β_l ξ_l
+that a gradient needs are Gaussian in the other directions, with covariances Σ α², Σ αβ, Σ β²; that
+pair of vectors is drawn once for each prompt. Nothing is approximated: formula (dyn.18) of
+docs/mathematics/dynamics.md.
 """
 
 from __future__ import annotations
@@ -26,16 +28,22 @@ CHUNK_SCALARS = {"cpu": 2**16, "cuda": 2**24}  # tokens of which two scalars are
 def prompt_gradients(
     task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V, on the device of the layer.
+    """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V, on the
+    device of the layer.
 
-    Formula (dyn.13) of docs/mathematics/dynamics.md; for linear attention C = (1/L) Σ z_l z_l^T and m = Cu.
+    Formula (dyn.13) of docs/mathematics/dynamics.md; for linear attention C = (1/L) Σ z_l z_l^T and
+    m = Cu.
     """
     contexts, query, answer = task.draw_contexts(batch, generator)
     U, V = attention.U.detach().to(torch.float64), attention.V.detach().to(torch.float64)
     if isinstance(task, LinearRegression):
-        pull, error, mean = regression_factors(task, type(attention), U, V, contexts, query, answer, length, generator)
+        pull, error, mean = regression_factors(
+            task, type(attention), U, V, contexts, query, answer, length, generator
+        )
         return error.square().sum(-1).mean() / 2, pull.mT @ query / batch, error.mT @ mean / batch
-    chunk = max(1, CHUNK_NUMBERS.get(U.device.type, CHUNK_NUMBERS["cuda"]) // (batch * task.token_dim**2))
+    chunk = max(
+        1, CHUNK_NUMBERS.get(U.device.type, CHUNK_NUMBERS["cuda"]) // (batch * task.token_dim**2)
+    )
     if length <= chunk:
         tokens = task.draw_tokens(contexts, length, generator)
         pull, error, mean = prompt_factors(type(attention), U, V, tokens, query, answer)
@@ -48,7 +56,9 @@ def prompt_gradients(
             assert state.covariance is not None  # asked for above
             mean, covariance = state.mean.squeeze(-2), state.covariance.squeeze(-3)
         else:
-            covariance = functools.reduce(torch.add, (tokens.mT @ tokens for tokens in parts)) / length
+            covariance = (
+                functools.reduce(torch.add, (tokens.mT @ tokens for tokens in parts)) / length
+            )
             mean = (covariance @ u.unsqueeze(-1)).squeeze(-1)
         error = mean @ V.mT - answer  # (batch, o)
         in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
@@ -58,11 +68,12 @@ def prompt_gradients(
 def prompt_factors(
     kind: type[Attention], U: Tensor, V: Tensor, tokens: Tensor, query: Tensor, answer: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """pull (..., n, D), error (..., n, o), mean (..., n, D) of every prompt: its gradients are pull z^T in U, error mean^T in V.
+    """pull (..., n, D), error (..., n, o), mean (..., n, D) of every prompt: its gradients are pull
+    z^T in U, error mean^T in V.
 
-    With m and C the tilted mean and covariance, error = Vm - y and pull = C V^T error, a weighted sum over tokens that needs no C;
-    U (..., D, D), V (..., o, D), tokens (..., n, L, D), queries z (..., n, D), answers y (..., n, o). Linear attention has
-    (1/L) Σ x x^T in the place of C.
+    With m and C the tilted mean and covariance, error = Vm - y and pull = C V^T error, a weighted
+    sum over tokens that needs no C; U (..., D, D), V (..., o, D), tokens (..., n, L, D), queries z
+    (..., n, D), answers y (..., n, o). Linear attention has (1/L) Σ x x^T in the place of C.
     """
     softmax = issubclass(kind, SoftmaxAttention)
     tilt = query @ U.mT
@@ -71,7 +82,11 @@ def prompt_factors(
     mean = (weights.unsqueeze(-2) @ tokens).squeeze(-2)
     error = mean @ V.mT - answer
     back = (tokens @ (error @ V).unsqueeze(-1)).squeeze(-1)
-    back = weights * (back - (weights * back).sum(-1, keepdim=True)) if softmax else back / tokens.shape[-2]
+    back = (
+        weights * (back - (weights * back).sum(-1, keepdim=True))
+        if softmax
+        else back / tokens.shape[-2]
+    )
     return (back.unsqueeze(-2) @ tokens).squeeze(-2), error, mean
 
 
@@ -86,7 +101,9 @@ def regression_factors(
     length: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What ``prompt_factors`` gives, for freshly drawn prompts of given contexts w (n, d), without their tokens."""
+    """What ``prompt_factors`` gives, for freshly drawn prompts of given contexts w (n, d), without
+    their tokens.
+    """
     root, softmax = task.token_roots(contexts), issubclass(kind, SoftmaxAttention)
     u, v = query @ U.mT, V.expand(len(contexts), -1, -1)[:, 0]
     a, b = ((vector.unsqueeze(-2) @ root).squeeze(-2) for vector in (u, v))
@@ -98,8 +115,11 @@ def regression_factors(
     return pull, error, mean
 
 
-def weighted_sums(a: Tensor, b: Tensor, length: int, generator: torch.Generator, *, softmax: bool) -> Tensor:
-    """Σ α_l ξ_l and Σ β_l ξ_l over L standard normal ξ_l in R^D, drawn anew for each row of a and b (n, D): shape (n, 2, D).
+def weighted_sums(
+    a: Tensor, b: Tensor, length: int, generator: torch.Generator, *, softmax: bool
+) -> Tensor:
+    """Σ α_l ξ_l and Σ β_l ξ_l over L standard normal ξ_l in R^D, drawn anew for each row of a and b
+    (n, D): shape (n, 2, D).
 
     With s = a·ξ and p = b·ξ: α = softmax(s), β = αp; or, for linear attention, α = s/L, β = p/L.
     """
@@ -113,14 +133,24 @@ def weighted_sums(a: Tensor, b: Tensor, length: int, generator: torch.Generator,
     other = normal(generator, 2, *a.shape)  # in the other directions
     for axis in (first, second):
         other = other - (other * axis).sum(-1, keepdim=True) * axis
-    rest_of = torch.stack([factor[:, None] * other[0], slope[:, None] * other[0] + left[:, None] * other[1]], 1)
+    rest_of = torch.stack(
+        [factor[:, None] * other[0], slope[:, None] * other[0] + left[:, None] * other[1]], 1
+    )
     return sums[..., :1] * first.unsqueeze(1) + sums[..., 1:] * second.unsqueeze(1) + rest_of
 
 
 def _drawn_sums(
-    size: Tensor, across: Tensor, rest: Tensor, length: int, generator: torch.Generator, *, softmax: bool
+    size: Tensor,
+    across: Tensor,
+    rest: Tensor,
+    length: int,
+    generator: torch.Generator,
+    *,
+    softmax: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Σ over (α, β) by (ξ_1, ξ_2), and by (α, β), each (n, 2, 2): with s = size ξ_1 and p = across ξ_1 + rest ξ_2, (n, 1) all."""
+    """Σ over (α, β) by (ξ_1, ξ_2), and by (α, β), each (n, 2, 2): with s = size ξ_1 and p = across
+    ξ_1 + rest ξ_2, (n, 1) all.
+    """
     chunk = max(1, CHUNK_SCALARS.get(size.device.type, CHUNK_SCALARS["cuda"]) // len(size))
     total: Tensor | None = None  # Σ over (α, β) by (ξ_1, ξ_2, α, β, 1), relative to e^{peak}
     peak = size.new_full((len(size), 1), -torch.inf)
@@ -129,11 +159,17 @@ def _drawn_sums(
         scores, read = size * xi[0], across * xi[0] + rest * xi[1]
         if softmax:
             new = torch.maximum(peak, scores.amax(-1, keepdim=True))
-            weights, shrink, peak = torch.exp(scores - new), torch.exp(peak - new).unsqueeze(-1), new
+            weights, shrink, peak = (
+                torch.exp(scores - new),
+                torch.exp(peak - new).unsqueeze(-1),
+                new,
+            )
             pair = torch.stack([weights, weights * read], 1)
         else:
             pair, shrink = torch.stack([scores, read], 1) / length, peak.new_ones(1)
-        here = torch.cat([pair @ xi.permute(1, 2, 0), pair @ pair.mT, pair.sum(-1, keepdim=True)], -1)
+        here = torch.cat(
+            [pair @ xi.permute(1, 2, 0), pair @ pair.mT, pair.sum(-1, keepdim=True)], -1
+        )
         scale = torch.cat([shrink, shrink, shrink**2, shrink**2, shrink], -1)
         total = here if total is None else scale * total + here
     assert total is not None  # at least one token
@@ -142,6 +178,8 @@ def _drawn_sums(
 
 
 def _unit(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Directions and lengths (n, 1) of vectors (n, D); 0 has the direction 0, so that it takes none from the others."""
+    """Directions and lengths (n, 1) of vectors (n, D); 0 has the direction 0, so that it takes none
+    from the others.
+    """
     size = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
     return vectors / torch.where(size > 0, size, 1.0), size

@@ -49,7 +49,8 @@ class Trajectory(Outcome):
     objective
         The risk that was descended.
     status
-        'finished' at the last time, 'converged' on the gradient norm, 'interrupted' by Ctrl-C, 'diverged'.
+        'finished' at the last time, 'converged' on the gradient norm, 'interrupted' by Ctrl-C,
+        'diverged'.
     message
         In words.
     """
@@ -79,10 +80,16 @@ class Trajectory(Outcome):
         config: dict[str, Any],
         interpolate: Callable[[float], Array] | None = None,
     ) -> Trajectory:
-        """The trajectory with θ (time, run, p), risks (time, run) and their gradients (time, run, p) at the reported times."""
-        conserved = objective.parametrisation.conserved(path.reshape(-1, path.shape[-1])).reshape(risks.shape)
+        """The trajectory with θ (time, run, p), risks (time, run) and their gradients (time, run,
+        p) at the reported times.
+        """
+        conserved = objective.parametrisation.conserved(path.reshape(-1, path.shape[-1])).reshape(
+            risks.shape
+        )
         if objective.exact is not None:
-            risks = torch.cat([many.reported(theta) for many, theta in _along(objective, path)]).reshape(risks.shape)
+            risks = torch.cat(
+                [many.reported(theta) for many, theta in _along(objective, path)]
+            ).reshape(risks.shape)
         pick = slice(None) if several else 0
         names = [str(x) if math.isinf(x) else x for x in objective.lengths]
         return cls(
@@ -99,11 +106,24 @@ class Trajectory(Outcome):
         )
 
     @classmethod
-    def of_flow(cls, objective: Objective, found: Solution, several: bool, config: dict[str, Any]) -> Trajectory:
-        """The same of the solution of a differential equation in θ, all runs one after the other."""
+    def of_flow(
+        cls, objective: Objective, found: Solution, several: bool, config: dict[str, Any]
+    ) -> Trajectory:
+        """The same of the solution of a differential equation in θ, all runs one
+        after the other.
+        """
         path = torch.from_numpy(found.states).reshape(len(found.times), len(objective.lengths), -1)
         slopes, ending = slopes_along(objective, path), (found.status, found.message)
-        return cls.of(objective, torch.from_numpy(found.times), path, *slopes, several, ending, config, found.at)
+        return cls.of(
+            objective,
+            torch.from_numpy(found.times),
+            path,
+            *slopes,
+            several,
+            ending,
+            config,
+            found.at,
+        )
 
     @property
     def parametrisation(self) -> Parametrisation:
@@ -111,23 +131,33 @@ class Trajectory(Outcome):
         return self.objective.parametrisation
 
     def theta(self, time: float) -> Tensor:
-        """θ at any time of the path, shape (..., p): dense output of the solver, or linear between the steps of a descent."""
+        """θ at any time of the path, shape (..., p): dense output of the solver, or linear between
+        the steps of a descent.
+        """
         time = float(time)
         first, last = float(self.times[0]), float(self.times[-1])
         if not first <= time <= last:
-            raise InvalidArgumentError("time", f"{time:g}", f"a time from {first:g} to {last:g}, where the run is known")
+            raise InvalidArgumentError(
+                "time", f"{time:g}", f"a time from {first:g} to {last:g}, where the run is known"
+            )
         if self._interpolate is not None:
-            return torch.from_numpy(np.asarray(self._interpolate(time))).reshape_as(self.parameters[..., 0, :])
+            return torch.from_numpy(np.asarray(self._interpolate(time))).reshape_as(
+                self.parameters[..., 0, :]
+            )
         if len(self.times) == 1:
             return self.parameters[..., 0, :]
         return between(self.times, self.parameters, self.times.new_tensor([time]), -2).squeeze(-2)
 
     def at(self, time: float) -> Attention:
-        """The layer at that time, on the device of the layer that was trained; several lengths lead as heads do."""
+        """The layer at that time, on the device of the layer that was trained; several lengths lead
+        as heads do.
+        """
         theta = self.theta(time)
         U, V = self.parametrisation.layer(theta.reshape(-1, theta.shape[-1]))
         shape = theta.shape[:-1]
-        layer = self.objective.kind(U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:]))
+        layer = self.objective.kind(
+            U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:])
+        )
         return layer.to(device=self.objective.device)
 
     def to_xarray(self) -> xr.Dataset:
@@ -138,20 +168,50 @@ class Trajectory(Outcome):
         path = (*lead, "time")
         return xr.Dataset(
             {
-                "theta": ((*path, "parameter"), self.parameters.numpy(), named("parameter of the layer")),
-                "risk": (path, self.risk.numpy(), named("population risk, 1/2 E(error)^2, noise included")),
-                "gradient_norm": (path, self.gradient_norm.numpy(), named("norm of the gradient of the risk")),
-                "conserved": (path, self.conserved.numpy(), named("conserved by the infinite-prompt flow")),
+                "theta": (
+                    (*path, "parameter"),
+                    self.parameters.numpy(),
+                    named("parameter of the layer"),
+                ),
+                "risk": (
+                    path,
+                    self.risk.numpy(),
+                    named("population risk, 1/2 E(error)^2, noise included"),
+                ),
+                "gradient_norm": (
+                    path,
+                    self.gradient_norm.numpy(),
+                    named("norm of the gradient of the risk"),
+                ),
+                "conserved": (
+                    path,
+                    self.conserved.numpy(),
+                    named("conserved by the infinite-prompt flow"),
+                ),
             },
             coords={
                 "time": ("time", self.times.numpy(), named("time")),
-                "parameter": ("parameter", self.parametrisation.names(), named("entry of the parameter", "label")),
-                "length": (lead, np.asarray(self.length, dtype=np.float64), named("prompt length", "tokens")),
+                "parameter": (
+                    "parameter",
+                    self.parametrisation.names(),
+                    named("entry of the parameter", "label"),
+                ),
+                "length": (
+                    lead,
+                    np.asarray(self.length, dtype=np.float64),
+                    named("prompt length", "tokens"),
+                ),
             },
-            attrs={"status": self.status, "message": self.message, "config": json.dumps(self.config)},
+            attrs={
+                "status": self.status,
+                "message": self.message,
+                "config": json.dumps(self.config),
+            },
         )
 
-    def plot(self, axes: Axes | None = None, *, show: Literal["risk", "parameters"] = "risk", **line: Any) -> Axes:
+    def plot(
+        self, axes: Axes | None = None, *, show: Literal["risk", "parameters"] = "risk", **line: Any
+    ) -> Axes:
         """Draw the run against time, one colour for each length and black for the infinite prompt.
 
         Parameters
@@ -171,7 +231,9 @@ class Trajectory(Outcome):
         if show not in ("risk", "parameters"):
             raise InvalidArgumentError("show", validation.text(show), "'risk' or 'parameters'")
         values = self.risk if show == "risk" else self.parameters
-        axes = draw_paths(axes, self.times, values if self.risk.dim() > 1 else values[None], self.length, **line)
+        axes = draw_paths(
+            axes, self.times, values if self.risk.dim() > 1 else values[None], self.length, **line
+        )
         if show == "risk":
             axes.set(yscale="log", ylabel="population risk")
         else:
@@ -184,7 +246,10 @@ class Trajectory(Outcome):
     def _ends(self) -> Columns:
         """Length, and where each run ended."""
         several = self.risk.dim() > 1
-        ends = {name: getattr(self, name)[..., -1].reshape(-1).tolist() for name in ("risk", "gradient_norm")}
+        ends = {
+            name: getattr(self, name)[..., -1].reshape(-1).tolist()
+            for name in ("risk", "gradient_norm")
+        }
         return {"length": list(self.length) if several else [self.length]} | ends
 
     def _repr_html_(self) -> str:
@@ -194,7 +259,9 @@ class Trajectory(Outcome):
         until = f"until={float(self.times[-1]):.4g}"
         if self.risk.dim() > 1:
             return text_table(self._words(f"{self.risk.shape[0]} lengths", until), self._ends())
-        return self._words(f"length={plain(self.length)}", until, f"risk={float(self.risk[-1]):.4g}")
+        return self._words(
+            f"length={plain(self.length)}", until, f"risk={float(self.risk[-1]):.4g}"
+        )
 
 
 def _along(objective: Objective, path: Tensor) -> Iterator[tuple[Objective, Tensor]]:
@@ -207,8 +274,12 @@ def _along(objective: Objective, path: Tensor) -> Iterator[tuple[Objective, Tens
 
 
 def slopes_along(objective: Objective, path: Tensor) -> tuple[Tensor, Tensor]:
-    """Risks (time, run) and their gradients (time, run, p) at every point of a path (time, run, p), several points at once."""
-    risks, gradients = zip(*(many.gradient(theta) for many, theta in _along(objective, path)), strict=True)
+    """Risks (time, run) and their gradients (time, run, p) at every point of a path (time, run, p),
+    several points at once.
+    """
+    risks, gradients = zip(
+        *(many.gradient(theta) for many, theta in _along(objective, path)), strict=True
+    )
     return torch.cat(risks).reshape(path.shape[:-1]), torch.cat(gradients).reshape(path.shape)
 
 
@@ -225,7 +296,9 @@ def between(times: Tensor, values: Tensor, wanted: Tensor, axis: int = 0) -> Ten
     shape = [1] * values.dim()
     shape[axis] = -1
     share = share.reshape(shape)
-    return (1 - share) * values.index_select(axis, right - 1) + share * values.index_select(axis, right)
+    return (1 - share) * values.index_select(axis, right - 1) + share * values.index_select(
+        axis, right
+    )
 
 
 def _word(objective: Objective) -> str:

@@ -1,4 +1,6 @@
-"""How far gradient descent is from the gradient flow: the gap to first order in the step size, and the flow that it follows."""
+"""How far gradient descent is from the gradient flow: the gap to first order in the step size, and
+the flow that it follows.
+"""
 
 import dataclasses
 from typing import Any, Unpack
@@ -20,7 +22,8 @@ from largeprompt.training.tasks.task import Task
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DescentGap:
-    """θ_η(t) - θ(t) = η δ(t) + O(η²): gradient descent of step size η against the flow, at t = η times the number of steps.
+    """θ_η(t) - θ(t) = η δ(t) + O(η²): gradient descent of step size η against the flow, at t = η
+    times the number of steps.
 
     Attributes
     ----------
@@ -52,26 +55,37 @@ class DescentGap:
 
     @property
     def stable_step(self) -> float:
-        """2/λ_max at the last time: if training has ended there, descent with a larger step size leaves the end point."""
+        """2/λ_max at the last time: if training has ended there, descent with a larger step size
+        leaves the end point.
+        """
         return 2 / float(self.sharpness[-1])
 
     @property
     def stable_step_on_path(self) -> float:
-        """2/max λ_max over the path: descent with a smaller step size follows the flow everywhere."""
+        """2/max λ_max over the path: descent with a smaller step size follows
+        the flow everywhere.
+        """
         return 2 / float(self.sharpness.max())
 
     def __repr__(self) -> str:
         return (
-            f"DescentGap(until={float(self.times[-1]):g}, supremum={self.supremum:.4g} times the step size, "
-            f"stable_step={self.stable_step:.4g})"
+            f"DescentGap(until={float(self.times[-1]):g}, supremum={self.supremum:.4g} times the "
+            f"step size, stable_step={self.stable_step:.4g})"
         )
 
 
 @sheltered
 def descent_gap(
-    task: Task, attention: Attention, length: float, until: float, *, resolution: float = 0.25, **options: Unpack[FlowOptions]
+    task: Task,
+    attention: Attention,
+    length: float,
+    until: float,
+    *,
+    resolution: float = 0.25,
+    **options: Unpack[FlowOptions],
 ) -> DescentGap:
-    """The gap between gradient descent and gradient flow to first order in the step size, without a step of descent.
+    """The gap between gradient descent and gradient flow to first order in the step size, without a
+    step of descent.
 
     Backward error analysis: formulas (dyn.9-10) of docs/mathematics/dynamics.md.
 
@@ -80,9 +94,11 @@ def descent_gap(
     length
         One length, or ``math.inf``.
     resolution
-        The largest product of a time step with an eigenvalue of the Hessian; the error is of fourth order in it.
+        The largest product of a time step with an eigenvalue of the Hessian; the error is of fourth
+        order in it.
     options
-        ``parametrisation``, ``times``, ``tolerance``, ``average`` and ``progress`` as for :func:`gradient_flow`.
+        ``parametrisation``, ``times``, ``tolerance``, ``average`` and ``progress`` as for
+        :func:`gradient_flow`.
 
     Returns
     -------
@@ -102,13 +118,17 @@ def descent_gap(
     0.0937
     """
     length = validation.length("length", length, allow_infinity=True)
-    return gap_of(linearise(gradient_flow(task, attention, length, until, **options).completed(), resolution))
+    return gap_of(
+        linearise(gradient_flow(task, attention, length, until, **options).completed(), resolution)
+    )
 
 
 def gap_of(line: LinearisedFlow) -> DescentGap:
     """The same of a flow that is linearised already."""
     forcing = -(line.hessian @ line.gradient.unsqueeze(-1)).squeeze(-1) / 2
-    return DescentGap(line.flow.times, line.flow, line.response(forcing)[line.reported], line.reported_hessian)
+    return DescentGap(
+        line.flow.times, line.flow, line.response(forcing)[line.reported], line.reported_hessian
+    )
 
 
 def modified_flow(
@@ -123,7 +143,8 @@ def modified_flow(
     tolerance: float = 1e-10,
     average: SobolAverage = AVERAGE,
 ) -> Trajectory:
-    """Flow of R + (η/4)‖∇R‖², θ' = -∇R - (η/2)H∇R, which gradient descent of step size η follows up to O(η²).
+    """Flow of R + (η/4)‖∇R‖², θ' = -∇R - (η/2)H∇R, which gradient descent of step size η follows up
+    to O(η²).
 
     Parameters
     ----------
@@ -144,7 +165,10 @@ def modified_flow(
     >>> print(f"{float((bent.theta(5.0) - descent.theta(5.0)).norm()):.0e}")
     1e-05
     """
-    step_size, until = validation.positive("step_size", step_size), validation.positive("until", until)
+    step_size, until = (
+        validation.positive("step_size", step_size),
+        validation.positive("until", until),
+    )
     tolerance = validation.positive("tolerance", tolerance)
     objective, start, several = make_objective(task, attention, length, parametrisation, average)
 
@@ -154,6 +178,18 @@ def modified_flow(
         moved = gradient + step_size / 2 * (objective.hessian(theta) @ gradient)
         return -moved.reshape(-1).numpy()
 
-    found = integrate(slope, start.reshape(-1).numpy(), until, report_times(times, until), rtol=tolerance, atol=tolerance / 1000)
-    config = {"dynamics": "modified flow", "task": repr(task), "step_size": step_size, **dataclasses.asdict(average)}
+    found = integrate(
+        slope,
+        start.reshape(-1).numpy(),
+        until,
+        report_times(times, until),
+        rtol=tolerance,
+        atol=tolerance / 1000,
+    )
+    config = {
+        "dynamics": "modified flow",
+        "task": repr(task),
+        "step_size": step_size,
+        **dataclasses.asdict(average),
+    }
     return Trajectory.of_flow(objective, found, several, config)

@@ -18,9 +18,18 @@ CHUNK_NUMBERS = 2**20  # entries of tokens held at a time
 
 
 def gradient_noise(
-    task: Task, objective: Objective, theta: Tensor, length: int, prompts: int, generator: torch.Generator, *, groups: int = 1
+    task: Task,
+    objective: Objective,
+    theta: Tensor,
+    length: int,
+    prompts: int,
+    generator: torch.Generator,
+    *,
+    groups: int = 1,
 ) -> Tensor:
-    """Covariance of the gradient of a single prompt at θ (p,), from groups of drawn prompts, shape (group, p, p)."""
+    """Covariance of the gradient of a single prompt at θ (p,), from groups of drawn prompts, shape
+    (group, p, p).
+    """
     each = prompts // groups
     chunk = max(1, min(each, CHUNK_NUMBERS // (length * task.token_dim)))
     with torch.enable_grad():
@@ -36,8 +45,16 @@ def gradient_noise(
             count = min(chunk, each - done)
             contexts, query, answer = task.draw_contexts(count, generator)
             tokens = task.draw_tokens(contexts, length, generator)
-            pull, error, mean = (part[0] for part in prompt_factors(objective.kind, U, V, tokens[None], query[None], answer[None]))
-            in_u, in_v = pull.unsqueeze(-1) * query.unsqueeze(-2), error.unsqueeze(-1) * mean.unsqueeze(-2)
+            pull, error, mean = (
+                part[0]
+                for part in prompt_factors(
+                    objective.kind, U, V, tokens[None], query[None], answer[None]
+                )
+            )
+            in_u, in_v = (
+                pull.unsqueeze(-1) * query.unsqueeze(-2),
+                error.unsqueeze(-1) * mean.unsqueeze(-2),
+            )
             drawn = torch.cat([in_u.reshape(count, -1), in_v.reshape(count, -1)], -1)
             total, square = total + drawn.sum(0), square + drawn.mT @ drawn
         centre = total / each
@@ -104,19 +121,35 @@ def stochastic_ensemble(
     >>> lp.training.stochastic_ensemble(task, attention, 20, 0.1, 10, 8, 3, torch.Generator().manual_seed(0))
     Ensemble(3 runs, until=1)
     """
-    step_size, steps = validation.positive("step_size", step_size), validation.integer("steps", steps)
-    batch_size, replicas = validation.integer("batch_size", batch_size), validation.integer("replicas", replicas, minimum=2)
-    length, record = int(validation.length("length", length)), validation.integer("record", record, minimum=2)
+    step_size, steps = (
+        validation.positive("step_size", step_size),
+        validation.integer("steps", steps),
+    )
+    batch_size, replicas = (
+        validation.integer("batch_size", batch_size),
+        validation.integer("replicas", replicas, minimum=2),
+    )
+    length, record = (
+        int(validation.length("length", length)),
+        validation.integer("record", record, minimum=2),
+    )
     generator = validation.generator(generator, torch.device("cpu"))
     validation.instance("task", task, Task, "a Task, such as LinearRegression")
     task.check(attention)
     drawn = 1.0 * batch_size * length * task.token_dim  # numbers of one step of one run
     validation.affordable("batch_size and length", (batch_size, length), needed=8 * drawn)
-    validation.affordable("steps and replicas", (steps, replicas), seconds=1e-4 * steps + 1e-9 * steps * replicas * drawn)
-    validation.affordable("replicas", replicas, needed=8.0 * replicas * min(record, steps) * attention.U.numel())
+    validation.affordable(
+        "steps and replicas",
+        (steps, replicas),
+        seconds=1e-4 * steps + 1e-9 * steps * replicas * drawn,
+    )
+    validation.affordable(
+        "replicas", replicas, needed=8.0 * replicas * min(record, steps) * attention.U.numel()
+    )
     chosen = chosen_parametrisation(task, parametrisation)
     theta = chosen.start(attention).detach().expand(replicas, -1).clone()
-    side = max(1, CHUNK_NUMBERS // (batch_size * length * task.token_dim))  # runs whose prompts are drawn together
+    # runs whose prompts are drawn together
+    side = max(1, CHUNK_NUMBERS // (batch_size * length * task.token_dim))
     wanted = recorded_steps(steps, min(record, steps + 1))
     path = [theta]
     for step in range(1, steps + 1):
@@ -124,7 +157,15 @@ def stochastic_ensemble(
             point = theta.detach().requires_grad_()
             U, V = chosen.layer(point)
             slopes = [
-                _mean_gradients(task, type(attention), U[now].detach(), V[now].detach(), length, batch_size, generator)
+                _mean_gradients(
+                    task,
+                    type(attention),
+                    U[now].detach(),
+                    V[now].detach(),
+                    length,
+                    batch_size,
+                    generator,
+                )
                 for now in (slice(begin, begin + side) for begin in range(0, replicas, side))
             ]
             in_u, in_v = (torch.cat(parts) for parts in zip(*slopes, strict=True))
@@ -132,13 +173,23 @@ def stochastic_ensemble(
         theta = theta - step_size * gradient
         if step in wanted:
             path.append(theta)
-    return Ensemble(step_size * torch.tensor(sorted(wanted), dtype=torch.float64), torch.stack(path, 1))
+    return Ensemble(
+        step_size * torch.tensor(sorted(wanted), dtype=torch.float64), torch.stack(path, 1)
+    )
 
 
 def _mean_gradients(
-    task: Task, kind: type[Attention], U: Tensor, V: Tensor, length: int, batch: int, generator: torch.Generator
+    task: Task,
+    kind: type[Attention],
+    U: Tensor,
+    V: Tensor,
+    length: int,
+    batch: int,
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients in U (run, D, D) and V (run, o, D), each run averaged over its own freshly drawn prompts."""
+    """Gradients in U (run, D, D) and V (run, o, D), each run averaged over its own freshly drawn
+    prompts.
+    """
     runs = len(U)
     contexts, query, answer = task.draw_contexts(runs * batch, generator)
     tokens = task.draw_tokens(contexts, length, generator)

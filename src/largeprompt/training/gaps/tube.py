@@ -1,4 +1,6 @@
-"""How far the flow of a finite prompt strays from the infinite-prompt flow, and the Grönwall envelope around it."""
+"""How far the flow of a finite prompt strays from the infinite-prompt flow, and the Grönwall
+envelope around it.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,11 @@ class Tube:
     forcing
         ‖∇R_L(θ_∞(t)) - ∇R_∞(θ_∞(t))‖, shape (length, time): what pushes the flows apart.
     growth
-        μ(t), minus the smallest eigenvalue of the mean Hessian of R_L between θ_∞(t) and θ_L(t), shape (length, time).
+        μ(t), minus the smallest eigenvalue of the mean Hessian of R_L between θ_∞(t) and θ_L(t),
+        shape (length, time).
     envelope
-        The solution of E' = forcing + μE, E(0) = 0, shape (length, time): not below the distance, up to the
-        resolution of the times.
+        The solution of E' = forcing + μE, E(0) = 0, shape (length, time): not below the distance,
+        up to the resolution of the times.
     flow, limit
         The trajectories themselves.
     """
@@ -74,13 +77,21 @@ class Tube:
             "risk": (self.flow.risk, "population risk at this length"),
             "limit_risk": (self.limit.risk[0], "population risk of the infinite prompt"),
         }
-        data = {name: (("length", "time")[-value.dim() :], value.numpy(), named(words)) for name, (value, words) in values.items()}
-        lengths = ("length", np.asarray(self.flow.length, dtype=np.float64), named("prompt length", "tokens"))
+        data = {
+            name: (("length", "time")[-value.dim() :], value.numpy(), named(words))
+            for name, (value, words) in values.items()
+        }
+        lengths = (
+            "length",
+            np.asarray(self.flow.length, dtype=np.float64),
+            named("prompt length", "tokens"),
+        )
         coords = {"length": lengths, "time": ("time", self.times.numpy(), named("time"))}
         return xr.Dataset(data, coords, {"config": json.dumps(self.flow.config)})
 
     def plot(self, axes: Axes | None = None, **line: Any) -> Axes:
-        """Draw the distance between the flows against time, and its envelope dashed, one colour for each length.
+        """Draw the distance between the flows against time, and its envelope dashed, one colour for
+        each length.
 
         Parameters
         ----------
@@ -94,8 +105,16 @@ class Tube:
         matplotlib.axes.Axes
             The axes, for more to be drawn on.
         """
-        times, later = self.times[1:], slice(1, None)  # at time 0 both are 0, which a logarithmic axis does not show
-        axes = draw_paths(axes, times, self.envelope[:, later], self.flow.length, named=False, **{"ls": "--", "lw": 0.9} | line)
+        # at time 0 both are 0, which a logarithmic axis does not show
+        times, later = self.times[1:], slice(1, None)
+        axes = draw_paths(
+            axes,
+            times,
+            self.envelope[:, later],
+            self.flow.length,
+            named=False,
+            **{"ls": "--", "lw": 0.9} | line,
+        )
         axes = draw_paths(axes, times, self.distance[:, later], self.flow.length, **line)
         axes.set(yscale="log", ylabel=r"$\|\theta_L(t)-\theta_\infty(t)\|$ (dashed: envelope)")
         return axes
@@ -109,25 +128,35 @@ class Tube:
         return html_table(f"Tube(until={float(self.times[-1]):g})", columns)
 
     def __repr__(self) -> str:
-        pairs = ", ".join(f"{length:g}: {float(sup):.3g}" for length, sup in zip(self.flow.length, self.supremum, strict=True))
+        pairs = ", ".join(
+            f"{length:g}: {float(sup):.3g}"
+            for length, sup in zip(self.flow.length, self.supremum, strict=True)
+        )
         return f"Tube(until={float(self.times[-1]):g}, supremum={{{pairs}}})"
 
 
 @sheltered
-def tube(task: Task, attention: Attention, lengths: validation.Lengths, until: float, **options: Unpack[FlowOptions]) -> Tube:
-    """Run the flows of several lengths and of the infinite prompt from the same start, and bound their distance.
+def tube(
+    task: Task,
+    attention: Attention,
+    lengths: validation.Lengths,
+    until: float,
+    **options: Unpack[FlowOptions],
+) -> Tube:
+    """Run the flows of several lengths and of the infinite prompt from the same start, and bound
+    their distance.
 
-    Formulas (dyn.7-8) of docs/mathematics/dynamics.md: Grönwall's lemma with what the run itself met, not the worst case of a ball.
-    Between reported times forcing and μ are taken at the larger of their two ends, so that the times should be dense enough to see
-    their peaks.
+    Formulas (dyn.7-8) of docs/mathematics/dynamics.md: Grönwall's lemma with what the run itself
+    met, not the worst case of a ball. Between reported times forcing and μ are taken at the larger
+    of their two ends, so that the times should be dense enough to see their peaks.
 
     Parameters
     ----------
     lengths
         Finite prompt lengths.
     options
-        ``parametrisation``, ``times`` (on which the envelope is computed), ``tolerance``, ``average`` and ``progress`` as for
-        :func:`gradient_flow`.
+        ``parametrisation``, ``times`` (on which the envelope is computed), ``tolerance``,
+        ``average`` and ``progress`` as for :func:`gradient_flow`.
 
     Returns
     -------
@@ -146,12 +175,18 @@ def tube(task: Task, attention: Attention, lengths: validation.Lengths, until: f
     chosen, _ = validation.lengths("lengths", lengths, allow_infinity=False)
     both = gradient_flow(task, attention, [*chosen, math.inf], until, **options).completed()
     if len(both.times) < 2:
-        raise InvalidArgumentError("times", str(options.get("times")), "at least two times that the flow reached")
+        raise InvalidArgumentError(
+            "times", str(options.get("times")), "at least two times that the flow reached"
+        )
     objective, endless = both.objective.with_lengths(chosen), both.objective.with_lengths(math.inf)
     flow, limit = _part(both, slice(0, len(chosen))), _part(both, slice(len(chosen), None))
     nodes, weights = (torch.from_numpy(value) for value in np.polynomial.legendre.leggauss(NODES))
     start, end = limit.parameters.transpose(0, 1), flow.parameters.transpose(0, 1)  # (time, run, p)
-    push = (slopes_along(objective, start.expand_as(end))[1] - slopes_along(endless, start)[1]).norm(dim=-1).mT
+    push = (
+        (slopes_along(objective, start.expand_as(end))[1] - slopes_along(endless, start)[1])
+        .norm(dim=-1)
+        .mT
+    )
     mean = sum(
         weight / 2 * hessians_along(objective, start + (1 + node) / 2 * (end - start))
         for node, weight in zip(nodes, weights, strict=True)
@@ -162,14 +197,20 @@ def tube(task: Task, attention: Attention, lengths: validation.Lengths, until: f
 
 
 def gronwall(times: Tensor, forcing: Tensor, growth: Tensor) -> Tensor:
-    """Solution of E' = forcing + growth E, E(0) = 0, on the times, both taken at the larger end of each interval."""
+    """Solution of E' = forcing + growth E, E(0) = 0, on the times, both taken at the larger end of
+    each interval.
+    """
     envelope = [torch.zeros_like(forcing[..., 0])]
     for k, step in enumerate(times.diff()):
         push, mu = (torch.maximum(value[..., k], value[..., k + 1]) for value in (forcing, growth))
-        gain = torch.where((mu * step).abs() < 1e-12, step, torch.expm1(mu * step) / torch.where(mu == 0, 1.0, mu))
+        gain = torch.where(
+            (mu * step).abs() < 1e-12, step, torch.expm1(mu * step) / torch.where(mu == 0, 1.0, mu)
+        )
         grown, added = envelope[-1] * torch.exp(mu * step), push * gain
         zero = torch.zeros_like(push)  # nothing grown by infinity is nothing
-        envelope.append(torch.where(envelope[-1] == 0, zero, grown) + torch.where(push == 0, zero, added))
+        envelope.append(
+            torch.where(envelope[-1] == 0, zero, grown) + torch.where(push == 0, zero, added)
+        )
     return torch.stack(envelope, -1)
 
 
@@ -182,5 +223,7 @@ def _part(flow: Trajectory, runs: slice) -> Trajectory:
         gradient_norm=flow.gradient_norm[runs],
         conserved=flow.conserved[runs],
         length=flow.length[runs],
-        _interpolate=None if flow._interpolate is None else lambda time: flow.theta(time)[runs].numpy(),
+        _interpolate=None
+        if flow._interpolate is None
+        else lambda time: flow.theta(time)[runs].numpy(),
     )

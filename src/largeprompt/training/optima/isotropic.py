@@ -37,11 +37,13 @@ def isotropic_optimum(
     *,
     start: tuple[float, float] | None = None,
 ) -> IsotropicOptimum:
-    """Least exact risk over U = diag(aI, 0), v = (0, b) for covariances that are multiples of the identity.
+    """Least exact risk over U = diag(aI, 0), v = (0, b) for covariances that are multiples of the
+    identity.
 
-    A search in (log a, log b) on the exact risk, with its gradient. The infinite prompt has a whole curve of optima; the search
-    ends on the point of it that is nearest to ``start``. Prompts of a few tokens may have several valleys, or be best read by their
-    largest token alone: where scores of variance 100 and more are met, a scan over a with the best b of each takes its place.
+    A search in (log a, log b) on the exact risk, with its gradient. The infinite prompt has a whole
+    curve of optima; the search ends on the point of it that is nearest to ``start``. Prompts of a
+    few tokens may have several valleys, or be best read by their largest token alone: where scores
+    of variance 100 and more are met, a scan over a with the best b of each takes its place.
 
     Parameters
     ----------
@@ -70,7 +72,11 @@ def isotropic_optimum(
     length = validation.length("length", length, allow_infinity=True)
     softmax, (sigma, query, _) = is_softmax(kind), task.isotropic_scales()
     root = math.pow(task.dim, 0.25) / math.sqrt(sigma)
-    given = (1 / (sigma * root), root) if start is None else validation.listed("start", start, "a and b, two positive numbers")
+    given = (
+        (1 / (sigma * root), root)
+        if start is None
+        else validation.listed("start", start, "a and b, two positive numbers")
+    )
     first = [validation.positive("start", value) for value in given]
     if len(first) != 2:
         raise InvalidArgumentError("start", validation.text(start), "a and b, two positive numbers")
@@ -94,7 +100,8 @@ def isotropic_optimum(
     logs = torch.from_numpy(found.x)
     slope = torch.from_numpy(risk(found.x)[1])
     bend = torch.autograd.functional.hessian(value_at, logs)
-    step = torch.linalg.lstsq(bend, slope).solution  # values of a risk know its place to half their digits only
+    # values of a risk know its place to half their digits only
+    step = torch.linalg.lstsq(bend, slope).solution
     if bool((torch.linalg.eigvalsh(bend) > 0).all()) and float(step.abs().max()) < CLOSE:
         logs = logs - step
     a, b = logs.exp().tolist()
@@ -102,7 +109,9 @@ def isotropic_optimum(
 
 
 def _scan(task: LinearRegression, length: float, scale: float) -> IsotropicOptimum:
-    """Least softmax risk over a, each with its best b, up to scores so large that one token is read."""
+    """Least softmax risk over a, each with its best b, up to scores so large that one token is
+    read.
+    """
 
     def best(log_a: float) -> tuple[float, float]:
         """Least risk over b, and this b: the risk is a parabola in it."""

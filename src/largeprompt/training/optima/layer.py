@@ -1,6 +1,8 @@
-"""The best that one layer can do on in-context linear regression, softmax or linear, for any covariances.
+"""The best that one layer can do on in-context linear regression, softmax or linear, for any
+covariances.
 
-Everything is about U = diag(A, 0), v = (0, b): formulas (risk.8) to (risk.12) of docs/mathematics/regression.md.
+Everything is about U = diag(A, 0), v = (0, b): formulas (risk.8) to (risk.12) of
+docs/mathematics/regression.md.
 """
 
 import dataclasses
@@ -55,14 +57,17 @@ def linear_optimum(task: LinearRegression, length: float = math.inf) -> LinearOp
     read = prior @ sigma
     spread = torch.trace(read) + task.noise_variance
     normal = (1 + short) * read + short * spread * torch.eye(task.dim, dtype=sigma.dtype)
-    matrix = torch.linalg.lstsq(normal, prior, driver="gelsd").solution  # a singular W leaves directions without meaning
+    # a singular W leaves directions without meaning
+    matrix = torch.linalg.lstsq(normal, prior, driver="gelsd").solution
     twice = task.noise_variance + torch.trace(prior @ query) - torch.trace(query @ read @ matrix)
     return LinearOptimum(float(twice) / 2, matrix)
 
 
 @dataclasses.dataclass(frozen=True)
 class LongPromptConstants:
-    """lim L (R_L - R_∞) at the optimum of each length, for linear attention and for one softmax head, and the read-out b there."""
+    """lim L (R_L - R_∞) at the optimum of each length, for linear attention and for one softmax
+    head, and the read-out b there.
+    """
 
     linear: float
     softmax: float
@@ -75,9 +80,11 @@ class LongPromptConstants:
 
 
 def long_prompt_constants(task: LinearRegression) -> LongPromptConstants:
-    """Excess risks of long prompts, times L, at the best parameters: closed forms, and a search over b for softmax.
+    """Excess risks of long prompts, times L, at the best parameters: closed forms, and a search
+    over b for softmax.
 
-    Formulas (risk.11-12) of docs/mathematics/regression.md: the ratio is above one for every task, by an expansion that is formal.
+    Formulas (risk.11-12) of docs/mathematics/regression.md: the ratio is above one for every task,
+    by an expansion that is formal.
 
     Parameters
     ----------
@@ -112,9 +119,13 @@ def long_prompt_constants(task: LinearRegression) -> LongPromptConstants:
         return float(np.exp(-np.log(kept).sum() / 2) * (beta * spread + (signal / kept).sum()) / 2)
 
     centre = math.log(max(float(mu.sum() / (2 * mu[-1])), 0.1))
-    found = minimize_scalar(softmax, bounds=(centre - 7, centre + 7), method="bounded", options={"xatol": 1e-10})
+    found = minimize_scalar(
+        softmax, bounds=(centre - 7, centre + 7), method="bounded", options={"xatol": 1e-10}
+    )
     readout = math.sqrt(2 * mu[-1] * (1 + math.exp(float(found.x))))
-    return LongPromptConstants((spread * float(mu.sum()) + float(signal.sum())) / 2, float(found.fun), readout)
+    return LongPromptConstants(
+        (spread * float(mu.sum()) + float(signal.sum())) / 2, float(found.fun), readout
+    )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -127,11 +138,14 @@ class BlockOptimum:
 
 
 @sheltered
-def block_optimum(task: LinearRegression, length: float, kind: type[Attention] = SoftmaxAttention) -> BlockOptimum:
+def block_optimum(
+    task: LinearRegression, length: float, kind: type[Attention] = SoftmaxAttention
+) -> BlockOptimum:
     """Least risk of one head over all d × d matrices A and b, for any covariances.
 
-    A quasi-Newton search with exact risks and gradients in A = Σ^{-1/2} Ã Σ^{-1/2}, from the optimum of long prompts Ã = I/b. Where
-    everything is a multiple of the identity :func:`isotropic_optimum` needs two numbers.
+    A quasi-Newton search with exact risks and gradients in A = Σ^{-1/2} Ã Σ^{-1/2}, from the
+    optimum of long prompts Ã = I/b. Where everything is a multiple of the identity
+    :func:`isotropic_optimum` needs two numbers.
 
     Parameters
     ----------
@@ -164,7 +178,12 @@ def block_optimum(task: LinearRegression, length: float, kind: type[Attention] =
         try:
             with torch.enable_grad():
                 point = torch.from_numpy(flat).requires_grad_()
-                value = task.block_risks((whiten @ point[:-1].reshape(d, d) @ whiten).unsqueeze(0), point[-1:], [length], kind)
+                value = task.block_risks(
+                    (whiten @ point[:-1].reshape(d, d) @ whiten).unsqueeze(0),
+                    point[-1:],
+                    [length],
+                    kind,
+                )
         except RiskError:
             return 1e10, np.zeros_like(flat)  # a step of the line search that went too far
         (gradient,) = torch.autograd.grad(value.sum(), point)

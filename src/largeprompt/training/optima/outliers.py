@@ -1,4 +1,6 @@
-"""Least risks with marked outliers and isotropic covariances: the table and the searches behind the methods of MarkedOutliers."""
+"""Least risks with marked outliers and isotropic covariances: the table and the searches behind the
+methods of MarkedOutliers.
+"""
 
 import dataclasses
 import functools
@@ -15,13 +17,16 @@ from largeprompt.training.tasks.task import chi_rule
 Array = NDArray[np.float64]
 STEP = 0.1  # of log r, r = ‖x_q‖ in units of √σ_q: the integrand is analytic, and this leaves 1e-15
 NODES = 40  # of the Chebyshev interpolation in log(1 + q)
-LEAST_TILT, LARGEST_TILT, SHORT_TILT = 2e-3, 4.0, 16.0  # of a²σσ_q d; the last for prompts of few good tokens
+# of a²σσ_q d; the last for prompts of few good tokens
+LEAST_TILT, LARGEST_TILT, SHORT_TILT = 2e-3, 4.0, 16.0
 FEW_TOKENS = 30
 
 
 @dataclasses.dataclass(frozen=True)
 class OutlierOptimum:
-    """Least risk over U = diag(aI, 0, -γ) and v = (0, b, 0), and where it is; ``mark`` γ may be infinite."""
+    """Least risk over U = diag(aI, 0, -γ) and v = (0, b, 0), and where it is; ``mark`` γ may be
+    infinite.
+    """
 
     risk: float
     a: float
@@ -37,15 +42,21 @@ def _radii(dim: int) -> tuple[Tensor, Tensor]:
 
 @functools.lru_cache(maxsize=256)
 def _table(length: float, probability: float, mark: float, largest: float) -> tuple[Array, float]:
-    """Chebyshev coefficients in y = log(1 + q) of four moments of the weights, P_g and Y_g sums of w and w² over good tokens.
+    """Chebyshev coefficients in y = log(1 + q) of four moments of the weights, P_g and Y_g sums of
+    w and w² over good tokens.
 
-    E[P_g - Y_g] = E S_g/σ, E S_g²/q - E Y_g/q, E Y_g and E Y_b, where S_g = Σ_good w ξ: all that the isotropic risk is made of.
+    E[P_g - Y_g] = E S_g/σ, E S_g²/q - E Y_g/q, E Y_g and E Y_b, where S_g = Σ_good w ξ: all that
+    the isotropic risk is made of.
     """
     top = math.log1p(largest)
     nodes = np.polynomial.chebyshev.chebpts1(NODES)
     q = torch.from_numpy(np.expm1((nodes + 1) / 2 * top))
-    offset, tilt = torch.tensor([0.0, 0, 0, -1], dtype=torch.float64), torch.tensor([1.0, 0, 0, 1], dtype=torch.float64)
-    spread = torch.eye(4, 2, dtype=torch.float64).roll(1, 0)  # of good tokens in the second read-out, of outliers in the third
+    offset, tilt = (
+        torch.tensor([0.0, 0, 0, -1], dtype=torch.float64),
+        torch.tensor([1.0, 0, 0, 1], dtype=torch.float64),
+    )
+    # of good tokens in the second read-out, of outliers in the third
+    spread = torch.eye(4, 2, dtype=torch.float64).roll(1, 0)
     kinds = ReadOutKinds(
         torch.tensor([1 - probability, probability], dtype=torch.float64),
         torch.stack([torch.zeros_like(q), -mark * torch.ones_like(q)], -1),
@@ -55,13 +66,18 @@ def _table(length: float, probability: float, mark: float, largest: float) -> tu
         spread.unsqueeze(1).expand(4, len(q), 2),
     )
     pair, good, bad, crossed = softmax_error(length, kinds).numpy()
-    fits = [np.polynomial.chebyshev.chebfit(nodes, values, NODES - 1) for values in ((pair + 1 - crossed) / 2, pair, good, bad)]
+    fits = [
+        np.polynomial.chebyshev.chebfit(nodes, values, NODES - 1)
+        for values in ((pair + 1 - crossed) / 2, pair, good, bad)
+    ]
     return np.stack(fits), top
 
 
 @dataclasses.dataclass(frozen=True)
 class IsotropicOutliers:
-    """Marked outliers with probability p and variance τ² where Σ = σI, Σ_q = σ_q I, W = ωI; arguments are taken as checked."""
+    """Marked outliers with probability p and variance τ² where Σ = σI, Σ_q = σ_q I, W = ωI;
+    arguments are taken as checked.
+    """
 
     dim: int
     sigma: float
@@ -87,7 +103,9 @@ class IsotropicOutliers:
         return self.noise / (self.omega * self.sigma * self.dim)
 
     def risk(self, a: Tensor, mark: float, read_out: Tensor, length: float) -> Tensor:
-        """Exact softmax risk, shape of a and the read-out after broadcasting: one integral over ‖x_q‖."""
+        """Exact softmax risk, shape of a and the read-out after broadcasting: one integral over
+        ‖x_q‖.
+        """
         tilt, gain = torch.broadcast_tensors(a, read_out)
         square, density = _radii(self.dim)
         size = torch.sqrt(self.omega * self.query * square)  # root of E(w·x)² over w
@@ -117,7 +135,9 @@ class IsotropicOutliers:
         return OutlierOptimum((self.noise + self.signal * c / (1 + c)) / 2, a, 0.0, gain)
 
     def softmax_optimum(self, length: float, mark: float | None) -> OutlierOptimum:
-        """Least risk of softmax at a given γ, or at the best: b minimises a parabola, a is searched; then evaluated exactly."""
+        """Least risk of softmax at a given γ, or at the best: b minimises a parabola, a is
+        searched; then evaluated exactly.
+        """
         chosen = self._best_mark(length) if mark is None else mark
         log_tilt, gain, _ = self._least(length, chosen)
         a = math.sqrt(math.exp(log_tilt) / (self.dim * self.sigma * self.query))
@@ -138,7 +158,9 @@ class IsotropicOutliers:
         a_sigma = math.sqrt(y * self.sigma / self.query)  # aσ
         size = self.omega * self.query * square  # E(w·x)²
         numerator = float((density * size * first).sum()) * a_sigma
-        denominator = float((density * (size * pair * a_sigma**2 + self.spread * good + self.variance * bad)).sum())
+        denominator = float(
+            (density * (size * pair * a_sigma**2 + self.spread * good + self.variance * bad)).sum()
+        )
         return numerator, denominator
 
     def _least(self, length: float, mark: float) -> tuple[float, float, float]:
@@ -150,7 +172,9 @@ class IsotropicOutliers:
             return -(numerator**2) / denominator
 
         bounds = (math.log(LEAST_TILT), math.log(self._largest_tilt(length)))
-        found = minimize_scalar(negative_gain, bounds=bounds, method="bounded", options={"xatol": 1e-7})
+        found = minimize_scalar(
+            negative_gain, bounds=bounds, method="bounded", options={"xatol": 1e-7}
+        )
         numerator, denominator = self._quotient(length, mark, float(found.x))
         return float(found.x), numerator / denominator, self.signal + float(found.fun)
 
@@ -167,7 +191,11 @@ class IsotropicOutliers:
         _, best = min((excess(gamma), gamma) for gamma in (math.inf, 8.0, 5.0, 2.0, 0.0, -2.0))
         if math.isinf(best):
             return best
-        return float(minimize_scalar(excess, bounds=(best - 3, best + 3), method="bounded", options={"xatol": 0.02}).x)
+        return float(
+            minimize_scalar(
+                excess, bounds=(best - 3, best + 3), method="bounded", options={"xatol": 0.02}
+            ).x
+        )
 
     def linear_constant(self) -> float:
         """cL, formula (sel.6) of docs/mathematics/selection.md."""
@@ -188,11 +216,15 @@ class IsotropicOutliers:
             rest = 1 - 2 * y
             return float(rest ** (-self.dim / 2) * (noise / y + signal / rest))
 
-        found = minimize_scalar(constant, bounds=(1e-9, 0.5 - 1e-9), method="bounded", options={"xatol": 1e-12})
+        found = minimize_scalar(
+            constant, bounds=(1e-9, 0.5 - 1e-9), method="bounded", options={"xatol": 1e-12}
+        )
         return float(found.fun) / (1 - p) ** 2
 
     def crossing_variance(self, length: float) -> float:
-        """τ² at which both attentions have equal least risk: formula (sel.8), or a root between exact risks at a finite length."""
+        """τ² at which both attentions have equal least risk: formula (sel.8), or a root between
+        exact risks at a finite length.
+        """
         from scipy.optimize import brentq
 
         p, calm = self.probability, dataclasses.replace(self, variance=0.0)
@@ -202,7 +234,8 @@ class IsotropicOutliers:
         first_order = max(0.0, (calm.softmax_constant(math.inf) - calm.linear_constant()) / slope)
         if math.isinf(length):
             return first_order
-        if length * math.log(p) < -60:  # no prompt holds outliers alone: softmax does not see τ², and E t² c/(1 + c) is its excess
+        # no prompt holds outliers alone: softmax does not see τ², and E t² c/(1 + c) is its excess
+        if length * math.log(p) < -60:
             relative = (2 * calm.softmax_optimum(length, math.inf).risk - self.noise) / self.signal
             return max(0.0, (length * relative / (1 - relative) - calm.linear_constant()) / slope)
 

@@ -1,4 +1,6 @@
-"""Least value of a function of one number that may have several valleys: a grid, then a search around its best point."""
+"""Least value of a function of one number that may have several valleys: a grid, then a search
+around its best point.
+"""
 
 from collections.abc import Callable
 
@@ -6,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def scan_minimum(value: Callable[[float], float], grid: NDArray[np.float64], tolerance: float = 1e-7) -> tuple[float, float, bool]:
-    """Where it is least, the least value, and whether the last point of the grid was the best of them."""
+def scan_minimum(
+    value: Callable[[float], float], grid: NDArray[np.float64], tolerance: float = 1e-7
+) -> tuple[float, float, bool]:
+    """Where it is least, the least value, and whether the last point of the grid was the best of
+    them.
+    """
     from scipy.optimize import minimize_scalar
 
     values = [value(float(x)) for x in grid]

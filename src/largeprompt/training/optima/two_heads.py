@@ -1,4 +1,5 @@
-"""Moments that mix the weights of two softmaxes over the same tokens: two heads whose tilts point along one line.
+"""Moments that mix the weights of two softmaxes over the same tokens: two heads whose tilts point
+along one line.
 
 Formula (quad.13) of docs/mathematics/quadrature.md, at a cost that does not depend on L.
 """
@@ -29,9 +30,12 @@ from largeprompt.law.weights import Combination, integer_pairs, moments, weight_
 from largeprompt.measures.score_nodes import NORMAL_REACH
 
 PLANE_STEP = (
-    0.25  # of τ, τ' and of the scores: integrands are analytic for |Im τ| < π/2, so the trapezoid rule errs by e^{-π²/PLANE_STEP}
+    # of τ, τ' and of the scores: integrands are analytic for |Im τ| < π/2, so the trapezoid rule
+    # errs by e^{-π²/PLANE_STEP}
+    0.25
 )
-EDGE = 1e-16  # what the integrand may still be at the ends of the range, relative to its largest value
+# what the integrand may still be at the ends of the range, relative to its largest value
+EDGE = 1e-16
 LARGEST_STEP = 0.5  # of ξ
 LARGEST_SCALE = 12.0  # beyond, the plane of (τ, τ') takes seconds
 MOST_FACTORS = 4
@@ -39,7 +43,9 @@ LARGEST_POWER = 8
 
 
 def _axis(length: float, scale: float, order: int) -> Range:
-    """Range of τ for one head whose exponents add up to ``order``, before anything is known of the integrand."""
+    """Range of τ for one head whose exponents add up to ``order``, before anything is known of the
+    integrand.
+    """
     below = math.log(length) + min(scale**2, 6 * scale) + 40.0 / order
     return below, min(5 + (1 + math.sqrt(80 / length)) * scale, largest_tau(length, scale, scale))
 
@@ -50,7 +56,10 @@ def _integrate(length: float, scales: tuple[float, float], products: Sequence[Pr
     tilts = [a * scales[0] + b * scales[1] for a, b in needed] + [0.0]
     size = max(abs(scale) for scale in scales)
     step = min(LARGEST_STEP, PLANE_STEP / size) if size > 0 else LARGEST_STEP
-    xi = step * np.arange(math.floor((min(tilts) - NORMAL_REACH) / step), math.ceil((max(tilts) + NORMAL_REACH) / step) + 1)
+    xi = step * np.arange(
+        math.floor((min(tilts) - NORMAL_REACH) / step),
+        math.ceil((max(tilts) + NORMAL_REACH) / step) + 1,
+    )
     xi = xi[np.abs(xi) < 39.0]  # beyond, the density underflows
     density = np.exp(-(xi**2) / 2) * (step / math.sqrt(2 * math.pi))
     orders = [min(sum(term[i] for term in product) for product in products) for i in (0, 1)]
@@ -58,23 +67,33 @@ def _integrate(length: float, scales: tuple[float, float], products: Sequence[Pr
     def blocks(*ranges: Range) -> tuple[Array, dict[Term, Array]]:
         heads = []
         for scale, (below, above) in zip(scales, ranges, strict=True):
-            tau = PLANE_STEP * np.arange(math.floor(-below / PLANE_STEP), math.ceil(above / PLANE_STEP) + 1)
-            heads.append(np.minimum(tau[:, None] + scale * xi, LARGEST_EXPONENT + 1))  # scores, (τ, ξ); beyond, all is 0 or 1
+            tau = PLANE_STEP * np.arange(
+                math.floor(-below / PLANE_STEP), math.ceil(above / PLANE_STEP) + 1
+            )
+            # scores, (τ, ξ); beyond, all is 0 or 1
+            heads.append(np.minimum(tau[:, None] + scale * xi, LARGEST_EXPONENT + 1))
         grown = [np.exp(s) for s in heads]
         kept, lost = [np.exp(-g) for g in grown], [-np.expm1(-g) for g in grown]
         powers = [
             {n: np.exp(n * s - g) if n else k for n in {block[i] for block in needed}}
             for i, (s, g, k) in enumerate(zip(heads, grown, kept, strict=True))
         ]
-        log_phi = log_survival((lost[0] @ density)[:, None] + (kept[0] * density) @ lost[1].T, (kept[0] * density) @ kept[1].T)
+        log_phi = log_survival(
+            (lost[0] @ density)[:, None] + (kept[0] * density) @ lost[1].T,
+            (kept[0] * density) @ kept[1].T,
+        )
         return log_phi, {(a, b): (powers[0][a] * density) @ powers[1][b].T for a, b in needed}
 
     ranges = [_axis(length, abs(scale), order) for scale, order in zip(scales, orders, strict=True)]
-    return partition_integrals(length, products, blocks, *ranges, step=PLANE_STEP, further=7.0 + size, edge=EDGE)
+    return partition_integrals(
+        length, products, blocks, *ranges, step=PLANE_STEP, further=7.0 + size, edge=EDGE
+    )
 
 
 def _values(length: float, scales: tuple[float, float], products: Sequence[Product]) -> Array:
-    """All products at one pair of scales; those of one head alone go to the one-dimensional rule."""
+    """All products at one pair of scales; those of one head alone go to
+    the one-dimensional rule.
+    """
     if length == 1:
         return np.ones(len(products))
     single = [all(term in ((1, 0), (0, 1)) for term in product) for product in products]
@@ -99,22 +118,32 @@ def _simplified(product: Sequence[Term]) -> Product:
 
 
 def _moved(head: int, local: Term, product: Product) -> list[tuple[float, Term, Product]]:
-    """Derivative of w_l^a w'_l^b Π P in the score of token l of one head, from dw_k = w_k (1[k = l] - w_l)."""
+    """Derivative of w_l^a w'_l^b Π P in the score of token l of one head, from dw_k = w_k (1[k =
+    l] - w_l).
+    """
     unit = (1, 0) if head == 0 else (0, 1)
     a, b = local
     raised = a + unit[0], b + unit[1]
-    found = [(float(local[head]), local, product), (-float(local[head]), raised, product)] if local[head] else []
+    found = (
+        [(float(local[head]), local, product), (-float(local[head]), raised, product)]
+        if local[head]
+        else []
+    )
     for j, term in enumerate(product):
         if term[head] and term != unit:
             others = product[:j] + product[j + 1 :]
-            found += [(float(term[head]), (a + term[0], b + term[1]), others), (-float(term[head]), raised, product)]
+            found += [
+                (float(term[head]), (a + term[0], b + term[1]), others),
+                (-float(term[head]), raised, product),
+            ]
     return found
 
 
 def _derivative(product: Product, head: int, scales: tuple[Tensor, ...]) -> Combination:
     """Derivative of E Π P in the scale of one head, as a combination of moments of the same kind.
 
-    d/dσ E F = E Σ_l ξ_l ∂F/∂s_l = σ E Σ_l ∂²F/∂s_l² + σ' E Σ_l ∂²F/∂s_l∂s'_l with s = σξ, s' = σ'ξ: Stein's identity once.
+    d/dσ E F = E Σ_l ξ_l ∂F/∂s_l = σ E Σ_l ∂²F/∂s_l² + σ' E Σ_l ∂²F/∂s_l∂s'_l with s = σξ, s' = σ'ξ:
+    Stein's identity once.
     """
     total: Counter[tuple[int, Product]] = Counter()
     for first, local, rest in _moved(head, (0, 0), product):
@@ -125,7 +154,9 @@ def _derivative(product: Product, head: int, scales: tuple[Tensor, ...]) -> Comb
 
 
 def _products(products: Any) -> tuple[Product, ...]:
-    found = tuple(map(integer_pairs, products)) if isinstance(products, Sequence | np.ndarray) else ()
+    found = (
+        tuple(map(integer_pairs, products)) if isinstance(products, Sequence | np.ndarray) else ()
+    )
     good = [
         1 <= len(powers) <= MOST_FACTORS
         and all(a >= 0 and b >= 0 and a + b >= 1 for a, b in powers)
@@ -133,8 +164,13 @@ def _products(products: Any) -> tuple[Product, ...]:
         for powers in found
     ]
     if not good or not all(good):
-        allowed = f"lists of one to {MOST_FACTORS} pairs of integers (a, b), a, b >= 0, not both 0, {LARGEST_POWER} at most in all"
-        raise InvalidArgumentError("products", validation.text(products), allowed, "E Σ w w' is products=[[(1, 1)]].")
+        allowed = (
+            f"lists of one to {MOST_FACTORS} pairs of integers (a, b), a, b >= 0, not both "
+            f"0, {LARGEST_POWER} at most in all"
+        )
+        raise InvalidArgumentError(
+            "products", validation.text(products), allowed, "E Σ w w' is products=[[(1, 1)]]."
+        )
     return found
 
 
@@ -143,7 +179,9 @@ def _scales(scale: Any, other: Any) -> tuple[Tensor, Tensor]:
     for name, given in (("scale", scale), ("other", other)):
         value = validation.tensor(name, given)
         if value.numel() and (size := float(value.detach().abs().max())) > LARGEST_SCALE:
-            raise InvalidArgumentError(name, f"{size:.6g} in size", f"numbers from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}")
+            raise InvalidArgumentError(
+                name, f"{size:.6g} in size", f"numbers from -{LARGEST_SCALE:g} to {LARGEST_SCALE:g}"
+            )
         found.append(value.to(torch.float64))
     shape = validation.broadcast("scale and other", *(value.shape for value in found))
     first, second = (value.expand(shape) for value in found)
@@ -151,10 +189,12 @@ def _scales(scale: Any, other: Any) -> tuple[Tensor, Tensor]:
 
 
 def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[Any]) -> Tensor:
-    """E Π_j Σ_l w_l^{a_j} w'_l^{b_j} for w = softmax(σξ) and w' = softmax(σ'ξ) over the same ξ_1..ξ_L, standard normal.
+    """E Π_j Σ_l w_l^{a_j} w'_l^{b_j} for w = softmax(σξ) and w' = softmax(σ'ξ) over the same
+    ξ_1..ξ_L, standard normal.
 
-    Two heads read the same prompt with tilts along one line, opposite ones (σ' = -σ) included. Relative error about 1e-13, at a
-    cost that does not depend on the length; differentiable in both scales.
+    Two heads read the same prompt with tilts along one line, opposite ones (σ' = -σ) included.
+    Relative error about 1e-13, at a cost that does not depend on the length; differentiable in both
+    scales.
 
     Parameters
     ----------
@@ -163,7 +203,8 @@ def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[A
     scale, other
         σ and σ', each from -12 to 12; numbers, arrays or tensors, broadcast together.
     products
-        Lists of pairs (a_j, b_j): [(1, 1)] is the overlap E Σ w w', [(2, 0), (0, 2)] is E Σ w² Σ w'².
+        Lists of pairs (a_j, b_j): [(1, 1)] is the overlap E Σ w w', [(2, 0), (0, 2)] is E Σ w² Σ
+        w'².
 
     Returns
     -------
@@ -186,17 +227,28 @@ def two_head_moments(length: float, scale: Any, other: Any, products: Sequence[A
     return moments(evaluate, _derivative, _products(products), first, second)
 
 
-OVERLAP = (((1, 1),), ((2, 1),), ((1, 2),), ((1, 1), (1, 1)), ((2, 0), (0, 2)), ((1, 1), (2, 0)), ((1, 1), (0, 2)))
+OVERLAP = (
+    ((1, 1),),
+    ((2, 1),),
+    ((1, 2),),
+    ((1, 1), (1, 1)),
+    ((2, 0), (0, 2)),
+    ((1, 1), (2, 0)),
+    ((1, 1), (0, 2)),
+)
 
 
 def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Tensor]:
-    """X = E Σ w w' and E S S' - X: with e = Γu/σ, E(T - m)(T' - m)^T = X Γ + (E S S' - X) ee^T for two heads with collinear tilts.
+    """X = E Σ w w' and E S S' - X: with e = Γu/σ, E(T - m)(T' - m)^T = X Γ + (E S S' - X) ee^T for
+    two heads with collinear tilts.
 
     By Stein's identity, with Y = Σ w², Y' = Σ w'², X = Σ w w' and P_ab = Σ w^a w'^b,
 
-        E S S' = E X + σσ' E[(1-Y)(1-Y') + X + X² - P_21 - P_12] - 2σ² E[P_21 - XY] - 2σ'² E[P_12 - XY'],
+        E S S' = E X + σσ' E[(1-Y)(1-Y') + X + X² - P_21 - P_12] - 2σ² E[P_21 - XY] - 2σ'² E[P_12 -
+        XY'],
 
-    which is E S² = E Y + σ² E[1 - Y - 6 W3 + 6 Y²] where the two heads are one. Arguments as for :func:`two_head_moments`.
+    which is E S² = E Y + σ² E[1 - Y - 6 W3 + 6 Y²] where the two heads are one. Arguments as for
+    :func:`two_head_moments`.
 
     Examples
     --------
@@ -207,6 +259,11 @@ def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Ten
     """
     s, t = _scales(scale, other)
     x, p21, p12, xx, yy, xy, xz = two_head_moments(length, s, t, OVERLAP)
-    y, z = (weight_moments(length, each.abs(), [[(2, 0)]])[0] for each in (s, t))  # all scales in one call
-    along = s * t * (1 - y - z + yy + x + xx - p21 - p12) - 2 * s**2 * (p21 - xy) - 2 * t**2 * (p12 - xz)
+    # all scales in one call
+    y, z = (weight_moments(length, each.abs(), [[(2, 0)]])[0] for each in (s, t))
+    along = (
+        s * t * (1 - y - z + yy + x + xx - p21 - p12)
+        - 2 * s**2 * (p21 - xy)
+        - 2 * t**2 * (p12 - xz)
+    )
     return x, along

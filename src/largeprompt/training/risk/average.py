@@ -1,4 +1,6 @@
-"""Averages over contexts: Sobol points, weights that make them exact for chosen functions, and rules exact on polynomials."""
+"""Averages over contexts: Sobol points, weights that make them exact for chosen functions, and
+rules exact on polynomials.
+"""
 
 import dataclasses
 
@@ -12,7 +14,9 @@ from largeprompt.measures.numerics.sobol import MOST_POINTS
 
 NEWTON_STEPS = 60
 POINTS_PER_FUNCTION = 6  # fewer, and the weights that exist are wild ones, or there are none
-DEPENDENT = 1e-10  # of the largest eigenvalue of the Gram matrix: below it functions count as combinations of the others
+# of the largest eigenvalue of the Gram matrix: below it functions count as combinations of the
+# others
+DEPENDENT = 1e-10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +44,9 @@ class SobolAverage:
     def __post_init__(self) -> None:
         points = validation.integer("points", self.points, maximum=MOST_POINTS)
         if points & (points - 1):
-            raise InvalidArgumentError("points", str(points), "a power of two", f"Use {1 << points.bit_length()}.")
+            raise InvalidArgumentError(
+                "points", str(points), "a power of two", f"Use {1 << points.bit_length()}."
+            )
         object.__setattr__(self, "points", points)
         object.__setattr__(self, "seed", validation.integer("seed", self.seed, minimum=0))
 
@@ -67,7 +73,8 @@ def quadratic_points(dim: int) -> tuple[Tensor, Tensor]:
 def quartic_points(dim: int) -> tuple[Tensor, Tensor]:
     """2d² + 1 points, exact up to degree five: 0, ±√(d+2) e_i and √((d+2)/2)(±e_i ± e_j).
 
-    Weights 2/(d+2), (4-d)/(2(d+2)²) and 1/(d+2)²; some are negative for d > 4, so that the rule is for polynomials alone.
+    Weights 2/(d+2), (4-d)/(2(d+2)²) and 1/(d+2)²; some are negative for d > 4, so that the rule is
+    for polynomials alone.
     """
     eye = torch.eye(dim, dtype=torch.float64)
     axes = (dim + 2) ** 0.5 * eye
@@ -80,11 +87,13 @@ def quartic_points(dim: int) -> tuple[Tensor, Tensor]:
 
 
 def calibrated_weights(functions: Tensor, base: Tensor) -> Tensor | None:
-    """Positive weights, summing to one, under which every function averages to zero, and as near to ``base`` as that allows.
+    """Positive weights, summing to one, under which every function averages to zero, and as near to
+    ``base`` as that allows.
 
-    Nearest in relative entropy, w_i ∝ base_i exp(λ·φ_i) with λ the minimum of the convex log Σ base_i exp(λ·φ_i), found by
-    Newton's method. Averages of whatever resembles the functions improve with them. Being positive, the weights keep an average of
-    nonnegative numbers nonnegative, which a control variate would not.
+    Nearest in relative entropy, w_i ∝ base_i exp(λ·φ_i) with λ the minimum of the convex log Σ
+    base_i exp(λ·φ_i), found by Newton's method. Averages of whatever resembles the functions
+    improve with them. Being positive, the weights keep an average of nonnegative numbers
+    nonnegative, which a control variate would not.
 
     Parameters
     ----------
@@ -96,7 +105,8 @@ def calibrated_weights(functions: Tensor, base: Tensor) -> Tensor | None:
     Returns
     -------
     Tensor or None
-        Shape (n,). None where k is zero or more than a sixth of n, or where no positive weights do it.
+        Shape (n,). None where k is zero or more than a sixth of n, or where no positive weights do
+        it.
     """
     count, size = functions.shape
     if not size or size * POINTS_PER_FUNCTION > count:
@@ -113,7 +123,9 @@ def calibrated_weights(functions: Tensor, base: Tensor) -> Tensor | None:
         if float(slope.abs().max()) < 1e-14:
             return weights
         curvature = (scaled * weights.unsqueeze(-1)).mT @ scaled - slope.unsqueeze(-1) * slope
-        step = torch.linalg.lstsq(curvature, slope.unsqueeze(-1), driver="gelsd").solution.squeeze(-1)
+        step = torch.linalg.lstsq(curvature, slope.unsqueeze(-1), driver="gelsd").solution.squeeze(
+            -1
+        )
         share = 1.0
         while share > 1e-6:
             trial = torch.logsumexp(offset + scaled @ (dual - share * step), 0)

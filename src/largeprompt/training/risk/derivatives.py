@@ -1,4 +1,6 @@
-"""Value, gradient and Hessian of the exact risk in (U, V) by formula: what a flow evaluates thousands of times."""
+"""Value, gradient and Hessian of the exact risk in (U, V) by formula: what a flow evaluates
+thousands of times.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,14 +9,23 @@ import torch
 from torch import Tensor
 
 from largeprompt.attention import Attention
-from largeprompt.training.risk.exact import Contexts, LayerDerivatives, covered_tables, is_softmax, move
+from largeprompt.training.risk.exact import (
+    Contexts,
+    LayerDerivatives,
+    covered_tables,
+    is_softmax,
+    move,
+)
 
 CHUNK_NUMBERS = 2**23  # of the largest intermediate of a Hessian
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives, each (run, n)
 
 
-def coefficients(q: Tensor, lengths: Sequence[float], kind: type[Attention], *, order: int) -> tuple[Orders, Orders, Orders]:
-    """α, β, γ of α‖a‖² + β a·t + γ V2, twice the conditional risk less that of reading nothing, with derivatives in q.
+def coefficients(
+    q: Tensor, lengths: Sequence[float], kind: type[Attention], *, order: int
+) -> tuple[Orders, Orders, Orders]:
+    """α, β, γ of α‖a‖² + β a·t + γ V2, twice the conditional risk less that of reading nothing,
+    with derivatives in q.
 
     Softmax: α = 1 - f - 6h, β = -2 + 2f, γ = f. Linear attention: α = 1 + 1/L, β = -2, γ = q/L.
     """
@@ -34,23 +45,35 @@ def coefficients(q: Tensor, lengths: Sequence[float], kind: type[Attention], *, 
             if part is not q:
                 rows = torch.tensor(finite)
                 f, h = (tuple(zero.index_copy(0, rows, one) for one in value) for value in (f, h))
-        alpha, beta, gamma = tuple(-a - 6 * b for a, b in zip(f, h, strict=True)), tuple(2 * a for a in f), f
+        alpha, beta, gamma = (
+            tuple(-a - 6 * b for a, b in zip(f, h, strict=True)),
+            tuple(2 * a for a in f),
+            f,
+        )
     return (1 + alpha[0], *alpha[1:]), (beta[0] - 2, *beta[1:]), gamma
 
 
 def layer_derivatives(
-    U: Tensor, V: Tensor, hessian: bool, *, contexts: Contexts, lengths: Sequence[float], kind: type[Attention]
+    U: Tensor,
+    V: Tensor,
+    hessian: bool,
+    *,
+    contexts: Contexts,
+    lengths: Sequence[float],
+    kind: type[Attention],
 ) -> LayerDerivatives:
-    """Average of ½(α‖a‖² + β a·t + γ V2 + ‖t‖² + noise) over contexts, u = Uz, a = VΓu, V2 = tr VΓV^T, and its derivatives.
+    """Average of ½(α‖a‖² + β a·t + γ V2 + ‖t‖² + noise) over contexts, u = Uz, a = VΓu, V2 = tr
+    VΓV^T, and its derivatives.
 
-    The gradient is formula (risk.4) of docs/mathematics/regression.md; with its g, P, m and κ, p = P^T(2α'a + β't) and κ' as κ with
-    second derivatives, the second derivatives in u and V are
-    2κΓ + 4κ' gg^T + 2(gp^T + pg^T) + 2α P^TP (u, u), (2(2α'a + β't) g^T + 2αP)_kc g_e + m_k Γ_ce + 4γ' g_c P_ke (V_ke, u_c),
-    2α g_e g_f + 2γ Γ_ef (V_ke, V_kf).
+    The gradient is formula (risk.4) of docs/mathematics/regression.md; with its g, P, m and κ, p =
+    P^T(2α'a + β't) and κ' as κ with second derivatives, the second derivatives in u and V are 2κΓ +
+    4κ' gg^T + 2(gp^T + pg^T) + 2α P^TP (u, u), (2(2α'a + β't) g^T + 2αP)_kc g_e + m_k Γ_ce + 4γ'
+    g_c P_ke (V_ke, u_c), 2α g_e g_f + 2γ Γ_ef (V_ke, V_kf).
     """
     runs, dim, out = U.shape[0], U.shape[-1], V.shape[-2]
     gamma, z, t, weight = contexts.covariance, contexts.query, contexts.target, contexts.weight / 2
-    u = (z @ U.reshape(-1, dim).mT).reshape(len(z), runs, dim).transpose(0, 1)  # (run, n, D), one product for all runs
+    # (run, n, D), one product for all runs
+    u = (z @ U.reshape(-1, dim).mT).reshape(len(z), runs, dim).transpose(0, 1)
     g = move(gamma, u)
     a = g @ V.mT  # (run, n, o)
     q = (u * g).sum(-1).clamp_min(0.0)
@@ -59,7 +82,9 @@ def layer_derivatives(
     (alpha, alpha1, *alpha2), (beta, beta1, *beta2), (gain, gain1, *gain2) = coefficients(
         q, lengths, kind, order=2 if hessian else 1
     )
-    value = (alpha * size + beta * agreement + gain * spread + t.square().sum(-1) + contexts.noise) @ weight
+    value = (
+        alpha * size + beta * agreement + gain * spread + t.square().sum(-1) + contexts.noise
+    ) @ weight
     m = (2 * alpha).unsqueeze(-1) * a + beta.unsqueeze(-1) * t
     kappa = alpha1 * size + beta1 * agreement + gain1 * spread
     in_u = move(gamma, (2 * kappa).unsqueeze(-1) * u + m @ V)
@@ -90,30 +115,45 @@ def layer_derivatives(
         )  # (run, n, D, D), in u
         both = local.reshape(runs, -1, columns).mT @ pairs[now]  # (run, ac, bd)
         second[:, :columns, :columns] += (
-            both.reshape(runs, dim, dim, dim, dim).permute(0, 1, 3, 2, 4).reshape(runs, columns, columns)
+            both.reshape(runs, dim, dim, dim, dim)
+            .permute(0, 1, 3, 2, 4)
+            .reshape(runs, columns, columns)
         )
         outer = (
-            2 * bent[:, now].unsqueeze(-1) * gn.unsqueeze(-2) + (2 * alpha[:, now]).unsqueeze(-1).unsqueeze(-1) * P
+            2 * bent[:, now].unsqueeze(-1) * gn.unsqueeze(-2)
+            + (2 * alpha[:, now]).unsqueeze(-1).unsqueeze(-1) * P
         )  # (run, n, k, c)
         turned = zn * wn.unsqueeze(-1)  # w z_b
         mixed = torch.einsum("rnkc,rne,nb->rcbke", outer, gn, turned)
-        mixed += torch.einsum("rnk,nce,nb->rcbke", m[:, now], near.expand(len(zn), dim, dim), turned)
         mixed += torch.einsum(
-            "rnc,rnke,nb->rcbke", (4 * gain1[:, now]).unsqueeze(-1) * gn, P.expand(runs, len(zn), out, dim), turned
+            "rnk,nce,nb->rcbke", m[:, now], near.expand(len(zn), dim, dim), turned
+        )
+        mixed += torch.einsum(
+            "rnc,rnke,nb->rcbke",
+            (4 * gain1[:, now]).unsqueeze(-1) * gn,
+            P.expand(runs, len(zn), out, dim),
+            turned,
         )
         second[:, :columns, columns:] += mixed.reshape(runs, columns, out * dim)
     second[:, columns:, :columns] = second[:, :columns, columns:].mT
     last = 2 * ((alpha * weight).unsqueeze(-1) * g).mT @ g + 2 * mean_gamma
-    second[:, columns:, columns:] = torch.einsum("kl,ref->rkelf", torch.eye(out, dtype=U.dtype), last).reshape(
-        runs, out * dim, out * dim
-    )
+    second[:, columns:, columns:] = torch.einsum(
+        "kl,ref->rkelf", torch.eye(out, dtype=U.dtype), last
+    ).reshape(runs, out * dim, out * dim)
     return LayerDerivatives(value, grad_u, grad_v, second)
 
 
 def closed_derivatives(
-    risk: Callable[[Tensor, Tensor], Tensor], U: Tensor, V: Tensor, hessian: bool, *, cheap: bool = False
+    risk: Callable[[Tensor, Tensor], Tensor],
+    U: Tensor,
+    V: Tensor,
+    hessian: bool,
+    *,
+    cheap: bool = False,
 ) -> LayerDerivatives:
-    """The same of a risk that is differentiable in U (run, D, D) and V (run, o, D), by autograd; rows at once if cheap."""
+    """The same of a risk that is differentiable in U (run, D, D) and V (run, o, D), by autograd;
+    rows at once if cheap.
+    """
     runs, sizes = U.shape[0], [U[0].numel(), V[0].numel()]
     with torch.enable_grad():
         flat = torch.cat([U.reshape(runs, -1), V.reshape(runs, -1)], -1).detach().requires_grad_()
@@ -126,7 +166,9 @@ def closed_derivatives(
 
 
 def rows(values: Tensor, point: Tensor) -> Tensor:
-    """Jacobians of values (run, m) in point (run, p), shape (run, m, p): runs do not interact. Row by row, in little memory."""
+    """Jacobians of values (run, m) in point (run, p), shape (run, m, p): runs do not interact. Row
+    by row, in little memory.
+    """
     each = [torch.autograd.grad(value.sum(), point, retain_graph=True)[0] for value in values.mT]
     return torch.stack(each, 1)
 

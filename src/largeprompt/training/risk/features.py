@@ -1,6 +1,8 @@
-"""The mean square of a softmax read-out of features of L tokens with finitely many values, with its gradient.
+"""The mean square of a softmax read-out of features of L tokens with finitely many values, with its
+gradient.
 
-With weights w over L tokens, each of which is atom j with probability p_j, score s_j and features c_j,
+With weights w over L tokens, each of which is atom j with probability p_j, score s_j and features
+c_j,
 
     E‖Σ w_l c_l‖² + E Σ w_l² e_l = L ∫ φ^{L-1} G_2[‖c‖² + e] dτ + L(L-1) ∫ φ^{L-2} ‖G_1[c]‖² dτ,
 
@@ -20,7 +22,9 @@ from largeprompt.law.quadrature import Array, Range, drawn, log_survival, relati
 AT_ONCE = 512  # scores, for each τ: what stays in the cache
 
 
-def _kernels(tau: Tensor, scores: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _kernels(
+    tau: Tensor, scores: Tensor, probabilities: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """log φ, shape (..., τ), the kernels of G_1 and G_2, and t e^s, each (..., τ, j)."""
     grown = torch.exp((tau.unsqueeze(-1) + scores.unsqueeze(-2)).clamp_max(LARGEST_LOG))
     survival = torch.exp(-grown) * probabilities
@@ -35,7 +39,9 @@ def _normalized(scores: Tensor, probabilities: Tensor) -> tuple[Tensor, Tensor]:
     return scores - torch.logsumexp(scores + log_mass, -1, keepdim=True), log_mass
 
 
-def _value(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float) -> Tensor:
+def _value(
+    scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float
+) -> Tensor:
     """The mean square, shape (n,), by differentiable operations."""
     scores, log_mass = _normalized(scores, probabilities)
     limit = ((probabilities * torch.exp(scores)).unsqueeze(-2) @ features).squeeze(-2)  # (n, o)
@@ -48,7 +54,10 @@ def _value(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tenso
         first = one @ centered
         bias = once.unsqueeze(-1) * first
         square = once * (two @ sizes).squeeze(-1) + twice * first.square().sum(-1)
-        ends = [relative_ends(part.detach().movedim(axis, 0).numpy()) for part, axis in ((bias, -2), (square, -1))]
+        ends = [
+            relative_ends(part.detach().movedim(axis, 0).numpy())
+            for part, axis in ((bias, -2), (square, -1))
+        ]
         return (bias.sum(-2), square.sum(-1)), np.maximum(*ends)
 
     bias, square = widen(evaluate, [score_range(log_mass, scores.detach(), length, length)])
@@ -58,24 +67,33 @@ def _value(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tenso
 def _gradient(
     scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients in scores, features and extra, term by term: G_a' = aG_a - G_{a+1} and φ' = -G_1 in each score."""
+    """Its gradients in scores, features and extra, term by term: G_a' = aG_a - G_{a+1} and φ' =
+    -G_1 in each score.
+    """
     scores, log_mass = _normalized(scores, probabilities)
     sizes = features.square().sum(-1) + extra
 
     def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Tensor, Tensor, Tensor], Array]:
-        log_phi, one, two, grown = _kernels(torch.from_numpy(grid(*ranges[0])), scores, probabilities)
+        log_phi, one, two, grown = _kernels(
+            torch.from_numpy(grid(*ranges[0])), scores, probabilities
+        )
         read, spread = one @ features, (two @ sizes.unsqueeze(-1)).squeeze(-1)
         once, twice, thrice = (drawn(length, k, log_phi, TAU_STEP) for k in (1, 2, 3))
         square = read.square().sum(-1)
         along = 2 * twice.unsqueeze(-1) * read
-        sums = torch.cat([along, -(twice * spread + thrice * square).unsqueeze(-1), once.unsqueeze(-1)], -1)  # (..., τ, o + 2)
+        # (..., τ, o + 2)
+        sums = torch.cat(
+            [along, -(twice * spread + thrice * square).unsqueeze(-1), once.unsqueeze(-1)], -1
+        )
         by_first, by_second = one.mT @ sums, two.mT @ sums  # (..., j, o + 2)
         by_third = ((grown * two).mT @ once.unsqueeze(-1)).squeeze(-1)
         in_scores = by_first[..., -2] + sizes * (2 * by_second[..., -1] - by_third)
         in_scores = in_scores + (features * (by_first - by_second)[..., :-2]).sum(-1)
         in_extra = by_second[..., -1]
         in_features = 2 * features * in_extra.unsqueeze(-1) + by_first[..., :-2]
-        return (in_scores, in_features, in_extra), relative_ends((once * spread + twice * square).movedim(-1, 0).numpy())
+        return (in_scores, in_features, in_extra), relative_ends(
+            (once * spread + twice * square).movedim(-1, 0).numpy()
+        )
 
     return widen(evaluate, [score_range(log_mass, scores, length, length)])
 
@@ -87,7 +105,9 @@ class _MeanSquares(torch.autograd.Function):
     def forward(ctx, scores, probabilities, features, extra, length):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(scores, probabilities, features, extra)
         ctx.length = length
-        return torch.cat([_value(s, probabilities, c, e, length) for s, c, e in _parts(scores, features, extra)])
+        return torch.cat(
+            [_value(s, probabilities, c, e, length) for s, c, e in _parts(scores, features, extra)]
+        )
 
     @staticmethod
     def backward(ctx, out):  # type: ignore[no-untyped-def]
@@ -96,9 +116,14 @@ class _MeanSquares(torch.autograd.Function):
             square = _value(scores, probabilities, features, extra, ctx.length)
             moving = [part for part in (scores, features, extra) if part.requires_grad]
             slopes = iter(torch.autograd.grad(square, moving, out, create_graph=True))
-            s, c, e = (next(slopes) if part.requires_grad else None for part in (scores, features, extra))
+            s, c, e = (
+                next(slopes) if part.requires_grad else None for part in (scores, features, extra)
+            )
             return s, None, c, e, None
-        found = [_gradient(s, probabilities, c, e, ctx.length) for s, c, e in _parts(scores, features, extra)]
+        found = [
+            _gradient(s, probabilities, c, e, ctx.length)
+            for s, c, e in _parts(scores, features, extra)
+        ]
         s, c, e = (torch.cat(each) for each in zip(*found, strict=True))
         return out.unsqueeze(-1) * s, None, out[:, None, None] * c, out.unsqueeze(-1) * e, None
 
@@ -109,6 +134,10 @@ def _parts(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
     return list(zip(*(part.split(count) for part in tensors), strict=True))
 
 
-def mean_squares(scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float) -> Tensor:
-    """E‖Σ w_l c_l‖² + E Σ w_l² e_l, shape (n,), for scores (n, j), features (n, j, o) and extra (n, j); twice differentiable."""
+def mean_squares(
+    scores: Tensor, probabilities: Tensor, features: Tensor, extra: Tensor, length: float
+) -> Tensor:
+    """E‖Σ w_l c_l‖² + E Σ w_l² e_l, shape (n,), for scores (n, j), features (n, j, o) and extra (n,
+    j); twice differentiable.
+    """
     return _MeanSquares.apply(scores, probabilities, features, extra, length)  # type: ignore[no-any-return, no-untyped-call]

@@ -1,12 +1,15 @@
-"""Averages over a Gaussian query that enters through quadratic forms alone: exact, with gradient and Hessian.
+"""Averages over a Gaussian query that enters through quadratic forms alone: exact, with gradient
+and Hessian.
 
 With ξ ~ N(0, I) and q = ξ^TSξ every risk at block parameters is made of
 
     F = c E f(q) + E[f(q) ξ^TBξ] + E[h(q) ξ^TCξ],
 
-f and h of :mod:`largeprompt.law.table`, and the rule of :mod:`largeprompt.measures.numerics.quadratic_form` averages each
-term in the basis where S is diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md. Along a run of up to
-10⁶ tokens, or where less will do, f and h are sums of exponentials: E e^{-sq} and its moments are products, and no rule is needed.
+f and h of :mod:`largeprompt.law.table`, and the rule of
+:mod:`largeprompt.measures.numerics.quadratic_form` averages each term in the basis where S is
+diagonal. Derivatives: formulas (query.7-8) of docs/mathematics/queries.md. Along a run of up to 10⁶
+tokens, or where less will do, f and h are sums of exponentials: E e^{-sq} and its moments are
+products, and no rule is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from largeprompt.training.risk.exact import LayerDerivatives, check_scores
 from largeprompt.training.risk.exponentials import exponential_sums
 
 TAIL = (
-    1e-12  # share of the queries with small scores that the rule leaves out; of those with large ones, where f is 1, L times less
+    # share of the queries with small scores that the rule leaves out; of those with large ones,
+    # where f is 1, L times less
+    1e-12
 )
 ACCURACY = 1e-12
 
@@ -35,20 +40,29 @@ ACCURACY = 1e-12
 def form_derivatives(
     forms: Tensor, scale: Tensor, hessian: bool, *, lengths: Sequence[float], accuracy: float = 0.0
 ) -> LayerDerivatives:
-    """F of several runs, each at its length, and its derivatives in the forms (S, B, C), shape (run, 3, d, d), and in c, (run, 1).
+    """F of several runs, each at its length, and its derivatives in the forms (S, B, C), shape
+    (run, 3, d, d), and in c, (run, 1).
 
-    The Hessian is in all of (S, B, C, c), shape (run, 3d² + 1, 3d² + 1). An infinite prompt has F = 0. ``accuracy`` is an error of
-    f and h that will do.
+    The Hessian is in all of (S, B, C, c), shape (run, 3d² + 1, 3d² + 1). An infinite prompt has
+    F = 0. ``accuracy`` is an error of f and h that will do.
     """
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     if len(finite) == len(lengths):
         return _finite(forms, scale, hessian, lengths, accuracy)
     size = forms[0].numel() + 1
     second = forms.new_zeros(len(lengths), size, size) if hessian else None
-    whole = LayerDerivatives(forms.new_zeros(len(lengths)), torch.zeros_like(forms), torch.zeros_like(scale), second)
+    whole = LayerDerivatives(
+        forms.new_zeros(len(lengths)), torch.zeros_like(forms), torch.zeros_like(scale), second
+    )
     if finite:
-        part = _finite(forms[finite], scale[finite], hessian, [lengths[i] for i in finite], accuracy)
-        whole.value[finite], whole.in_u[finite], whole.in_v[finite] = part.value, part.in_u, part.in_v
+        part = _finite(
+            forms[finite], scale[finite], hessian, [lengths[i] for i in finite], accuracy
+        )
+        whole.value[finite], whole.in_u[finite], whole.in_v[finite] = (
+            part.value,
+            part.in_u,
+            part.in_v,
+        )
         if second is not None and part.second is not None:
             second[finite] = part.second
     return whole
@@ -56,9 +70,12 @@ def form_derivatives(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Products:
-    """Averages of sums of exponentials: what :class:`QuadraticFormRule` gives for values at nodes, here for coefficients."""
+    """Averages of sums of exponentials: what :class:`QuadraticFormRule` gives for values at nodes,
+    here for coefficients.
+    """
 
-    variance: NDArray[np.complex128]  # 1/(1 + 2sλ_i), (run, j, d); Re >= 0 for Re s >= 0: principal roots are the continuous ones
+    # 1/(1 + 2sλ_i), (run, j, d); Re >= 0 for Re s >= 0: principal roots are the continuous ones
+    variance: NDArray[np.complex128]
 
     @functools.cached_property
     def _mean(self) -> NDArray[np.complex128]:
@@ -75,29 +92,39 @@ class _Products:
         return (found.swapaxes(1, 2) @ self.variance).real.reshape(runs, *[d] * count)
 
 
-def _sums(lam: Tensor, lengths: Sequence[float], accuracy: float) -> tuple[_Products, tuple[Orders, Orders]]:
+def _sums(
+    lam: Tensor, lengths: Sequence[float], accuracy: float
+) -> tuple[_Products, tuple[Orders, Orders]]:
     """The averages, and coefficients of f and h with two derivatives."""
     found = exponential_sums(lengths, float(lam.sum(-1).max()), accuracy)
     s = torch.cat(found[0].exponents) if len(found[0].exponents[1]) else found[0].exponents[0]
-    weights = torch.stack([torch.cat(each.weights, -1) if s.is_complex() else each.weights[0] for each in found])
+    weights = torch.stack(
+        [torch.cat(each.weights, -1) if s.is_complex() else each.weights[0] for each in found]
+    )
     f, h = (tuple((-s) ** k * weights[:, i] for k in range(3)) for i in (0, 1))
     return _Products(1 / (1 + 2 * s.numpy()[:, None] * lam.numpy()[:, None, :])), (f, h)
 
 
-def _rule(lam: Tensor, lengths: Sequence[float], order: int) -> tuple[QuadraticFormRule, tuple[Orders, Orders]]:
+def _rule(
+    lam: Tensor, lengths: Sequence[float], order: int
+) -> tuple[QuadraticFormRule, tuple[Orders, Orders]]:
     """The rule, and f and h with derivatives at its nodes."""
     rule = quadratic_form_rule(lam.numpy(), tail=TAIL / max(lengths), below=TAIL, accuracy=ACCURACY)
     q = torch.from_numpy(rule.nodes)
     return rule, WeightTables.reaching(lengths, float(q.max())).derivatives(q, order)
 
 
-def _finite(forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float], accuracy: float) -> LayerDerivatives:
+def _finite(
+    forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float], accuracy: float
+) -> LayerDerivatives:
     if not bool(torch.isfinite(forms).all()):
         check_scores(math.nan)
     lam, basis = torch.linalg.eigh((forms[:, 0] + forms[:, 0].mT) / 2)
     check_scores(float(lam.max()))
     lam = lam.clamp_min(0.0)
-    rule, orders = _sums(lam, lengths, accuracy) if accuracy else _rule(lam, lengths, 2 if hessian else 1)
+    rule, orders = (
+        _sums(lam, lengths, accuracy) if accuracy else _rule(lam, lengths, 2 if hessian else 1)
+    )
     c, (B, C) = scale[:, 0], (basis.mT @ forms[:, i] @ basis for i in (1, 2))
     (f, f1, *f2), (h, h1, *h2) = orders
     along_f, along_h = (_factors(rule, g, 1) for g in (f, h))
@@ -105,14 +132,27 @@ def _finite(forms: Tensor, scale: Tensor, hessian: bool, lengths: Sequence[float
     diagonal = [M.diagonal(dim1=-2, dim2=-1) for M in (B, C)]
     value = c * mean_f + (diagonal[0] * along_f + diagonal[1] * along_h).sum(-1)
     pairs_f, pairs_h, first = _factors(rule, f1, 2), _factors(rule, h1, 2), _factors(rule, f1, 1)
-    trace = c[:, None] * first + (pairs_f @ diagonal[0].unsqueeze(-1) + pairs_h @ diagonal[1].unsqueeze(-1)).squeeze(-1)
+    trace = c[:, None] * first + (
+        pairs_f @ diagonal[0].unsqueeze(-1) + pairs_h @ diagonal[1].unsqueeze(-1)
+    ).squeeze(-1)
     in_s = torch.diag_embed(trace) + 2 * B * pairs_f + 2 * C * pairs_h
-    in_u = basis.unsqueeze(1) @ torch.stack([in_s, torch.diag_embed(along_f), torch.diag_embed(along_h)], 1) @ basis.mT.unsqueeze(1)
+    in_u = (
+        basis.unsqueeze(1)
+        @ torch.stack([in_s, torch.diag_embed(along_f), torch.diag_embed(along_h)], 1)
+        @ basis.mT.unsqueeze(1)
+    )
     if not hessian:
         return LayerDerivatives(value, in_u, mean_f.unsqueeze(-1), None)
-    quartic = _quartic(c[:, None, None] * _factors(rule, f2[0], 2)) + _sextic(B, _factors(rule, f2[0], 3))
+    quartic = _quartic(c[:, None, None] * _factors(rule, f2[0], 2)) + _sextic(
+        B, _factors(rule, f2[0], 3)
+    )
     quartic = quartic + _sextic(C, _factors(rule, h2[0], 3))
-    return LayerDerivatives(value, in_u, mean_f.unsqueeze(-1), _second(basis, quartic, _quartic(pairs_f), _quartic(pairs_h), first))
+    return LayerDerivatives(
+        value,
+        in_u,
+        mean_f.unsqueeze(-1),
+        _second(basis, quartic, _quartic(pairs_f), _quartic(pairs_h), first),
+    )
 
 
 def _second(basis: Tensor, in_s: Tensor, in_b: Tensor, in_c: Tensor, in_scale: Tensor) -> Tensor:
@@ -124,7 +164,9 @@ def _second(basis: Tensor, in_s: Tensor, in_b: Tensor, in_c: Tensor, in_scale: T
         block = turn @ part.reshape(runs, d * d, d * d) @ turn.mT
         second[:, : d * d, i * d * d : (i + 1) * d * d] = block
         second[:, i * d * d : (i + 1) * d * d, : d * d] = block.mT
-    second[:, : d * d, -1] = second[:, -1, : d * d] = (basis @ torch.diag_embed(in_scale) @ basis.mT).reshape(runs, -1)
+    second[:, : d * d, -1] = second[:, -1, : d * d] = (
+        basis @ torch.diag_embed(in_scale) @ basis.mT
+    ).reshape(runs, -1)
     return second
 
 
@@ -143,11 +185,22 @@ def _quartic(pairs: Tensor) -> Tensor:
 
 
 def _sextic(B: Tensor, triples: Tensor) -> Tensor:
-    """E[g ξ^TBξ ξ_aξ_bξ_cξ_d] from the factors of three: Wick's fifteen pairings, three with B closed and six pairs twice."""
+    """E[g ξ^TBξ ξ_aξ_bξ_cξ_d] from the factors of three: Wick's fifteen pairings, three with B
+    closed and six pairs twice.
+    """
     eye = torch.eye(B.shape[-1], dtype=B.dtype)
     closed = _quartic(torch.einsum("rii,riac->rac", B, triples))
-    for ends, others in (("ab", "cd"), ("ac", "bd"), ("ad", "bc"), ("bc", "ad"), ("bd", "ac"), ("cd", "ab")):
-        closed = closed + 2 * torch.einsum(f"r{ends},{others},r{ends}{others[0]}->rabcd", B, eye, triples)
+    for ends, others in (
+        ("ab", "cd"),
+        ("ac", "bd"),
+        ("ad", "bc"),
+        ("bc", "ad"),
+        ("bd", "ac"),
+        ("cd", "ab"),
+    ):
+        closed = closed + 2 * torch.einsum(
+            f"r{ends},{others},r{ends}{others[0]}->rabcd", B, eye, triples
+        )
     return closed
 
 

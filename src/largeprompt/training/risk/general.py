@@ -1,11 +1,13 @@
-"""The risk of any softmax layer, exactly: f and h as sums of exponentials of q, whose averages are Gaussian integrals.
+"""The risk of any softmax layer, exactly: f and h as sums of exponentials of q, whose averages are
+Gaussian integrals.
 
 With ω = Σ^{1/2}w and x_q = Rξ, both Gaussian, and ρ = ϱ·ξ every term of the risk is made of
 
     q = ‖Yξ + ρω‖² + s²ρ²,   a = (ν + βω)·(Yξ + ρω) + s²βρ,   t = ω^TTξ,   V2 = ‖ν + βω‖² + s²β².
 
-Given the one number ρ all of them are quadratic in (ξ, ω): means of e^{-sq} times a², at and V2 have closed forms, and one integral
-over ρ is left. Formulas (query.9-13) of docs/mathematics/queries.md.
+Given the one number ρ all of them are quadratic in (ξ, ω): means of e^{-sq} times a², at and V2
+have closed forms, and one integral over ρ is left. Formulas (query.9-13) of
+docs/mathematics/queries.md.
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ ACCURACY = 1e-11  # of f and h
 FAR = 9.0  # standard deviations of ρ
 STEP = 0.16  # of the nodes, in the variable in which they are equidistant, up to LONG and LARGE
 LONG = 1e5  # tokens from which on f turns more sharply
-LARGE = 64.0  # E q from which on the limit and what a finite length adds, much larger than the risk, cancel
+# E q from which on the limit and what a finite length adds, much larger than the risk, cancel
+LARGE = 64.0
 NEAR_BLOCK = (
-    1e-3  # of |ϱ| at STEP: below it the direction of ϱ, at which an error is divided by |ϱ|, is no variable to differentiate in
+    # of |ϱ| at STEP: below it the direction of ϱ, at which an error is divided by |ϱ|, is no
+    # variable to differentiate in
+    1e-3
 )
-CHUNK_NUMBERS, CACHED_NUMBERS = 2**22, 2**16  # at once, with what autograd keeps and without: what stays in the cache
+# at once, with what autograd keeps and without: what stays in the cache
+CHUNK_NUMBERS, CACHED_NUMBERS = 2**22, 2**16
 Excess = tuple[Tensor, float]
 
 
@@ -59,7 +65,9 @@ class GeneralLayers:
     noise: float
 
     def __getitem__(self, runs: Any) -> GeneralLayers:
-        return dataclasses.replace(self, **{name: getattr(self, name)[runs] for name in ("Y", "rho", "nu", "beta")})
+        return dataclasses.replace(
+            self, **{name: getattr(self, name)[runs] for name in ("Y", "rho", "nu", "beta")}
+        )
 
     @property
     def score_variance(self) -> Tensor:
@@ -68,15 +76,23 @@ class GeneralLayers:
         return self.Y.square().sum((-2, -1)) + size * (crossed + self.noise)
 
 
-def general_excess(layers: GeneralLayers, lengths: Sequence[float], *, step: float = STEP, accuracy: float = ACCURACY) -> Excess:
-    """Twice what a finite length adds to the infinite prompt's risk, shape (run,), twice differentiable, and the error of the sums.
+def general_excess(
+    layers: GeneralLayers,
+    lengths: Sequence[float],
+    *,
+    step: float = STEP,
+    accuracy: float = ACCURACY,
+) -> Excess:
+    """Twice what a finite length adds to the infinite prompt's risk, shape (run,), twice
+    differentiable, and the error of the sums.
 
     Parameters
     ----------
     layers, lengths
         Each layer at its length.
     step
-        Of the nodes in ρ, up to 10^5 tokens and E q = 64; beyond it shrinks like (log L)^{-2/3} and (E q)^{-1/10}.
+        Of the nodes in ρ, up to 10^5 tokens and E q = 64; beyond it shrinks like (log L)^{-2/3} and
+        (E q)^{-1/10}.
     accuracy
         Error of f and h that will do: fewer exponentials are taken then.
     """
@@ -89,32 +105,59 @@ def general_excess(layers: GeneralLayers, lengths: Sequence[float], *, step: flo
     check_scores(largest)
     sums = exponential_sums([lengths[i] for i in finite], largest, accuracy)
     weights = [torch.stack([each.weights[k] for each in sums]) for k in (0, 1)]  # (run, 2, j)
-    close = NEAR_BLOCK * 10 ** ((step - STEP) / 0.14)  # where both rules have gradients of the same error
+    # where both rules have gradients of the same error
+    close = NEAR_BLOCK * 10 ** ((step - STEP) / 0.14)
     step *= min(1.0, LARGE / max(largest, 1e-300)) ** 0.1
-    step *= min(1.0, (math.log(LONG) / math.log(max(2.0, *(lengths[i] for i in finite)))) ** (2 / 3))
-    near = (chosen.rho.detach().norm(dim=-1) * chosen.variances.max().sqrt() < close) & torch.is_grad_enabled()
-    for rows, rule in ((torch.nonzero(near)[:, 0], _near), (torch.nonzero(~near)[:, 0], partial(_average, step=step))):
+    step *= min(
+        1.0, (math.log(LONG) / math.log(max(2.0, *(lengths[i] for i in finite)))) ** (2 / 3)
+    )
+    near = (
+        chosen.rho.detach().norm(dim=-1) * chosen.variances.max().sqrt() < close
+    ) & torch.is_grad_enabled()
+    for rows, rule in (
+        (torch.nonzero(near)[:, 0], _near),
+        (torch.nonzero(~near)[:, 0], partial(_average, step=step)),
+    ):
         for s, c in zip(sums[0].exponents, weights, strict=True):
             if len(rows) and len(s):
-                whole = whole.index_add(0, torch.tensor(finite)[rows], rule(chosen[rows], s, c[rows]))
+                whole = whole.index_add(
+                    0, torch.tensor(finite)[rows], rule(chosen[rows], s, c[rows])
+                )
     return whole, max(each.error for each in sums)
 
 
 def _average(layers: GeneralLayers, s: Tensor, weights: Tensor, *, step: float) -> Tensor:
-    """Real part of Σ_j c_j E e^{-s_jq}(...), by the trapezoid rule in sinh^{-1}ρ: small ρ matter where s is large."""
+    """Real part of Σ_j c_j E e^{-s_jq}(...), by the trapezoid rule in sinh^{-1}ρ: small ρ matter
+    where s is large.
+    """
     size = layers.rho.norm(dim=-1, keepdim=True)
     first = torch.eye(layers.rho.shape[-1], dtype=size.dtype)[0]
     along = torch.where(size > 0, layers.rho / size.clamp_min(1e-300), first)
     read, target = (layers.Y @ along.unsqueeze(-1)).squeeze(-1), along @ layers.T.mT
     with torch.no_grad():
-        scale = read.square().sum(-1) + size.squeeze(-1).square() * (layers.variances.max() + layers.noise)
-        narrow = torch.exp2(torch.floor(0.5 - torch.log2(1 + 20 * scale) / 2)).unsqueeze(-1)  # a power of two: nodes move in jumps
+        scale = read.square().sum(-1) + size.squeeze(-1).square() * (
+            layers.variances.max() + layers.noise
+        )
+        # a power of two: nodes move in jumps
+        narrow = torch.exp2(torch.floor(0.5 - torch.log2(1 + 20 * scale) / 2)).unsqueeze(-1)
         count = math.ceil(float(torch.asinh(FAR / narrow).max()) / step)
         width = torch.asinh(FAR / narrow) / count
         place = (torch.arange(count, dtype=size.dtype) + 0.5) * width
-        g = narrow * torch.sinh(place)  # (run, node), of N(0, 1), one half: the other half is the same
-        mass = 2 * width * narrow * torch.cosh(place) * torch.exp(-g.square() / 2) / math.sqrt(2 * math.pi)
-    rows = max(1, (CHUNK_NUMBERS if torch.is_grad_enabled() else CACHED_NUMBERS) // (layers.Y.numel() * len(s)))
+        # (run, node), of N(0, 1), one half: the other half is the same
+        g = narrow * torch.sinh(place)
+        mass = (
+            2
+            * width
+            * narrow
+            * torch.cosh(place)
+            * torch.exp(-g.square() / 2)
+            / math.sqrt(2 * math.pi)
+        )
+    rows = max(
+        1,
+        (CHUNK_NUMBERS if torch.is_grad_enabled() else CACHED_NUMBERS)
+        // (layers.Y.numel() * len(s)),
+    )
     total = layers.beta.new_zeros(len(layers.beta))
     for begin in range(0, count, rows):
         now = slice(begin, begin + rows)
@@ -128,21 +171,36 @@ def _average(layers: GeneralLayers, s: Tensor, weights: Tensor, *, step: float) 
 
 
 def _given(
-    layers: GeneralLayers, s: Tensor, weights: Tensor, size: Tensor, read: Tensor, target: Tensor, g: Tensor, mass: Tensor
+    layers: GeneralLayers,
+    s: Tensor,
+    weights: Tensor,
+    size: Tensor,
+    read: Tensor,
+    target: Tensor,
+    g: Tensor,
+    mass: Tensor,
 ) -> Tensor:
-    """The same at given ρ = |ϱ|g, (run, node): ω is averaged first, then Yξ entry by entry, as a Kalman filter takes them in."""
+    """The same at given ρ = |ϱ|g, (run, node): ω is averaged first, then Yξ entry by entry, as a
+    Kalman filter takes them in.
+    """
     o, noise, spread = layers.variances.reshape(-1, 1, 1, 1), layers.noise, (..., None, None)
     p = (size * g).unsqueeze(-1)  # ρ, (run, node, 1)
-    D = 1 / (1 + 2 * o * (s * p.square()))  # (d, run, node, j); given ξ, ω has mean -τη and variance oD, η = Yξ
+    # (d, run, node, j); given ξ, ω has mean -τη and variance oD, η = Yξ
+    D = 1 / (1 + 2 * o * (s * p.square()))
     tau, variance = 2 * o * (s * p) * D, o * D
-    eta, theta = ((part.mT.unsqueeze(-1) * g).unsqueeze(-1) for part in (read, target))  # means of Yξ, Tξ, (d, run, node, 1)
+    # means of Yξ, Tξ, (d, run, node, 1)
+    eta, theta = ((part.mT.unsqueeze(-1) * g).unsqueeze(-1) for part in (read, target))
     H = (layers.Y @ layers.Y.mT - read.unsqueeze(-1) * read.unsqueeze(-2)).permute(1, 2, 0)[
         spread
     ]  # covariance of Yξ, (d, d, run, ...)
-    X = (layers.Y @ layers.T.mT - read.unsqueeze(-1) * target.unsqueeze(-2)).permute(1, 2, 0)[spread]  # of Yξ and Tξ
+    # of Yξ and Tξ
+    X = (layers.Y @ layers.T.mT - read.unsqueeze(-1) * target.unsqueeze(-2)).permute(1, 2, 0)[
+        spread
+    ]
     exponent, weight = -noise * s * p.square(), mass.unsqueeze(-1) * D.sqrt().prod(0)
     for k in range(len(layers.variances)):
-        below = 1 + 2 * s * D[k] * H[k, k]  # Re >= 1 for Re s >= 0: principal roots are the continuous ones
+        # Re >= 1 for Re s >= 0: principal roots are the continuous ones
+        below = 1 + 2 * s * D[k] * H[k, k]
         gain = 2 * s * D[k] / below
         exponent, weight = exponent - gain * eta[k].square() / 2, weight * below.rsqrt()
         moved, row, seen = gain * H[:, k], X[k], eta[k]
@@ -158,34 +216,53 @@ def _given(
     bowed = bent.unsqueeze(1) * H
     along_h, along_x = (linear.unsqueeze(1) * H).sum(0), (linear.unsqueeze(1) * X).sum(0)
     spread_a = (2 * bent * (bowed * H).sum(0) + along_h * linear).sum(0)
-    spread_a = spread_a + (variance * (mixed.square() + tilt.square() * own) + 2 * (beta * p * variance).square()).sum(0)
+    spread_a = spread_a + (
+        variance * (mixed.square() + tilt.square() * own) + 2 * (beta * p * variance).square()
+    ).sum(0)
     both = 2 * (bowed * X).sum(0) + along_h * theta + along_x * eta
     together = (variance * (mixed * theta + tilt * cross) - tau * both).sum(0)
     t = -(tau * (eta * theta + cross)).sum(0)
     square = a.square() + spread_a
-    V2 = ((nu - beta * tau * eta).square() + beta.square() * (variance + tau.square() * own)).sum(0) + noise * beta.square()
+    V2 = ((nu - beta * tau * eta).square() + beta.square() * (variance + tau.square() * own)).sum(
+        0
+    ) + noise * beta.square()
     f, h = weight * (V2 - square + 2 * (a * t + together)), -6 * weight * square
     c = weights.unsqueeze(2)  # (run, 2, 1, j)
     return _real_sum(c[:, 0], f) + _real_sum(c[:, 1], h)
 
 
 def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
-    """The same near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of degree n in ϱ is of n + 2 in ω.
+    """The same near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of
+    degree n in ϱ is of n + 2 in ω.
 
-    q = ξ^T(Y^TY + ϱζ^T + ζϱ^T)ξ with ζ = Y^Tω + (‖ω‖² + s²)ϱ/2: two directions more than at ϱ = 0, whatever ω is.
+    q = ξ^T(Y^TY + ϱζ^T + ζϱ^T)ξ with ζ = Y^Tω + (‖ω‖² + s²)ϱ/2: two directions more than at ϱ = 0,
+    whatever ω is.
     """
     points, mass = quartic_points(len(layers.variances))
-    omega, noise, spread, d = points * layers.variances.sqrt(), layers.noise, (..., None), len(layers.variances)  # (point, d)
+    # (point, d)
+    omega, noise, spread, d = (
+        points * layers.variances.sqrt(),
+        layers.noise,
+        (..., None),
+        len(layers.variances),
+    )
     beta, size = layers.beta.unsqueeze(-1), (omega.square().sum(-1) + noise)[:, None, None]
-    # K = BMB^T for the rows of B = (Y, Y^Tν, ϱ, T) that are asked for, M = (I + 2sY^TY)^{-1}: the rows of Y are taken in one by one
-    rows = torch.cat([layers.Y, (layers.nu.unsqueeze(-2) @ layers.Y), layers.rho.unsqueeze(-2)], -2)  # (run, d + 2, d)
-    K = (rows @ torch.cat([rows, layers.T.expand_as(layers.Y)], -2).mT).permute(1, 2, 0)[spread]  # (d + 2, 2d + 2, run, 1)
+    # K = BMB^T for the rows of B = (Y, Y^Tν, ϱ, T) that are asked for, M = (I + 2sY^TY)^{-1}: the
+    # rows of Y are taken in one by one
+    # (run, d + 2, d)
+    rows = torch.cat([layers.Y, (layers.nu.unsqueeze(-2) @ layers.Y), layers.rho.unsqueeze(-2)], -2)
+    # (d + 2, 2d + 2, run, 1)
+    K = (rows @ torch.cat([rows, layers.T.expand_as(layers.Y)], -2).mT).permute(1, 2, 0)[spread]
     weight = torch.ones_like(s)
     for k in range(d):
         below = 1 + 2 * s * K[k, k]
         weight, K = weight * below.rsqrt(), K - (2 * s / below) * K[:, k].unsqueeze(1) * K[k]
-    pairs = (omega.unsqueeze(-1) * omega.unsqueeze(-2)).reshape(len(omega), -1).to(K.dtype)  # (point, d²)
-    yy, yt = ((pairs @ part.reshape(d * d, -1)).reshape(-1, *K.shape[2:]) for part in (K[:d, :d], K[:d, d + 2 :]))
+    # (point, d²)
+    pairs = (omega.unsqueeze(-1) * omega.unsqueeze(-2)).reshape(len(omega), -1).to(K.dtype)
+    yy, yt = (
+        (pairs @ part.reshape(d * d, -1)).reshape(-1, *K.shape[2:])
+        for part in (K[:d, :d], K[:d, d + 2 :])
+    )
     yn, yr, nt, rt = (
         (omega.to(K.dtype) @ part.reshape(d, -1)).reshape(-1, *K.shape[2:])
         for part in (*K[:d, d : d + 2].unbind(1), *K[d:, d + 2 :])
@@ -197,11 +274,17 @@ def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
     ra, rz = nr + beta * yr + inner * rr, yr + zeta * rr
     za, zt, zz = ya + zeta * ra, yt + zeta * rt, yy + zeta * (yr + rz)
     aa, at = nn + beta * yn + inner * nr + beta * ya + inner * ra, nt + beta * yt + inner * rt
-    V2 = layers.nu.square().sum(-1)[spread] + 2 * beta * (omega @ layers.nu.mT)[spread] + beta.square() * size
+    V2 = (
+        layers.nu.square().sum(-1)[spread]
+        + 2 * beta * (omega @ layers.nu.mT)[spread]
+        + beta.square() * size
+    )
     first, mixed, last = 2 * s * rr, 1 + 2 * s * rz, 2 * s * zz
     below = mixed.square() - first * last  # Re > 0: principal roots are the continuous ones
     square = aa + 2 * s / below * (last * ra.square() - 2 * mixed * ra * za + first * za.square())
-    agreement = at + 2 * s / below * (last * ra * rt - mixed * (ra * zt + za * rt) + first * za * zt)
+    agreement = at + 2 * s / below * (
+        last * ra * rt - mixed * (ra * zt + za * rt) + first * za * zt
+    )
     weight = weight * below.rsqrt() * mass[:, None, None]
     f, h = weight * (V2 - square + 2 * agreement), -6 * weight * square
     c = weights.unsqueeze(2)
@@ -211,7 +294,9 @@ def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
 def _real_sum(weights: Tensor, values: Tensor) -> Tensor:
     """Re Σ over nodes and exponents of weights (run, 1, j) times values (run, node, j)."""
     total = values.sum(1)
-    return ((weights[:, 0] * total).real if values.is_complex() else weights[:, 0].real * total).sum(-1)
+    return (
+        (weights[:, 0] * total).real if values.is_complex() else weights[:, 0].real * total
+    ).sum(-1)
 
 
 class _FlatSlope(torch.autograd.Function):
@@ -243,6 +328,8 @@ class _Flat(torch.autograd.Function):
 
 
 def flat_start(point: Tensor, hessian: Callable[[], Tensor]) -> Tensor:
-    """Zero, of shape (run,), with zero gradient at ``point``, shape (run, p), and second derivatives ``hessian()``, (run, p, p)."""
+    """Zero, of shape (run,), with zero gradient at ``point``, shape (run, p), and second
+    derivatives ``hessian()``, (run, p, p).
+    """
     value: Tensor = _Flat.apply(point, hessian)  # type: ignore[no-untyped-call]
     return value

@@ -1,4 +1,6 @@
-"""Moments of softmax weights when the score of one token among L is shifted: the token that attention should find."""
+"""Moments of softmax weights when the score of one token among L is shifted: the token that
+attention should find.
+"""
 
 import math
 from typing import Any, NamedTuple
@@ -15,8 +17,9 @@ from largeprompt.training.risk.lattice import check_scores, integrate, kind
 class PlantedMoments(NamedTuple):
     """Moments of the weights with one planted token, each of the shape of the arguments.
 
-    ``found`` is E w_ε, the weight of the planted token; ``missed`` 1 - E w_ε, with its digits where the token is surely found;
-    ``found_square`` E w_ε²; ``collision`` E Y, Y = Σ w²; ``product`` E Y w_ε; ``imbalance`` E[W_3 - Y²].
+    ``found`` is E w_ε, the weight of the planted token; ``missed`` 1 - E w_ε, with its digits where
+    the token is surely found; ``found_square`` E w_ε²; ``collision`` E Y, Y = Σ w²; ``product`` E Y
+    w_ε; ``imbalance`` E[W_3 - Y²].
     """
 
     found: Tensor
@@ -28,7 +31,8 @@ class PlantedMoments(NamedTuple):
 
 
 def planted_moments(length: float, variance: Any, shift: Any) -> PlantedMoments:
-    """E w_ε, 1 - E w_ε, E w_ε², E Y, E Y w_ε and E[W_3 - Y²] for scores of variance q, one of them shifted by δ.
+    """E w_ε, 1 - E w_ε, E w_ε², E Y, E Y w_ε and E[W_3 - Y²] for scores of variance q, one of them
+    shifted by δ.
 
     Formula (quad.12) of docs/mathematics/quadrature.md; the cost does not depend on L.
 
@@ -55,9 +59,13 @@ def planted_moments(length: float, variance: Any, shift: Any) -> PlantedMoments:
     q, delta = validation.tensor("variance", variance), validation.tensor("shift", shift)
     for name, value in (("variance", q), ("shift", delta)):
         if value.dtype != torch.float64:
-            raise InvalidArgumentError(name, f"dtype {value.dtype}", "float64", f"Use {name}.to(torch.float64).")
+            raise InvalidArgumentError(
+                name, f"dtype {value.dtype}", "float64", f"Use {name}.to(torch.float64)."
+            )
     if bool((q < 0).any()):
-        raise InvalidArgumentError("variance", f"{float(q.detach().min()):.6g}", "nonnegative numbers")
+        raise InvalidArgumentError(
+            "variance", f"{float(q.detach().min()):.6g}", "nonnegative numbers"
+        )
     shape = validation.broadcast("variance and shift", q.shape, delta.shape)
     check_scores(delta, q)
     flat = (q.expand(shape).reshape(-1), delta.expand(shape).reshape(-1))
@@ -91,5 +99,7 @@ def _moments(length: float, q: Tensor, delta: Tensor) -> tuple[Tensor, ...]:
     high, low = max(float(delta.detach().max()), 0.0), min(float(delta.detach().min()), 0.0)
     below = 44 + max(math.log(length) + min(1.5 * sigma**2, 10 * sigma), high + 10 * sigma)
     above = min(5 + 10.5 * sigma, largest_tau(length, sigma, math.sqrt(float(q.detach().min()))))
-    found, missed, square, elsewhere, product, imbalance = integrate(integrands, below, max(above, -below + 20 - low))
+    found, missed, square, elsewhere, product, imbalance = integrate(
+        integrands, below, max(above, -below + 20 - low)
+    )
     return found, missed, square, square + elsewhere, product, imbalance

@@ -29,10 +29,11 @@ RADIAL_STEP = 0.1  # of log ‖ξ‖, over √d
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LinearRegression(GaussianTask):
-    """Tokens (x_l, y_l) in R^{d+1} with y = w·x + noise and a new w ~ N(0, W) in every prompt; the answer is w·x_q + noise.
+    """Tokens (x_l, y_l) in R^{d+1} with y = w·x + noise and a new w ~ N(0, W) in every prompt; the
+    answer is w·x_q + noise.
 
-    x ~ N(0, Σ), noise N(0, s²), query (x_q, 0) with x_q ~ N(0, Σ_q). Given w the tokens are N(0, Γ_w), formula (risk.1) of
-    docs/mathematics/regression.md.
+    x ~ N(0, Σ), noise N(0, s²), query (x_q, 0) with x_q ~ N(0, Σ_q). Given w the tokens are N(0,
+    Γ_w), formula (risk.1) of docs/mathematics/regression.md.
 
     Parameters
     ----------
@@ -63,11 +64,15 @@ class LinearRegression(GaussianTask):
     target_dim = 1
 
     def __post_init__(self) -> None:
-        covariance = validation.last_dimensions("covariance", validation.tensor("covariance", self.covariance), ("d", "d"))
+        covariance = validation.last_dimensions(
+            "covariance", validation.tensor("covariance", self.covariance), ("d", "d")
+        )
         validation.covariance("covariance", covariance)
         if covariance.dim() != 2 or covariance.dtype != torch.float64:
             given = f"shape {validation.shape_text(covariance.shape)}, {covariance.dtype}"
-            remedy = "" if covariance.dtype == torch.float64 else "Use covariance.to(torch.float64)."
+            remedy = (
+                "" if covariance.dtype == torch.float64 else "Use covariance.to(torch.float64)."
+            )
             raise InvalidArgumentError("covariance", given, "one matrix (d, d), float64", remedy)
         if float(torch.linalg.eigvalsh(covariance)[0]) <= 0:
             raise InvalidArgumentError("covariance", "a singular matrix", "a positive definite one")
@@ -98,7 +103,11 @@ class LinearRegression(GaussianTask):
     @functools.cached_property
     def _roots(self) -> tuple[Tensor, Tensor, Tensor]:
         """Square roots of Σ, W and Σ_q."""
-        return square_root(self.covariance), square_root(self.prior_covariance), square_root(self.query_covariance)
+        return (
+            square_root(self.covariance),
+            square_root(self.prior_covariance),
+            square_root(self.query_covariance),
+        )
 
     def _roots_on(self, device: torch.device) -> tuple[Tensor, ...]:
         """The same on another device, brought there once."""
@@ -112,47 +121,79 @@ class LinearRegression(GaussianTask):
 
     def token_law(self, w: Tensor) -> Gaussian:
         """Law of the tokens given the task vector w, shape (..., d): N(0, Γ_w)."""
-        w = validation.last_dimensions("w", validation.tensor("w", w, like=self.covariance), (self.dim,))
+        w = validation.last_dimensions(
+            "w", validation.tensor("w", w, like=self.covariance), (self.dim,)
+        )
         gamma = self._token_covariance(w)
         return Gaussian(gamma.new_zeros(gamma.shape[:-1]), gamma)
 
     def _token_covariance(self, w: Tensor) -> Tensor:
         cross = w @ self.covariance  # Σw, (..., d)
         last = (cross * w).sum(-1) + self.noise_variance
-        top = torch.cat([self.covariance.expand(*w.shape[:-1], self.dim, self.dim), cross.unsqueeze(-1)], -1)
+        top = torch.cat(
+            [self.covariance.expand(*w.shape[:-1], self.dim, self.dim), cross.unsqueeze(-1)], -1
+        )
         return torch.cat([top, torch.cat([cross, last.unsqueeze(-1)], -1).unsqueeze(-2)], -2)
 
     def token_roots(self, w: Tensor) -> Tensor:
-        """R with RR^T = Γ_w for task vectors w (..., d), on their device: (x, y) = Rξ, ξ standard normal in R^{d+1}."""
+        """R with RR^T = Γ_w for task vectors w (..., d), on their device: (x, y) = Rξ, ξ standard
+        normal in R^{d+1}.
+        """
         root = self._roots_on(w.device)[0]
         top = torch.nn.functional.pad(root, (0, 1)).expand(*w.shape[:-1], self.dim, self.dim + 1)
-        last = torch.cat([w @ root, w.new_full((*w.shape[:-1], 1), math.sqrt(self.noise_variance))], -1)
+        last = torch.cat(
+            [w @ root, w.new_full((*w.shape[:-1], 1), math.sqrt(self.noise_variance))], -1
+        )
         return torch.cat([top, last.unsqueeze(-2)], -2)
 
     def _contexts(self, w: Tensor, x: Tensor, weight: Tensor) -> Contexts:
         query = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
-        return Contexts(self._token_covariance(w), query, (w * x).sum(-1, keepdim=True), weight, self.noise_variance)
+        return Contexts(
+            self._token_covariance(w),
+            query,
+            (w * x).sum(-1, keepdim=True),
+            weight,
+            self.noise_variance,
+        )
 
     def contexts(self, average: SobolAverage) -> Contexts:
-        return self._contexts(*self._tasks_and_queries(average.normal(2 * self.dim)), average.weights)
+        return self._contexts(
+            *self._tasks_and_queries(average.normal(2 * self.dim)), average.weights
+        )
 
     def _tasks_and_queries(self, standard: Tensor) -> tuple[Tensor, Tensor]:
         """w and x_q, each (n, d), from standard normal points (n, 2d)."""
-        return standard[:, : self.dim] @ self._roots[1].mT, standard[:, self.dim :] @ self._roots[2].mT
+        return standard[:, : self.dim] @ self._roots[1].mT, standard[:, self.dim :] @ self._roots[
+            2
+        ].mT
 
-    def draw_contexts(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    def draw_contexts(
+        self, batch: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
         _, prior, query = self._roots_on(generator.device)
-        w, x = normal(generator, batch, self.dim) @ prior.mT, normal(generator, batch, self.dim) @ query.mT
-        answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * normal(generator, batch, 1)
+        w, x = (
+            normal(generator, batch, self.dim) @ prior.mT,
+            normal(generator, batch, self.dim) @ query.mT,
+        )
+        answer = (w * x).sum(-1, keepdim=True) + math.sqrt(self.noise_variance) * normal(
+            generator, batch, 1
+        )
         return w, torch.cat([x, x.new_zeros(batch, 1)], -1), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        x = normal(generator, len(contexts), length, self.dim) @ self._roots_on(generator.device)[0].mT
-        y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * normal(generator, len(contexts), length, 1)
+        x = (
+            normal(generator, len(contexts), length, self.dim)
+            @ self._roots_on(generator.device)[0].mT
+        )
+        y = x @ contexts.unsqueeze(-1) + math.sqrt(self.noise_variance) * normal(
+            generator, len(contexts), length, 1
+        )
         return torch.cat([x, y], -1)
 
     def calibration(self, contexts: Contexts) -> Tensor:
-        """x_i x_j times 1, w_k, w_k w_l, S w_k and S², S = w^TΣw, less their means: what an infinite prompt's risk is made of."""
+        """x_i x_j times 1, w_k, w_k w_l, S w_k and S², S = w^TΣw, less their means: what an
+        infinite prompt's risk is made of.
+        """
         d, sigma, prior = self.dim, self.covariance, self.prior_covariance
         x, w = contexts.query[:, :d], torch.linalg.solve(sigma, contexts.covariance[:, :d, d].mT).mT
         i, j = torch.triu_indices(d, d)
@@ -160,7 +201,9 @@ class LinearRegression(GaussianTask):
         size = ((w @ sigma * w).sum(-1) / mean.clamp_min(1e-300)).unsqueeze(-1)
         one, none = torch.ones_like(size), w.new_zeros(d)
         inner = torch.cat([one, w, w[:, i] * w[:, j], size * w, size**2], -1)
-        expected = torch.cat([one[0], none, prior[i, j], none, (square / mean.square().clamp_min(1e-300)).reshape(1)])
+        expected = torch.cat(
+            [one[0], none, prior[i, j], none, (square / mean.square().clamp_min(1e-300)).reshape(1)]
+        )
         values = (x[:, i] * x[:, j]).unsqueeze(-1) * inner.unsqueeze(-2)
         return (values - self.query_covariance[i, j].unsqueeze(-1) * expected).reshape(len(x), -1)
 
@@ -171,30 +214,41 @@ class LinearRegression(GaussianTask):
         return mean, mean**2 + 2 * torch.trace(product @ product)
 
     def _read_off(self, U: Tensor, V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """c0 (run, d), C1 (run, d, d), k (run, d): the infinite prompt reads x_q·(c0 + C1 w + k w^TΣw)."""
+        """c0 (run, d), C1 (run, d, d), k (run, d): the infinite prompt reads x_q·(c0 + C1 w + k
+        w^TΣw).
+        """
         d, sigma = self.dim, self.covariance
         v_x, v_y = V[..., 0, :d], V[..., 0, d, None]
         matrix, row = U[..., :d, :d], U[..., d, :d]  # U_xx, U_yx
         moved = v_x @ sigma
         k = v_y * row
         c0 = (moved.unsqueeze(-2) @ matrix).squeeze(-2) + self.noise_variance * k
-        return c0, v_y.unsqueeze(-1) * (matrix.mT @ sigma) + row.unsqueeze(-1) * moved.unsqueeze(-2), k
+        return (
+            c0,
+            v_y.unsqueeze(-1) * (matrix.mT @ sigma) + row.unsqueeze(-1) * moved.unsqueeze(-2),
+            k,
+        )
 
     def _mean_square(self, c0: Tensor, c1: Tensor, k: Tensor) -> Tensor:
         """E (x_q·(c0 + C1 w + k w^TΣw))², by the moments of w ~ N(0, W) up to the fourth."""
         query, (mean, square) = self.query_covariance, self._size_moments()
-        sized = (c0 @ query * c0).sum(-1) + (c1.mT @ query @ c1 @ self.prior_covariance).diagonal(dim1=-2, dim2=-1).sum(-1)
+        sized = (c0 @ query * c0).sum(-1) + (c1.mT @ query @ c1 @ self.prior_covariance).diagonal(
+            dim1=-2, dim2=-1
+        ).sum(-1)
         return sized + square * (k @ query * k).sum(-1) + 2 * mean * (c0 @ query * k).sum(-1)
 
     def limit_risk(self, U: Tensor, V: Tensor) -> Tensor:
         """Infinite-prompt risk in closed form for any U and v: formula (risk.5)."""
         c0, c1, k = self._read_off(U, V)
-        return (self._mean_square(c0, c1 - torch.eye(self.dim, dtype=U.dtype), k) + self.noise_variance) / 2
+        return (
+            self._mean_square(c0, c1 - torch.eye(self.dim, dtype=U.dtype), k) + self.noise_variance
+        ) / 2
 
     def linear_risk(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor:
         """Risk of linear attention in closed form: the limit and (E V2 q + E a²)/(2L).
 
-        V2 = v^TΓv and q averaged over x_q are both α + β·w + γ w^TΣw, with M = UΣ_qU^T in the place of vv^T for q.
+        V2 = v^TΓv and q averaged over x_q are both α + β·w + γ w^TΣw, with M = UΣ_qU^T in the place
+        of vv^T for q.
         """
         d, s2, sigma = self.dim, self.noise_variance, self.covariance
         mean, square = self._size_moments()
@@ -206,15 +260,23 @@ class LinearRegression(GaussianTask):
 
         a, b, c = quadratic(V.mT @ V)
         a1, b1, c1 = quadratic(U[..., :d] @ self.query_covariance @ U[..., :d].mT)
-        product = a * a1 + (b @ self.prior_covariance * b1).sum(-1) + mean * (a * c1 + a1 * c) + square * c * c1
+        product = (
+            a * a1
+            + (b @ self.prior_covariance * b1).sum(-1)
+            + mean * (a * c1 + a1 * c)
+            + square * c * c1
+        )
         inverse = U.new_tensor([1 / length for length in lengths])
-        return self.limit_risk(U, V) + inverse * (product + self._mean_square(*self._read_off(U, V))) / 2
+        return (
+            self.limit_risk(U, V)
+            + inverse * (product + self._mean_square(*self._read_off(U, V))) / 2
+        )
 
     def block_forms(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Forms (S, B, C), shape (run, 3, d, d), and c, (run, 1), at A (run, d, d) and b (run,).
 
-        They are those of :mod:`largeprompt.training.risk.forms`: with x_q = Rξ, Σ_q = RR^T, formula (risk.6) is
-        2R = s² + tr WΣ_q - tr B + F(S, B, C, c).
+        They are those of :mod:`largeprompt.training.risk.forms`: with x_q = Rξ, Σ_q = RR^T, formula
+        (risk.6) is 2R = s² + tr WΣ_q - tr B + F(S, B, C, c).
         """
         (root, prior, query), b = self._roots, b[:, None, None]
         moved = root.mT @ A @ query
@@ -224,11 +286,21 @@ class LinearRegression(GaussianTask):
         forms = torch.stack([moved.mT @ moved, agreement + agreement.mT - size, -6 * size], 1)
         return forms, b[:, 0] ** 2 * (self._size_moments()[0] + self.noise_variance)
 
-    def block_risks(self, A: Tensor, b: Tensor, lengths: Sequence[float], kind: type[Attention] = SoftmaxAttention) -> Tensor:
-        """Risks at U = [[A, 0], [0, 0]], V = (0, b), each at its length: exact, twice differentiable; A (run, d, d), b (run,)."""
+    def block_risks(
+        self,
+        A: Tensor,
+        b: Tensor,
+        lengths: Sequence[float],
+        kind: type[Attention] = SoftmaxAttention,
+    ) -> Tensor:
+        """Risks at U = [[A, 0], [0, 0]], V = (0, b), each at its length: exact, twice
+        differentiable; A (run, d, d), b (run,).
+        """
         if not is_softmax(kind):
             pad = torch.nn.functional.pad
-            return self.linear_risk(pad(A, (0, 1, 0, 1)), pad(b[:, None, None], (self.dim, 0)), lengths)
+            return self.linear_risk(
+                pad(A, (0, 1, 0, 1)), pad(b[:, None, None], (self.dim, 0)), lengths
+            )
         return self.form_risks(*self.block_forms(A, b), lengths)
 
     def form_risks(self, forms: Tensor, scale: Tensor, lengths: Sequence[float]) -> Tensor:
@@ -241,13 +313,17 @@ class LinearRegression(GaussianTask):
         return (total - forms[:, 1].diagonal(dim1=-2, dim2=-1).sum(-1)) / 2
 
     def is_block(self, U: Tensor, V: Tensor) -> bool:
-        """Whether every layer is U = [[A, 0], [0, 0]], V = (0, b); the last column of U, which meets the query's 0, is free."""
+        """Whether every layer is U = [[A, 0], [0, 0]], V = (0, b); the last column of U, which
+        meets the query's 0, is free.
+        """
         d = self.dim
         return not bool(U[:, d, :d].any()) and not bool(V[:, 0, :d].any())
 
     @functools.cached_property
     def _basis(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Σ^{1/2} turned so that ω = Q^TΣ^{1/2}w has independent entries, their variances, and T of w·x_q = ω^TTξ."""
+        """Σ^{1/2} turned so that ω = Q^TΣ^{1/2}w has independent entries, their variances, and T of
+        w·x_q = ω^TTξ.
+        """
         root, _, query = self._roots
         variances, turn = torch.linalg.eigh(root.mT @ self.prior_covariance @ root)
         turned = root @ turn
@@ -256,13 +332,34 @@ class LinearRegression(GaussianTask):
     def _layers(self, U: Tensor, V: Tensor) -> GeneralLayers:
         d, query, (root, variances, target) = self.dim, self._roots[2], self._basis
         Y = root.mT @ U[:, :d, :d] @ query
-        return GeneralLayers(Y, U[:, d, :d] @ query, V[:, 0, :d] @ root, V[:, 0, d], variances, target, self.noise_variance)
+        return GeneralLayers(
+            Y,
+            U[:, d, :d] @ query,
+            V[:, 0, :d] @ root,
+            V[:, 0, d],
+            variances,
+            target,
+            self.noise_variance,
+        )
 
-    def general_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], **accuracy: float) -> Tensor:
-        """Risks of any softmax layers, each at its length, by :func:`~largeprompt.training.risk.general.general_excess`."""
-        return self.limit_risk(U, V) + general_excess(self._layers(U, V), lengths, **accuracy)[0] / 2
+    def general_risks(
+        self, U: Tensor, V: Tensor, lengths: Sequence[float], **accuracy: float
+    ) -> Tensor:
+        """Risks of any softmax layers, each at its length, by
+        :func:`~largeprompt.training.risk.general.general_excess`.
+        """
+        return (
+            self.limit_risk(U, V) + general_excess(self._layers(U, V), lengths, **accuracy)[0] / 2
+        )
 
-    def layer_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float], kind: type[Attention], average: SobolAverage) -> Tensor:
+    def layer_risks(
+        self,
+        U: Tensor,
+        V: Tensor,
+        lengths: Sequence[float],
+        kind: type[Attention],
+        average: SobolAverage,
+    ) -> Tensor:
         d = self.dim
         if not is_softmax(kind):
             return self.linear_risk(U, V, lengths)
@@ -272,23 +369,32 @@ class LinearRegression(GaussianTask):
         bent = flat_start(outside, partial(self.curvature_across, U.detach(), V.detach(), lengths))
         return self.block_risks(U[:, :d, :d], V[:, 0, d], lengths) + bent
 
-    def curvature_across(self, U: Tensor, V: Tensor, lengths: Sequence[float], **accuracy: float) -> Tensor:
-        """Hessians of the risks of block layers in (U_yx, v_x), where gradients vanish, shape (run, 2d, 2d)."""
+    def curvature_across(
+        self, U: Tensor, V: Tensor, lengths: Sequence[float], **accuracy: float
+    ) -> Tensor:
+        """Hessians of the risks of block layers in (U_yx, v_x), where gradients vanish, shape (run,
+        2d, 2d).
+        """
         d = self.dim
         with torch.enable_grad():
             outside = U.new_zeros(len(U), 2 * d, requires_grad=True)
             rows_u, first = (torch.nn.functional.pad(part, (0, 1)) for part in outside.split(d, -1))
             last = torch.zeros(d + 1, 1, dtype=U.dtype)
             last[d] = 1
-            value = self.general_risks(U + last * rows_u.unsqueeze(-2), V + first.unsqueeze(-2), lengths, **accuracy)
+            value = self.general_risks(
+                U + last * rows_u.unsqueeze(-2), V + first.unsqueeze(-2), lengths, **accuracy
+            )
             (slope,) = torch.autograd.grad(value.sum(), outside, create_graph=True)
             return rows(slope, outside)
 
-    def risk_estimate(self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE) -> RiskEstimate:
+    def risk_estimate(
+        self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE
+    ) -> RiskEstimate:
         """Risk and its error: no points are drawn.
 
-        For layers that are neither linear nor in blocks the error of the sums of exponentials times E(V2 + 8a² + t²), a bound, and
-        what a fifth fewer nodes change; otherwise 1e-10 of the risk, which tests hold the rules to.
+        For layers that are neither linear nor in blocks the error of the sums of exponentials times
+        E(V2 + 8a² + t²), a bound, and what a fifth fewer nodes change; otherwise 1e-10 of the risk,
+        which tests hold the rules to.
         """
         self._check_one(attention)
         U, V, lengths = self._runs(attention, length)
@@ -299,7 +405,10 @@ class LinearRegression(GaussianTask):
             layers = self._layers(U, V)
             excess, sums = general_excess(layers, lengths)
             change = float((general_excess(layers, lengths, step=1.25 * STEP)[0] - excess).abs())
-            known = (layers.nu.square().sum(-1) + layers.beta.square() * (layers.variances.sum() + self.noise_variance)).sum()
+            known = (
+                layers.nu.square().sum(-1)
+                + layers.beta.square() * (layers.variances.sum() + self.noise_variance)
+            ).sum()
             size = (
                 known
                 + 8 * self._mean_square(*self._read_off(U, V)).sum()
@@ -314,45 +423,69 @@ class LinearRegression(GaussianTask):
         multiples = scales[:, None, None] * torch.eye(self.dim, dtype=torch.float64)
         if not torch.allclose(matrices, multiples, rtol=1e-13, atol=1e-14):
             raise InvalidArgumentError(
-                "task", validation.text(self), "covariances that are multiples of the identity", "Use the block form."
+                "task",
+                validation.text(self),
+                "covariances that are multiples of the identity",
+                "Use the block form.",
             )
         sigma, sigma_query, omega = scales.tolist()
         return sigma, sigma_query, omega
 
-    def isotropic_risk(self, a: Tensor, b: Tensor, length: float = math.inf, kind: type[Attention] = SoftmaxAttention) -> Tensor:
-        """Risk at A = aI for Σ, Σ_q, W multiples of the identity; a, b of shape (run,), differentiable.
+    def isotropic_risk(
+        self,
+        a: Tensor,
+        b: Tensor,
+        length: float = math.inf,
+        kind: type[Attention] = SoftmaxAttention,
+    ) -> Tensor:
+        """Risk at A = aI for Σ, Σ_q, W multiples of the identity; a, b of shape (run,),
+        differentiable.
 
-        Many layers, and those on a GPU, share one rule over ‖x_q‖, where they are: the risk of 10⁴ takes milliseconds.
+        Many layers, and those on a GPU, share one rule over ‖x_q‖, where they are: the risk of 10⁴
+        takes milliseconds.
         """
         length = validation.length("length", length, allow_infinity=True)
         scales = self.isotropic_scales()
         if is_softmax(kind) and (len(a) >= MANY or a.device.type != "cpu"):
             return self._radial_risk(a, b, length, *scales)
         eye = torch.eye(self.dim, dtype=torch.float64)
-        return self.block_risks(a.cpu()[:, None, None] * eye, b.cpu(), [length] * len(a), kind).to(a.device)
+        return self.block_risks(a.cpu()[:, None, None] * eye, b.cpu(), [length] * len(a), kind).to(
+            a.device
+        )
 
-    def _radial_risk(self, a: Tensor, b: Tensor, length: float, sigma: float, query: float, prior: float) -> Tensor:
-        """The same by formula (risk.6) with Σ = σI, Σ_q = σ_q I, W = ωI: q = σ σ_q a²ρ, ρ = ‖ξ‖² chi-square."""
+    def _radial_risk(
+        self, a: Tensor, b: Tensor, length: float, sigma: float, query: float, prior: float
+    ) -> Tensor:
+        """The same by formula (risk.6) with Σ = σI, Σ_q = σ_q I, W = ωI: q = σ σ_q a²ρ, ρ = ‖ξ‖²
+        chi-square.
+        """
         d = self.dim
         read, agreement = b**2 * prior * sigma**2 * query * a**2, 2 * b * prior * sigma * query * a
         limit = self.noise_variance + prior * query * d + (read - agreement) * d
         if math.isinf(length):
             return limit / 2
-        rho, weight = (part.to(a.device) for part in chi_rule(d, 38.0, 10.0, RADIAL_STEP / math.sqrt(d)))
+        rho, weight = (
+            part.to(a.device) for part in chi_rule(d, 38.0, 10.0, RADIAL_STEP / math.sqrt(d))
+        )
         weight = weight / weight.sum()
         q = sigma * query * a.square().unsqueeze(-1) * rho
-        f, h = (part[0] for part in WeightTables.reaching([length], float(q.detach().max()))(q.unsqueeze(0)))
+        f, h = (
+            part[0]
+            for part in WeightTables.reaching([length], float(q.detach().max()))(q.unsqueeze(0))
+        )
         sizes = weight * rho
         short = (
-            b**2 * (prior * sigma * d + self.noise_variance) * (f @ weight) + agreement * (f @ sizes) - read * ((f + 6 * h) @ sizes)
+            b**2 * (prior * sigma * d + self.noise_variance) * (f @ weight)
+            + agreement * (f @ sizes)
+            - read * ((f + 6 * h) @ sizes)
         )
         return (limit + short) / 2
 
     def bayes_risk(self, length: float, *, average: SobolAverage = AVERAGE) -> float:
         """Least risk of any predictor, formula (risk.7); s²/2 as the length grows.
 
-        The expectation over X^TX (a Wishart matrix) is a mean over ``average.points`` Bartlett factors drawn from ``average.seed``,
-        at a cost that does not depend on the length.
+        The expectation over X^TX (a Wishart matrix) is a mean over ``average.points`` Bartlett
+        factors drawn from ``average.seed``, at a cost that does not depend on the length.
         """
         length = validation.length("length", length, allow_infinity=True)
         validation.instance("average", average, SobolAverage, "a SobolAverage")
@@ -363,14 +496,20 @@ class LinearRegression(GaussianTask):
         if length >= self.dim:
             factor = normal(generator, draws, self.dim, self.dim).tril(-1)
             degrees = length - torch.arange(self.dim, dtype=torch.float64)
-            chi = torch.from_numpy(np.random.default_rng(average.seed).chisquare(degrees.numpy(), size=(draws, self.dim))).sqrt()
+            chi = torch.from_numpy(
+                np.random.default_rng(average.seed).chisquare(
+                    degrees.numpy(), size=(draws, self.dim)
+                )
+            ).sqrt()
             rows = (root @ (factor + torch.diag_embed(chi))).mT
         else:
             rows = normal(generator, draws, int(length), self.dim) @ root.mT
         design = rows @ prior_root  # posterior of P^{-1}w, w = P v, v standard normal
         eye = torch.eye(self.dim, dtype=torch.float64)
         if self.noise_variance > 0:
-            posterior = torch.linalg.inv(eye + design.mT @ design / max(self.noise_variance, 1e-300))
+            posterior = torch.linalg.inv(
+                eye + design.mT @ design / max(self.noise_variance, 1e-300)
+            )
         else:
             posterior = eye - torch.linalg.pinv(design) @ design
         left = prior_root.mT @ self.query_covariance @ prior_root
