@@ -8,7 +8,7 @@ import torch
 
 import largeprompt as lp
 from largeprompt import validation
-from largeprompt.training.risk.planted import planted_moments
+from largeprompt.studies.softmax_vs_linear.planted import planted_moments
 
 F = torch.float64
 

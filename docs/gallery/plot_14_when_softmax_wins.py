@@ -9,7 +9,7 @@ finds it once the strength passes 2 ln L; linear attention would need a strength
 import matplotlib.pyplot as plt
 import torch
 
-import largeprompt as lp
+from largeprompt.studies.softmax_vs_linear.single_location import SingleLocationRegression
 
 # %% The share of the answer that the best layer of each kind reads, among a thousand tokens and
 # among a million.
@@ -17,8 +17,7 @@ strengths = torch.linspace(0.1, 50, 60, dtype=torch.float64).tolist()
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for colour, length in (("C0", 10**3), ("C1", 10**6)):
     found = [
-        float(lp.training.SingleLocationRegression(2, strength).found_weight(length))
-        for strength in strengths
+        float(SingleLocationRegression(2, strength).found_weight(length)) for strength in strengths
     ]
     axes.plot(strengths, found, color=colour, label=f"softmax, {length:,} tokens")
     axes.plot(

@@ -176,27 +176,13 @@ CALLS = [
     f"lp.gradient_descent({DESCENT}, record=3)",
     f"lp.stochastic_gradient_descent({DESCENT}, batch_size=2, generator=0, optimizer='SGD')",
     f"lp.training.adam_descent({DESCENT}, betas=(0.9, 0.999), epsilon=1e-8)",
-    f"lp.training.adam_flow({FLOW}, step_size=None, betas=(0.9, 0.999), epsilon=1e-3)",
-    f"lp.training.modified_flow({FLOW}, step_size=0.1)",
     f"lp.training.descent_gap({FLOW}, times=[0.1, 0.3], resolution=0.5)",
     f"lp.training.tube({FLOW.replace('length=10', 'lengths=[10]')}, times=[0.1, 0.3])",
-    f"lp.training.stochastic_gap({FLOW}, generator=0, prompts=8, groups=2, noise_times=2, "
-    "shift=False, times=[0.1])",
-    "lp.training.stochastic_ensemble(task, block, 10, step_size=0.1, steps=2, batch_size=2, "
-    "replicas=2, generator=0, record=3)",
     "lp.training.fixed_step_flow(risk=square, start=torch.ones(1, 2, dtype=F), until=1.0, steps=4)",
     "lp.training.linear_optimum(task=task, length=10)",
-    "lp.training.block_optimum(task=task, length=10)",
     "lp.training.isotropic_optimum(task=task, length=10, start=None)",
-    "lp.training.long_prompt_constants(task=task)",
-    "lp.training.ShiftedRegression(dim=2, shift_variance=1.0, noise_variance=0.0)",
-    "lp.training.ShiftedRegression(2, 1.0, 0.1).head_risk(0.5, 10)",
-    "lp.training.SingleLocationRegression(dim=2, spike=1.0, noise_variance=0.0)",
-    "lp.training.SingleLocationRegression(2, 1.0, 0.1).found_weight(10, 0.5)",
-    "lp.training.MarkedOutliers(regression=task, probability=0.1, variance=2.0)",
     "lp.training.MeasureRegression(inputs=line, prior_covariance=[[1.0]], noise_variance=0.1)",
     "lp.training.RegressionTokens(inputs=line, w=[0.5], noise_variance=0.1)",
-    "lp.training.SeveralHeads.of(length=10, ratios=[1.0], odd=False, largest=2.0)",
     "lp.training.SobolAverage(points=64, seed=0)",
     "lp.training.Block(dim=2)",
     "lp.training.Full(dim=2, out=1)",
@@ -260,8 +246,8 @@ times parameters collision standard_error support_radius weights law stationary 
 NO_CALLS = """
 Attention Measure Task GaussianTask Parametrisation ScalarLaw ProductMeasure LogConcaveLaw AtomicMeasure
 Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples Trajectory CollisionMoments RunningTilt
-PlantedMoments ScalarPrompt BlockOptimum Contexts DescentGap Ensemble HeadsOptimum IsotropicOptimum LinearOptimum Solution Tube
-LocationOptimum LongPromptConstants OutlierOptimum RiskEstimate StochasticGap DeepLimit DeepNoise FINDINGS Normalisation
+PlantedMoments ScalarPrompt Contexts DescentGap IsotropicOptimum LinearOptimum Solution Tube
+RiskEstimate DeepLimit DeepNoise FINDINGS Normalisation
 AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError TiltDomainError __version__
 """  # abstract classes, results, errors, and words
 NAMED = {  # what was found in 0.4.0, and what is said now

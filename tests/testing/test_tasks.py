@@ -3,7 +3,10 @@
 import torch
 
 import largeprompt as lp
+from largeprompt.studies.softmax_vs_linear.outliers import MarkedOutliers
+from largeprompt.studies.softmax_vs_linear.single_location import SingleLocationRegression
 from largeprompt.testing import TaskContract
+from largeprompt.training import SobolAverage
 
 F = torch.float64
 COVARIANCE = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
@@ -16,15 +19,15 @@ class TestLinearRegression(TaskContract):
 
 
 class TestSingleLocation(TaskContract):
-    task = lp.training.SingleLocationRegression(dim=3, spike=4.0, noise_variance=0.3)
+    task = SingleLocationRegression(dim=3, spike=4.0, noise_variance=0.3)
 
 
 class TestSingleLocationWithoutSpike(TaskContract):
-    task = lp.training.SingleLocationRegression(dim=2, spike=0.0)
+    task = SingleLocationRegression(dim=2, spike=0.0)
 
 
 class TestMarkedOutliers(TaskContract):
-    task = lp.training.MarkedOutliers(
+    task = MarkedOutliers(
         lp.LinearRegression([[0.8]], [[1.0]], 0.2, [[1.2]]), probability=0.3, variance=3.0
     )
-    average = lp.training.SobolAverage(64)
+    average = SobolAverage(64)

@@ -54,22 +54,6 @@ def noiseless(covariance):
     return lp.LinearRegression(covariance, torch.eye(d, dtype=F), 0.0)
 
 
-def isotropic_outliers(d=6, noise=0.2, p=0.25, variance=4.0, sigma=1.0):
-    eye = torch.eye(d, dtype=F)
-    return lp.training.MarkedOutliers(lp.LinearRegression(sigma * eye, eye / d, noise), p, variance)
-
-
-def general_outliers():
-    covariance = torch.tensor([[1.0, 0.3], [0.3, 0.6]], dtype=F)
-    return lp.training.MarkedOutliers(
-        lp.LinearRegression(
-            covariance, torch.eye(2, dtype=F) / 2, 0.2, 0.7 * torch.eye(2, dtype=F)
-        ),
-        0.3,
-        5.0,
-    )
-
-
 def grid_contexts(task, nodes):
     """Gauss-Hermite contexts, nodes^{2d} of them."""
     points, mass = np.polynomial.hermite_e.hermegauss(nodes)

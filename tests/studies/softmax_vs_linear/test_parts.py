@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from largeprompt.studies.softmax_vs_linear.parts import relative_excess, standard_task
-from largeprompt.training import ShiftedRegression, linear_optimum
+from largeprompt.studies.softmax_vs_linear.shifted import ShiftedRegression
+from largeprompt.training import linear_optimum
 
 
 def test_standard_tasks_have_unit_signal():

@@ -9,7 +9,8 @@ import torch
 from training_examples import SCALAR, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training import adam_flow, modified_flow
+from largeprompt.studies.discrete.adam_flow import adam_flow
+from largeprompt.studies.discrete.modified_flow import modified_flow
 from largeprompt.training.dynamics.integrate import FixedStep, integrate, report_times
 from largeprompt.training.risk.exact import RiskError
 

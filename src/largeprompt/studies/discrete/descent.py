@@ -14,7 +14,9 @@ from torch import Tensor
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F
+from largeprompt.studies.discrete.adam_flow import adam_displacement, adam_flow
 from largeprompt.studies.discrete.config import DiscreteConfig
+from largeprompt.studies.discrete.modified_flow import modified_flow
 from largeprompt.studies.discrete.problem import largest_distance, path_at, problem
 from largeprompt.training import (
     Parametrisation,
@@ -22,9 +24,7 @@ from largeprompt.training import (
     descent_gap,
     gradient_descent,
     gradient_flow,
-    modified_flow,
 )
-from largeprompt.training.dynamics.adam import adam_displacement, adam_flow
 from largeprompt.training.dynamics.trajectory import hessians_along, slopes_along
 from largeprompt.training.risk.objective import Objective, make_objective
 

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from largeprompt.runs.study import Progress
 from largeprompt.studies.discrete.config import DiscreteConfig
+from largeprompt.studies.discrete.ensemble import stochastic_ensemble
 from largeprompt.studies.discrete.problem import path_at, problem
+from largeprompt.studies.discrete.stochastic_gap import stochastic_gap
 from largeprompt.studies.paper import parts as paper_parts
 from largeprompt.studies.paper.config import PaperConfig
-from largeprompt.training import stochastic_gap
-from largeprompt.training.gaps.ensemble import stochastic_ensemble
 from largeprompt.training.risk.objective import make_objective
 
 RESOLUTION = 1.0  # of the laws, whose noise is drawn: finer than its error

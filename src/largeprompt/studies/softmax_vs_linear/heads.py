@@ -16,8 +16,9 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
 from largeprompt.studies.softmax_vs_linear.parts import one_head, relative_excess, standard_task
-from largeprompt.training import LinearRegression, SeveralHeads, linear_optimum
-from largeprompt.training.optima.two_heads import two_head_overlap
+from largeprompt.studies.softmax_vs_linear.several_heads import SeveralHeads
+from largeprompt.studies.softmax_vs_linear.two_heads import two_head_overlap
+from largeprompt.training import LinearRegression, linear_optimum
 
 Array = NDArray[np.float64]
 RATIOS = (1.0, 0.75, 0.5, 0.25)  # tilts of pairs relative to the largest, for four and eight heads

@@ -12,14 +12,9 @@ from largeprompt.attention import SoftmaxAttention
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS, F, block_start, covariance, largest_alpha
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig
-from largeprompt.training import (
-    LinearRegression,
-    SeveralHeads,
-    Trajectory,
-    gradient_flow,
-    long_prompt_constants,
-)
-from largeprompt.training.optima.layer import block_optimum, linear_optimum
+from largeprompt.studies.softmax_vs_linear.layer_optima import block_optimum, long_prompt_constants
+from largeprompt.studies.softmax_vs_linear.several_heads import SeveralHeads
+from largeprompt.training import LinearRegression, Trajectory, gradient_flow, linear_optimum
 
 SHORT = 10  # prompts up to this long may need steep tilts
 

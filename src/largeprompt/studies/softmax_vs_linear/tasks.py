@@ -16,15 +16,13 @@ from largeprompt.attention import LinearAttention
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import KINDS
 from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
+from largeprompt.studies.softmax_vs_linear.outliers import MarkedOutliers
 from largeprompt.studies.softmax_vs_linear.parts import one_head, standard_task
-from largeprompt.training import (
-    MarkedOutliers,
-    SeveralHeads,
-    ShiftedRegression,
-    SingleLocationRegression,
-    linear_optimum,
-)
-from largeprompt.training.risk.planted import planted_moments
+from largeprompt.studies.softmax_vs_linear.planted import planted_moments
+from largeprompt.studies.softmax_vs_linear.several_heads import SeveralHeads
+from largeprompt.studies.softmax_vs_linear.shifted import ShiftedRegression
+from largeprompt.studies.softmax_vs_linear.single_location import SingleLocationRegression
+from largeprompt.training import linear_optimum
 
 LARGEST_VARIANCE = 1e3  # of outliers without a mark
 

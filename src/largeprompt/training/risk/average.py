@@ -12,12 +12,6 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian, sobol_points
 from largeprompt.measures.numerics.sobol import MOST_POINTS
 
-NEWTON_STEPS = 60
-POINTS_PER_FUNCTION = 6  # fewer, and the weights that exist are wild ones, or there are none
-# of the largest eigenvalue of the Gram matrix: below it functions count as combinations of the
-# others
-DEPENDENT = 1e-10
-
 
 @dataclasses.dataclass(frozen=True)
 class SobolAverage:
@@ -64,12 +58,6 @@ class SobolAverage:
 AVERAGE = SobolAverage()
 
 
-def quadratic_points(dim: int) -> tuple[Tensor, Tensor]:
-    """2d points ±√d e_i with equal weights: exact up to degree three."""
-    eye = dim**0.5 * torch.eye(dim, dtype=torch.float64)
-    return torch.cat([eye, -eye]), torch.full((2 * dim,), 1 / (2 * dim), dtype=torch.float64)
-
-
 def quartic_points(dim: int) -> tuple[Tensor, Tensor]:
     """2d² + 1 points, exact up to degree five: 0, ±√(d+2) e_i and √((d+2)/2)(±e_i ± e_j).
 
@@ -84,56 +72,3 @@ def quartic_points(dim: int) -> tuple[Tensor, Tensor]:
     weights = torch.full((len(points),), 1 / (dim + 2) ** 2, dtype=torch.float64)
     weights[0], weights[1 : 2 * dim + 1] = 2 / (dim + 2), (4 - dim) / (2 * (dim + 2) ** 2)
     return points, weights
-
-
-def calibrated_weights(functions: Tensor, base: Tensor) -> Tensor | None:
-    """Positive weights, summing to one, under which every function averages to zero, and as near to
-    ``base`` as that allows.
-
-    Nearest in relative entropy, w_i ∝ base_i exp(λ·φ_i) with λ the minimum of the convex log Σ
-    base_i exp(λ·φ_i), found by Newton's method. Averages of whatever resembles the functions
-    improve with them. Being positive, the weights keep an average of nonnegative numbers
-    nonnegative, which a control variate would not.
-
-    Parameters
-    ----------
-    functions
-        Values φ at the points, less their true means, shape (n, k).
-    base
-        Positive weights that sum to one, shape (n,).
-
-    Returns
-    -------
-    Tensor or None
-        Shape (n,). None where k is zero or more than a sixth of n, or where no positive weights do
-        it.
-    """
-    count, size = functions.shape
-    if not size or size * POINTS_PER_FUNCTION > count:
-        return None
-    scaled = functions / functions.square().mean(0).sqrt().clamp_min(1e-300)
-    values, vectors = torch.linalg.eigh(scaled.mT @ (base.unsqueeze(-1) * scaled))
-    kept = values > DEPENDENT * values[-1]
-    scaled = scaled @ (vectors[:, kept] / values[kept].sqrt())  # independent, of unit mean square
-    offset, dual = base.log(), functions.new_zeros(int(kept.sum()))
-    value = torch.logsumexp(offset, 0)
-    for _ in range(NEWTON_STEPS):
-        weights = torch.softmax(offset + scaled @ dual, 0)
-        slope = weights @ scaled
-        if float(slope.abs().max()) < 1e-14:
-            return weights
-        curvature = (scaled * weights.unsqueeze(-1)).mT @ scaled - slope.unsqueeze(-1) * slope
-        step = torch.linalg.lstsq(curvature, slope.unsqueeze(-1), driver="gelsd").solution.squeeze(
-            -1
-        )
-        share = 1.0
-        while share > 1e-6:
-            trial = torch.logsumexp(offset + scaled @ (dual - share * step), 0)
-            if float(trial) <= float(value) + 1e-15 * abs(float(value)):
-                break
-            share /= 2
-        else:
-            break
-        dual, value = dual - share * step, trial
-    weights = torch.softmax(offset + scaled @ dual, 0)
-    return weights if float((weights @ scaled).abs().max()) < 1e-11 else None

@@ -190,23 +190,6 @@ class LinearRegression(GaussianTask):
         )
         return torch.cat([x, y], -1)
 
-    def calibration(self, contexts: Contexts) -> Tensor:
-        """x_i x_j times 1, w_k, w_k w_l, S w_k and S², S = w^TΣw, less their means: what an
-        infinite prompt's risk is made of.
-        """
-        d, sigma, prior = self.dim, self.covariance, self.prior_covariance
-        x, w = contexts.query[:, :d], torch.linalg.solve(sigma, contexts.covariance[:, :d, d].mT).mT
-        i, j = torch.triu_indices(d, d)
-        mean, square = self._size_moments()
-        size = ((w @ sigma * w).sum(-1) / mean.clamp_min(1e-300)).unsqueeze(-1)
-        one, none = torch.ones_like(size), w.new_zeros(d)
-        inner = torch.cat([one, w, w[:, i] * w[:, j], size * w, size**2], -1)
-        expected = torch.cat(
-            [one[0], none, prior[i, j], none, (square / mean.square().clamp_min(1e-300)).reshape(1)]
-        )
-        values = (x[:, i] * x[:, j]).unsqueeze(-1) * inner.unsqueeze(-2)
-        return (values - self.query_covariance[i, j].unsqueeze(-1) * expected).reshape(len(x), -1)
-
     def _size_moments(self) -> tuple[Tensor, Tensor]:
         """E S and E S² of S = w^TΣw."""
         product = self.covariance @ self.prior_covariance

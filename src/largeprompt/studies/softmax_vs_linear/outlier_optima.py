@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from largeprompt.training.risk.token_kinds import ReadOutKinds, softmax_error
+from largeprompt.studies.softmax_vs_linear.token_kinds import ReadOutKinds, softmax_error
 from largeprompt.training.tasks.task import chi_rule
 
 Array = NDArray[np.float64]

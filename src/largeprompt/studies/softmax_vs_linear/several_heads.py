@@ -4,7 +4,7 @@ at every length.
 Heads h = 1..H read the same prompt of in-context regression with tilts aρ_h x_q, Σ, Σ_q, W
 multiples of the identity. Their outputs in the y coordinate have second moments E T_h T_k = X_hk
 V2 + G_hk Σ ω given the scale of the scores, by the rule for two heads
-(:mod:`largeprompt.training.optima.two_heads`): the risk is formula (risk.15) of
+(:mod:`largeprompt.studies.softmax_vs_linear.two_heads`): the risk is formula (risk.15) of
 docs/mathematics/regression.md, whatever H.
 """
 
@@ -22,8 +22,8 @@ from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import collision_moments
 from largeprompt.law.weights import weight_moments
+from largeprompt.studies.softmax_vs_linear.two_heads import LARGEST_SCALE, two_head_overlap
 from largeprompt.training.optima.scan import scan_minimum
-from largeprompt.training.optima.two_heads import LARGEST_SCALE, two_head_overlap
 from largeprompt.training.tasks.regression import LinearRegression
 
 Array = NDArray[np.float64]

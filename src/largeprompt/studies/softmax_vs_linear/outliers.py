@@ -17,17 +17,21 @@ from torch.utils.checkpoint import checkpoint
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.optima.outliers import IsotropicOutliers, OutlierOptimum
-from largeprompt.training.risk.average import (
-    AVERAGE,
+from largeprompt.studies.softmax_vs_linear.calibration import (
     POINTS_PER_FUNCTION,
-    SobolAverage,
     calibrated_weights,
+    calibration,
     quadratic_points,
     quartic_points,
 )
+from largeprompt.studies.softmax_vs_linear.outlier_optima import IsotropicOutliers, OutlierOptimum
+from largeprompt.studies.softmax_vs_linear.token_kinds import (
+    ReadOutKinds,
+    linear_error,
+    softmax_error,
+)
+from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.exact import is_softmax
-from largeprompt.training.risk.token_kinds import ReadOutKinds, linear_error, softmax_error
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import Task, normal
 
@@ -45,7 +49,7 @@ class MarkedOutliers(Task):
     linear attention only adds -γ to its weight, which the best one does not use.
 
     Given (w, x_q) tokens are of two Gaussian kinds, whose risk is exact at every length
-    (:mod:`~largeprompt.training.risk.token_kinds`). It is averaged over Sobol points of (w, x_q)
+    (:mod:`~largeprompt.studies.softmax_vs_linear.token_kinds`). It is averaged over Sobol points of (w, x_q)
     for softmax, and in closed form (a cubature of degree five) for linear attention. Least risks
     (``isotropic_...``) are formulas (sel.5) to (sel.8) of docs/mathematics/selection.md, for
     covariances that are multiples of the identity.
@@ -61,8 +65,9 @@ class MarkedOutliers(Task):
 
     Examples
     --------
+    >>> from largeprompt.studies.softmax_vs_linear.outliers import MarkedOutliers
     >>> eye = torch.eye(5, dtype=torch.float64)
-    >>> task = lp.training.MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.0), probability=0.2, variance=25.0)
+    >>> task = MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.0), probability=0.2, variance=25.0)
     >>> best = [task.isotropic_optimum(100, kind).risk for kind in (lp.SoftmaxAttention, lp.LinearAttention)]
     >>> print(f"{2 * best[0]:.4f} {2 * best[1]:.4f}, equal at an outlier variance of {task.crossing_variance(100):.2f}")
     0.1762 0.3189, equal at an outlier variance of 8.73
@@ -216,7 +221,7 @@ class MarkedOutliers(Task):
         """Weights of the points under which all that regression's infinite prompt is made of has
         its exact mean.
         """
-        functions = self.regression.calibration(self.regression._contexts(w, x, average.weights))
+        functions = calibration(self.regression, self.regression._contexts(w, x, average.weights))
         found = calibrated_weights(functions, average.weights)
         if found is None:
             least = 1 << (POINTS_PER_FUNCTION * functions.shape[1] - 1).bit_length()

@@ -9,8 +9,13 @@ import torch
 from torch.testing import assert_close
 
 import largeprompt as lp
+from largeprompt.studies.softmax_vs_linear.calibration import (
+    calibrated_weights,
+    calibration,
+    quadratic_points,
+    quartic_points,
+)
 from largeprompt.training import SobolAverage
-from largeprompt.training.risk.average import calibrated_weights, quadratic_points, quartic_points
 from largeprompt.training.risk.exact import context_risk
 
 F = torch.float64
@@ -55,7 +60,7 @@ def test_singular_laws_are_calibrated_too(singular):
         eye, flat if singular == "prior" else eye, 0.1, flat if singular == "query" else eye
     )
     contexts = chosen.contexts(SobolAverage())
-    weights = calibrated_weights(chosen.calibration(contexts), contexts.weight)
+    weights = calibrated_weights(calibration(chosen, contexts), contexts.weight)
     assert weights is not None
     U, V = 0.2 * torch.ones(1, 4, 4, dtype=F), 0.3 * torch.ones(1, 1, 4, dtype=F)
     fitted = dataclasses.replace(contexts, weight=weights)
@@ -79,7 +84,7 @@ def test_calibration_makes_the_infinite_prompt_exact_and_helps_the_finite_one():
     for seed in range(12):
         contexts = chosen.contexts(SobolAverage(1024, seed))
         fitted = dataclasses.replace(
-            contexts, weight=calibrated_weights(chosen.calibration(contexts), contexts.weight)
+            contexts, weight=calibrated_weights(calibration(chosen, contexts), contexts.weight)
         )
         assert_close(
             context_risk(U, V, fitted, [math.inf], lp.SoftmaxAttention),

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 import largeprompt as lp
 from largeprompt.law.weights import weight_moments
-from largeprompt.training.optima.two_heads import OVERLAP, two_head_moments, two_head_overlap
+from largeprompt.studies.softmax_vs_linear.two_heads import (
+    OVERLAP,
+    two_head_moments,
+    two_head_overlap,
+)
 
 F = torch.float64
 PRODUCTS = [list(product) for product in (*OVERLAP, ((2, 0),), ((0, 2),))]

@@ -5,8 +5,7 @@ import torch
 from training_examples import SCALAR, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training import stochastic_ensemble
-from largeprompt.training.gaps.ensemble import gradient_noise
+from largeprompt.studies.discrete.ensemble import gradient_noise, stochastic_ensemble
 from largeprompt.training.risk.objective import make_objective
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention
+from largeprompt.studies.softmax_vs_linear.planted import planted_moments
 from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.risk.exact import is_softmax
-from largeprompt.training.risk.planted import planted_moments
 from largeprompt.training.tasks.task import Task, normal
 
 
@@ -41,7 +41,7 @@ class SingleLocationRegression(Task):
         s² + 1 - 2 v·v* E w_ε + ‖v‖² E Y + α² E[1 - Y - 6W_3 + 6Y²] + B² E w_ε²
             + 2αB E[w_ε + w_ε² - 2Y w_ε] - 4αγ E[Y w_ε - w_ε²] - 2Bγ E[w_ε - w_ε²],
 
-    with moments of (q, δ) alone (:func:`~largeprompt.training.risk.planted.planted_moments`). At
+    with moments of (q, δ) alone (:func:`~largeprompt.studies.softmax_vs_linear.planted.planted_moments`). At
     u = √ν k*, v = v* it is the Bayes risk.
 
     Parameters
@@ -55,7 +55,8 @@ class SingleLocationRegression(Task):
 
     Examples
     --------
-    >>> task = lp.training.SingleLocationRegression(dim=3, spike=9.0)
+    >>> from largeprompt.studies.softmax_vs_linear.single_location import SingleLocationRegression
+    >>> task = SingleLocationRegression(dim=3, spike=9.0)
     >>> for found in (task.best(lp.SoftmaxAttention, 1000), task.best(lp.LinearAttention, 1000), task.mean_pooling(1000)):
     ...     print(f"{found.risk:.5f} at tilt {found.tilt:.3f}")
     0.36636 at tilt 3.000

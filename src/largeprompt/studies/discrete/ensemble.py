@@ -116,9 +116,10 @@ def stochastic_ensemble(
 
     Examples
     --------
+    >>> from largeprompt.studies.discrete.ensemble import stochastic_ensemble
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
-    >>> lp.training.stochastic_ensemble(task, attention, 20, 0.1, 10, 8, 3, torch.Generator().manual_seed(0))
+    >>> stochastic_ensemble(task, attention, 20, 0.1, 10, 8, 3, torch.Generator().manual_seed(0))
     Ensemble(3 runs, until=1)
     """
     step_size, steps = (

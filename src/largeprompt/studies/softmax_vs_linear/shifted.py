@@ -14,7 +14,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import collision_moments
-from largeprompt.training.optima.heads import LARGEST_ALONE, MARGIN, SeveralHeads
+from largeprompt.studies.softmax_vs_linear.several_heads import LARGEST_ALONE, MARGIN, SeveralHeads
 from largeprompt.training.optima.scan import scan_minimum
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import chi_rule, normal
@@ -60,7 +60,8 @@ class ShiftedRegression:
 
     Examples
     --------
-    >>> task = lp.training.ShiftedRegression(2, 1.0)
+    >>> from largeprompt.studies.softmax_vs_linear.shifted import ShiftedRegression
+    >>> task = ShiftedRegression(2, 1.0)
     >>> print(f"{task.linear_optimum():.4f}")  # of ½ E t² = 1, however long the prompt
     0.3875
     >>> print(f"{task.crossing_length():.2f}")

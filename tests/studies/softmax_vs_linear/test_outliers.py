@@ -8,15 +8,16 @@ import math
 import numpy as np
 import pytest
 import torch
+from outlier_examples import general_outliers, isotropic_outliers
 from scipy.stats import binom
 from torch.testing import assert_close
-from training_examples import draw, general_outliers, isotropic_outliers
+from training_examples import draw
 
 import largeprompt as lp
 from largeprompt.law.weights import weight_moments
+from largeprompt.studies.softmax_vs_linear.outliers import MarkedOutliers, good_tokens
+from largeprompt.studies.softmax_vs_linear.token_kinds import softmax_error
 from largeprompt.training import SobolAverage
-from largeprompt.training.risk.token_kinds import softmax_error
-from largeprompt.training.tasks.outliers import good_tokens
 
 F = torch.float64
 KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
@@ -112,7 +113,7 @@ def test_numbers_of_good_tokens():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: lp.training.MarkedOutliers("task", 0.1, 1.0), "regression: got str"),
+        (lambda: MarkedOutliers("task", 0.1, 1.0), "regression: got str"),
         (lambda: isotropic_outliers(p=1.0), "probability: got 1.0"),
         (lambda: isotropic_outliers(p=-0.1), "probability: got -0.1"),
         (lambda: isotropic_outliers(variance=-1.0), "variance: got -1.0"),
@@ -139,9 +140,7 @@ def test_bad_input(call, words):
 def test_too_few_points_to_calibrate_are_refused():
     """They were taken with equal weights, without a word; in five dimensions 1024 leave 2 %."""
     eye = torch.eye(5, dtype=torch.float64)
-    task = lp.training.MarkedOutliers(
-        lp.LinearRegression(eye, eye / 5, 0.1), probability=0.2, variance=25.0
-    )
+    task = MarkedOutliers(lp.LinearRegression(eye, eye / 5, 0.1), probability=0.2, variance=25.0)
     layer = task.layer(lp.SoftmaxAttention, 1.0, 3.0, 1.0)
     with pytest.raises(
         lp.InvalidArgumentError,

@@ -7,10 +7,12 @@ import math
 
 import pytest
 import torch
+from outlier_examples import general_outliers, isotropic_outliers
 from scipy.stats import binom
-from training_examples import draw, general_outliers, isotropic_outliers
+from training_examples import draw
 
 import largeprompt as lp
+from largeprompt.studies.softmax_vs_linear.outliers import MarkedOutliers
 from largeprompt.training import SobolAverage
 
 F = torch.float64
@@ -58,7 +60,7 @@ def _only_noise(task):
     """Every token an outlier: p next to 1, the rest of the law as it is, no noise in the answer."""
     base = task.regression
     clean = lp.LinearRegression(base.covariance, base.prior_covariance, 0.0)
-    return lp.training.MarkedOutliers(clean, 1 - 1e-16, task.variance)
+    return MarkedOutliers(clean, 1 - 1e-16, task.variance)
 
 
 def test_isotropic_risk_is_differentiable():

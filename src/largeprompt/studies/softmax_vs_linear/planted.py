@@ -11,7 +11,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.quadrature import drawn, largest_tau, power
-from largeprompt.training.risk.lattice import check_scores, integrate, kind
+from largeprompt.studies.softmax_vs_linear.lattice import check_scores, integrate, kind
 
 
 class PlantedMoments(NamedTuple):
@@ -50,7 +50,7 @@ def planted_moments(length: float, variance: Any, shift: Any) -> PlantedMoments:
 
     Examples
     --------
-    >>> from largeprompt.training.risk.planted import planted_moments
+    >>> from largeprompt.studies.softmax_vs_linear.planted import planted_moments
     >>> moments = planted_moments(1000, 9.0, 9.0)  # q = δ: the weights are the posterior of the location, and E w_ε = E Y
     >>> print(f"{moments.found:.10f} {moments.collision:.10f} {1 - moments.missed:.10f}")
     0.2672717642 0.2672717642 0.2672717642

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from largeprompt.law.quadrature import drawn, log_survival
 from largeprompt.law.weights import WIDE
-from largeprompt.training.risk.lattice import check_scores, integrate, kind
+from largeprompt.studies.softmax_vs_linear.lattice import check_scores, integrate, kind
 
 CONDITIONS_AT_ONCE = 512
 

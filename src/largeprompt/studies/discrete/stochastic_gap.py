@@ -12,10 +12,10 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.studies.discrete.ensemble import gradient_noise
 from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
 from largeprompt.training.dynamics.trajectory import between, slopes_along
 from largeprompt.training.gaps.descent import DescentGap, gap_of
-from largeprompt.training.gaps.ensemble import gradient_noise
 from largeprompt.training.gaps.linearised import linearise
 from largeprompt.training.tasks.task import Task
 
@@ -138,10 +138,11 @@ def stochastic_gap(
 
     Examples
     --------
+    >>> from largeprompt.studies.discrete.stochastic_gap import stochastic_gap
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
     >>> generator = torch.Generator().manual_seed(0)
-    >>> gap = lp.training.stochastic_gap(task, attention, 20, 2.0, generator, prompts=256, shift=False, parametrisation="block")
+    >>> gap = stochastic_gap(task, attention, 20, 2.0, generator, prompts=256, shift=False, parametrisation="block")
     >>> bool((gap.root_mean_square(0.01, 32)[1:] > 0).all())
     True
     """

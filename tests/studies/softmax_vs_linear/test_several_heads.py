@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.training import SeveralHeads
+from largeprompt.studies.softmax_vs_linear.several_heads import SeveralHeads
 
 F = torch.float64
 

@@ -252,7 +252,7 @@ def two_head_overlap(length: float, scale: Any, other: Any) -> tuple[Tensor, Ten
 
     Examples
     --------
-    >>> from largeprompt.training.optima.two_heads import two_head_overlap
+    >>> from largeprompt.studies.softmax_vs_linear.two_heads import two_head_overlap
     >>> overlap, rest = two_head_overlap(math.inf, 0.5, -0.7)  # long prompts share no token, and S = σ, S' = σ'
     >>> print(f"{overlap:.2f} {rest:.2f}")
     0.00 -0.35

@@ -15,8 +15,12 @@ from torch.testing import assert_close
 
 import largeprompt as lp
 from largeprompt.law.weights import weight_moments
-from largeprompt.training.risk.planted import planted_moments
-from largeprompt.training.risk.token_kinds import ReadOutKinds, linear_error, softmax_error
+from largeprompt.studies.softmax_vs_linear.planted import planted_moments
+from largeprompt.studies.softmax_vs_linear.token_kinds import (
+    ReadOutKinds,
+    linear_error,
+    softmax_error,
+)
 
 F = torch.float64
 

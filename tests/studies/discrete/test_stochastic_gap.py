@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from training_examples import SCALAR, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training import stochastic_ensemble, stochastic_gap
-from largeprompt.training.gaps.stochastic import _third
+from largeprompt.studies.discrete.ensemble import stochastic_ensemble
+from largeprompt.studies.discrete.stochastic_gap import _third, stochastic_gap
 from largeprompt.training.risk.objective import make_objective
 
 F = torch.float64
