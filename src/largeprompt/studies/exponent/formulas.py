@@ -3,17 +3,10 @@ length.
 """
 
 import math
-from typing import Any
 
-import numpy as np
 import xarray as xr
 
-
-def sharp_exponent(square: Any) -> Any:
-    """g(H) = 1 if H² < 1/2, else √(1/H² + 1/4) - 1/2: the power of L at which the query-averaged
-    squared error falls.
-    """
-    return np.sqrt(1 / np.maximum(square, 0.5) + 0.25) - 0.5
+from largeprompt.studies.lengths import sharp_exponent as sharp_exponent
 
 
 def without_logarithm(data: xr.Dataset) -> xr.DataArray:
