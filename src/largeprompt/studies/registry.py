@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.metadata
+import importlib.resources
 from typing import TYPE_CHECKING
 
 from largeprompt.errors import InvalidArgumentError
@@ -44,7 +45,12 @@ WITH_WEIGHTS = {"tabular": (60, 1800), "languagemodel": (180, 1800)}
 
 def sources() -> dict[str, str]:
     """Where each study stands, by name; one of ours is not replaced by another of its name."""
-    ours = {name: f"largeprompt.studies.{name}.study:STUDY" for name in (*OURS, *WITH_WEIGHTS)}
+    here = importlib.resources.files("largeprompt.studies")
+    ours = {
+        # a study is one file, or a folder with a file `study`
+        name: f"largeprompt.studies.{name}{'.study' if (here / name).is_dir() else ''}:STUDY"
+        for name in (*OURS, *WITH_WEIGHTS)
+    }
     return {each.name: each.value for each in importlib.metadata.entry_points(group=GROUP)} | ours
 
 
