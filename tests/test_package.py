@@ -28,10 +28,10 @@ BESIDE_THE_MIRROR = {
     "faults/test_surface.py",
 }
 PUBLIC = """
-Attention Certificate Discrete Empirical ErrorBar FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
-LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples QueryAverage
+Attention Certificate Discrete Empirical FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
+LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples
 Rademacher SoftmaxAttention Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit audit certificate depth
-finite_prompt gradient_descent gradient_flow jacobian_certificate law measures prompt_length query_average sample_prompts scalar
+finite_prompt gradient_descent gradient_flow jacobian_certificate law length_scaling measures output_scale prompt_length query_average sample_prompts scalar
 stochastic_gradient_descent training weight_moment
 """.split()  # noqa: SIM905
 

@@ -5,7 +5,6 @@ from . import law as law
 from . import measures as measures
 from . import training as training
 from .attention import Attention as Attention
-from .attention import ErrorBar as ErrorBar
 from .attention import LinearAttention as LinearAttention
 from .attention import SoftmaxAttention as SoftmaxAttention
 from .attention import affine_limit as affine_limit
@@ -32,7 +31,8 @@ from .measures import StudentT as StudentT
 from .measures import Uniform as Uniform
 from .measures import scalar as scalar
 from .planning import PromptLength as PromptLength
-from .planning import QueryAverage as QueryAverage
+from .planning import length_scaling as length_scaling
+from .planning import output_scale as output_scale
 from .planning import prompt_length as prompt_length
 from .planning import query_average as query_average
 from .sampling import PromptSamples as PromptSamples
