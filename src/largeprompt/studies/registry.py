@@ -34,7 +34,7 @@ SECONDS = {
     "discrete": (31, 207),
     "trained": (13, 250),
     "phase_diagram": (1, 3),
-    "exponent": (3, 18),
+    "random_query": (3, 8),
     "sharpness": (2, 1),
     "anisotropy": (3, 6),
 }

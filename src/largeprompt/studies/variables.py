@@ -21,3 +21,11 @@ def variables(study: str) -> Mapping[str, str]:
     return tables[study] | {
         name: words for name, words in tables["common"].items() if name not in tables[study]
     }
+
+
+def labels(own: Mapping[str, str]) -> Mapping[str, str]:
+    """Words and units of the variables of a study: its own, then the common ones."""
+    return {
+        **own,
+        **{name: words for name, words in _tables()["common"].items() if name not in own},
+    }

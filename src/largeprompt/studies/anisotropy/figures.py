@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, study_figure, ticks
-from largeprompt.studies.exponent.formulas import sharp_exponent
+from largeprompt.studies.lengths import sharp_exponent
 
 DASHES = {"weak": "-", "strong": "--"}
 

@@ -38,7 +38,7 @@ from largeprompt.studies.anisotropy.formulas import (
     spectrum,
 )
 from largeprompt.studies.convergence.formulas import fit_paper_form
-from largeprompt.studies.exponent.formulas import sharp_exponent
+from largeprompt.studies.lengths import sharp_exponent
 from largeprompt.studies.ranges import Decade, Longest, Window, length_grid, window
 
 F = torch.float64

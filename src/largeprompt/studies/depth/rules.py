@@ -7,7 +7,7 @@ import xarray as xr
 
 from largeprompt.runs.judging import Answer, allowed_score, compared, judged, rule, span
 from largeprompt.studies.depth.config import THRESHOLD
-from largeprompt.studies.exponent.formulas import sharp_exponent
+from largeprompt.studies.lengths import sharp_exponent
 
 WITHIN = 0.1  # of the band, and of the slope -1
 LEVEL_WITHIN = 0.2  # of the squared level at which a normalised closure should stop

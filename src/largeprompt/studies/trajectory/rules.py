@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.judging import Answer, Rule, judged, listed, log_slope, rule, span
-from largeprompt.studies.exponent.formulas import sharp_exponent
+from largeprompt.studies.lengths import sharp_exponent
 
 
 def exponents(data: xr.Dataset, name: str, decades: float = 2.0) -> xr.DataArray:

@@ -1,1 +1,0 @@
-"""C3 averaged over a random query: the power of L."""
