@@ -12,8 +12,9 @@ import types
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import largeprompt as lp
-from largeprompt.studies.registry import OURS
 
 ROOT = Path(__file__).parents[1]
 BESIDE_THE_MIRROR = {
@@ -48,6 +49,23 @@ def test_public_surface_is_what_we_mean_it_to_be():
     assert all(getattr(lp, name).__doc__ for name in lp.__all__)
     text = lp.__doc__
     assert all(name in text for name in PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("Gausian", "Gaussian"), ("finite_promt", "finite_prompt")]
+)
+def test_mistyped_names_are_answered_with_the_nearest(name, near):
+    with pytest.raises(AttributeError, match=f"no attribute '{name}'; did you mean '{near}'"):
+        getattr(lp, name)
+
+
+def test_mistyped_keywords_are_answered_with_the_nearest():
+    with pytest.raises(
+        TypeError, match=r"finite_prompt\(\) has no argument 'lengths'; did you mean 'length'"
+    ):
+        lp.finite_prompt(None, None, None, lengths=3)
+    with pytest.raises(TypeError, match=r"has no argument 'size'; it takes attention, mu, z"):
+        lp.certificate(None, None, None, size=3)
 
 
 def test_no_submodule_shadows_a_public_function():
@@ -169,18 +187,12 @@ except SystemExit:
     assert any("Commands" in line for line in output)
 
 
-def test_report_and_figures_need_no_torch():
-    """Every module that draws or writes a page, whole: what redraws a saved run
-    needs no PyTorch.
-    """
+def test_report_needs_no_torch():
     modules = [
         "largeprompt.report.page",
         "largeprompt.runs.store",
         "largeprompt.runs.style",
         "largeprompt.audit.figures",
-    ]
-    modules += [
-        f"largeprompt.studies.{name}.{part}" for name in OURS for part in ("figures", "rules")
     ]
     assert "torch" not in loaded_by("\n".join(f"import {module}" for module in modules))
 

@@ -22,6 +22,16 @@ PyTorch.
 import lazy_loader
 
 # the names are listed in __init__.pyi
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 __version__ = "0.5.0"
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return _load(name)
+    import difflib
+
+    near = difflib.get_close_matches(name, __all__, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise AttributeError(f"module 'largeprompt' has no attribute {name!r}{hint}")

@@ -3,9 +3,11 @@ of NumPy and PyTorch.
 """
 
 import contextlib
+import difflib
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -59,12 +61,18 @@ def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Paramete
 
 
 def sheltered(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run with NumPy's own error settings, and outside of ``torch.inference_mode``, under which
+    """Run a public function under our own settings, and answer mistyped keywords with the nearest.
+
+    Settings are NumPy's default handling of errors, and no ``torch.inference_mode``, under which
     nothing can be differentiated.
     """
+    known = inspect.signature(function).parameters
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
 
     @functools.wraps(function)
     def inside(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if not open_ended and (unknown := kwargs.keys() - known.keys()):
+            _mistyped(function.__name__, sorted(unknown)[0], list(known))
         with contextlib.ExitStack() as stack:
             stack.enter_context(
                 np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
@@ -74,3 +82,9 @@ def sheltered(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
             return function(*args, **kwargs)
 
     return inside
+
+
+def _mistyped(function: str, keyword: str, known: list[str]) -> NoReturn:
+    near = difflib.get_close_matches(keyword, known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}."
+    raise TypeError(f"{function}() has no argument {keyword!r}; {hint}")

@@ -69,3 +69,28 @@ def test_paths_have_a_colour_for_each_length_and_black_for_the_infinite_prompt()
 
 def test_arrays_from_tensors_with_a_gradient():
     np.testing.assert_array_equal(array(torch.ones(2, requires_grad=True)), [1.0, 1.0])
+
+
+def test_overlaid_results_differ_in_color_and_marker():
+    """An exact law, its certificate and drawn prompts on the same axes, and the law of a batch."""
+    attention, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
+    lengths = [10, 100]
+    axes = lp.finite_prompt(attention, mu, [1.0], lengths).plot(Figure().subplots())
+    lp.certificate(attention, mu, [1.0], lengths).plot(axes)
+    lp.sample_prompts(attention, mu, [1.0], lengths, 4, 0).plot(axes=axes)
+    lp.finite_prompt(attention, mu, [[0.5], [2.0]], lengths).plot(axes, marker="x")
+    points = [bars.lines[0] for bars in axes.containers]
+    assert len({line.get_color() for line in points}) == len(points) == 5
+    assert len({line.get_marker() for line in points[:3]}) == 3
+    assert {line.get_marker() for line in points[3:]} == {"x"}
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["exact", "certified", "drawn", "exact"]
+
+
+def test_overlaid_paths_differ_in_their_dashes():
+    axes = Figure().subplots()
+    for _ in range(2):
+        draw_paths(axes, [0, 1], np.ones((2, 2)), (10.0, 100.0))
+    first, second, third, fourth = axes.lines
+    assert first.get_color() == third.get_color() != second.get_color() == fourth.get_color()
+    assert first.get_linestyle() == second.get_linestyle() != third.get_linestyle()

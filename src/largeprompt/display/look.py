@@ -95,25 +95,22 @@ def array(value: Any) -> NDArray[Any]:
 def draw_errors(
     axes: Axes | None, lengths: Any, errors: Any, spread: Any = None, **line: Any
 ) -> Axes:
-    """Errors (length, ...) against prompt lengths, both logarithmic: one curve for each entry of
-    the batch, labelled once.
+    """Draw errors (length, ...) against prompt lengths: one curve an entry of the batch.
 
-    ``spread`` (length, ...) gives error bars. What no logarithmic axis shows, the infinite length
-    and the error 0, is left out.
+    Each curve takes the next color and marker of the axes; ``spread`` (length, ...) gives error
+    bars. Logarithmic axes have no place for an infinite length and an error of 0.
     """
     axes = given_axes(axes)
-    label, fixed = line.pop("label", None), line.pop("color", None)
+    label, drawn = line.pop("label", None), len(axes.containers)
     x = np.atleast_1d(array(lengths)).astype(np.float64)
     columns = array(errors).reshape(len(x), -1)
     bars = np.zeros_like(columns) if spread is None else array(spread).reshape(len(x), -1)
     for i, (column, bar) in enumerate(zip(columns.T, bars.T, strict=True)):
         shown = np.isfinite(x) & np.isfinite(column) & (column > 0)
-        colour = COLOURS[i] if fixed is None else fixed
-        # from 0 on, an error bar of a logarithmic axis would have no end
+        # an error bar that reaches 0 would have no end
         bar = None if spread is None else np.stack([np.minimum(bar, 0.999 * column), bar])[:, shown]
-        axes.errorbar(
-            x[shown], column[shown], bar, color=colour, label=None if i else label, **line
-        )
+        look = {"color": COLOURS[drawn + i], "marker": MARKERS[drawn + i]} | line
+        axes.errorbar(x[shown], column[shown], bar, label=None if i else label, **look)
     axes.set(
         xscale="log", yscale="log", xlabel="prompt length $L$", ylabel="root mean squared error"
     )
@@ -125,21 +122,22 @@ def draw_errors(
 def draw_paths(
     axes: Axes | None, times: Any, paths: Any, lengths: Any, *, named: bool = True, **line: Any
 ) -> Axes:
-    """Curves (length, time) or (length, time, several) against time, one colour for each length,
-    black for the infinite prompt.
+    """Draw curves (length, time) or (length, time, several) against time.
+
+    One color for each length, black for the infinite prompt; what is drawn later on the same axes
+    has the next dash.
     """
     axes = given_axes(axes)
+    drawn = {gid for each in axes.lines if (gid := each.get_gid())}
+    look = {"ls": DASHES[len(drawn)], "gid": f"paths {len(drawn)}"} | line
     for i, (length, path) in enumerate(
         zip(np.atleast_1d(array(lengths)), array(paths), strict=True)
     ):
-        colour = "black" if math.isinf(length) else COLOURS[i]
+        color = "black" if math.isinf(length) else COLOURS[i]
         for j, curve in enumerate(np.atleast_2d(path.T)):
-            axes.plot(
-                array(times),
-                curve,
-                **{"color": colour, "label": length_label(length) if named and not j else None}
-                | line,
-            )
+            label = length_label(length) if named and not j else None
+            shown: dict[str, Any] = {"color": color, "label": label} | look
+            axes.plot(array(times), curve, **shown)
     axes.set_xlabel("time $t$")
     if named:
         axes.legend(fontsize="small")

@@ -188,7 +188,7 @@ class FinitePromptLaw(ByLength):
         return {name: (self._numbers[name], getattr(self, name)) for name in names}
 
     def _curve(self) -> dict[str, Any]:
-        return {"label": self.method, "marker": "o"}
+        return {"label": self.method}
 
     def __repr__(self) -> str:
         if self.effective_tokens.dim():

@@ -77,7 +77,7 @@ class QueryAverage(ByLength):
         return {"mse": self.mse, "rmse": self.rmse} | error
 
     def _curve(self) -> dict[str, Any]:
-        return {"label": f"{self.method}, random query", "marker": "o"}
+        return {"label": f"{self.method}, random query"}
 
     def __repr__(self) -> str:
         if self.mse.dim():

@@ -115,7 +115,7 @@ class PromptSamples:
             self.lengths,
             root,
             spread,
-            **{"label": "drawn", "marker": "s", "ls": "none", "capsize": 2} | line,
+            **{"label": "drawn", "ls": "none", "capsize": 2} | line,
         )
 
     def to_xarray(self) -> xr.Dataset:

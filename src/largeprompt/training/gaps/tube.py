@@ -115,7 +115,9 @@ class Tube:
             named=False,
             **{"ls": "--", "lw": 0.9} | line,
         )
-        axes = draw_paths(axes, times, self.distance[:, later], self.flow.length, **line)
+        axes = draw_paths(
+            axes, times, self.distance[:, later], self.flow.length, **{"ls": "-"} | line
+        )
         axes.set(yscale="log", ylabel=r"$\|\theta_L(t)-\theta_\infty(t)\|$ (dashed: envelope)")
         return axes
 
