@@ -34,11 +34,11 @@ def test_usage_names_the_argument_once(name, argument):
 def test_shell_completes_names_of_studies():
     environment = {
         "_LARGEPROMPT_COMPLETE": "complete_bash",
-        "COMP_WORDS": "largeprompt run dr",
+        "COMP_WORDS": "largeprompt run he",
         "COMP_CWORD": "2",
     }
     result = CliRunner().invoke(app, [], env=environment, prog_name="largeprompt")
-    assert result.stdout.split() == ["drift"]
+    assert result.stdout.split() == ["heavytail"]
     assert "--install-completion" in command("--help").output
 
 

@@ -119,7 +119,7 @@ def test_interrupt_in_a_cell(tmp_path, fakes):
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals of POSIX")
 def test_real_interrupt_of_real_processes(tmp_path):
     """Ctrl-C reaches the whole group, twice: one sentence, exit 130, and no process stays."""
-    words = ["run", "endpoint", "--out", str(tmp_path), "--workers", "2"]
+    words = ["run", "training", "--out", str(tmp_path), "--workers", "2"]
     process = subprocess.Popen(
         [sys.executable, "-c", f"{LISTEN}; from largeprompt.cli.app import app; app()", *words],
         start_new_session=True,
@@ -129,7 +129,7 @@ def test_real_interrupt_of_real_processes(tmp_path):
     )
     try:
         for _ in range(600):
-            if (tmp_path / "endpoint" / "log.txt").exists():
+            if (tmp_path / "training" / "log.txt").exists():
                 break
             time.sleep(0.1)
         time.sleep(1.0)
@@ -147,7 +147,7 @@ def test_real_interrupt_of_real_processes(tmp_path):
         printed
         == "interrupted: finished cells are kept. The same command goes on where this stopped.\n"
     )
-    assert Run.open(tmp_path / "endpoint").state == "partial"
+    assert Run.open(tmp_path / "training").state == "partial"
 
 
 def test_terminal_shows_a_table_and_the_numbers(tmp_path, fakes, monkeypatch):

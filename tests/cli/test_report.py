@@ -136,12 +136,12 @@ def test_a_bad_file_leaves_out_its_run_and_no_other(tmp_path, file, content):
         (bad / file).write_bytes(content)
     else:
         rewrite(Run.open(bad), file, content)
-    make_run(tmp_path / "good", "endpoint")
+    make_run(tmp_path / "good", "training")
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     assert "left out" in result.output
     assert str(bad / file) in result.output.replace("\n", "")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "About endpoint" in text
+    assert "About training" in text
     assert "About limit" not in text
     assert run(bad).exit_code == 1  # asked for by name it is an error

@@ -40,8 +40,8 @@ def test_cells_of_a_study_depend_on_what_it_computes_with(name, tmp_path, monkey
 
 
 def test_editing_the_audit_keeps_the_cells_of_other_studies():
-    modules = set(reached(frozenset(part.compute.__module__ for part in study("drift").parts)))
-    assert {"largeprompt.studies.drift.parts", "largeprompt.training.dynamics.flow"} <= modules
+    modules = set(reached(frozenset(part.compute.__module__ for part in study("paper").parts)))
+    assert {"largeprompt.studies.paper.parts", "largeprompt.training.dynamics.flow"} <= modules
     assert not [name for name in modules if name.startswith("largeprompt.audit")]
 
 

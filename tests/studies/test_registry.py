@@ -69,13 +69,13 @@ def test_figure_names_are_distinct_within_a_study():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("drfit", "Did you mean 'drift'"),
+        ("papr", "Did you mean 'paper'"),
         ("", "one of limit, convergence"),
         ("absent.py:STUDY", "a Python file that is there"),
         ("largeprompt.absent:STUDY", "a study that is there"),
         (".relative", "the full name of a module"),
-        ("largeprompt.studies.drift.study:NOTHING", "where NOTHING is not there"),
-        ("largeprompt.studies.drift.study:RULES", "where RULES is a tuple"),
+        ("largeprompt.studies.training.study:NOTHING", "where NOTHING is not there"),
+        ("largeprompt.studies.training.study:RULES", "where RULES is a tuple"),
     ],
 )
 def test_studies_that_are_not_there(name, words):

@@ -70,12 +70,12 @@ def root(
 
 app.command(
     epilog=f"Studies: {', '.join(names())}; or one of your own, my.py:STUDY. "
-    "Example: largeprompt run endpoint --set dims=2,5 --workers 2"
+    "Example: largeprompt run training --set end_dims=2,5 --workers 2"
 )(run)
 app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
 app.command(epilog="Example: largeprompt studies --json")(studies)
 app.command(epilog="Example: largeprompt runs --json")(runs)
-app.command(epilog="Example: largeprompt report runs/endpoint runs/paper --out report.html")(report)
+app.command(epilog="Example: largeprompt report runs/training runs/paper --out report.html")(report)
 app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)
 app.command(epilog="Example: largeprompt audit path/to/model --text prompt.txt --lengths 128,512")(
     audit

@@ -21,9 +21,7 @@ GROUP = "largeprompt.studies"
 SECONDS = {
     "limit": (6, 4),
     "convergence": (1, 8),
-    "endpoint": (8, 72),
-    "trajectory": (17, 28),
-    "drift": (4, 4),
+    "training": (12, 48),
     "paper": (23, 138),
     "softmax_vs_linear": (15, 106),
     "shortcontext": (6, 19),

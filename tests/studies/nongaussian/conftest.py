@@ -19,14 +19,6 @@ CONFIG = NonGaussianConfig(
     score_variances=(0.25, 1.0),
     dependent_lengths=(100, 1000),
     dependent_replicas=300,
-    inputs=("Rademacher", "Gaussian"),
-    flow_lengths=(10, 100, 10_000),
-    drawn_lengths=(10, 100),
-    until=3.0,
-    steps=12,
-    nodes=4,
-    drawn_tokens=1000,
-    sets=8,
 )
 
 

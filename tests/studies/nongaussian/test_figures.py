@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from largeprompt.studies.nongaussian.figures import families, inputs, ladder
+from largeprompt.studies.nongaussian.figures import families, ladder
 
 
 def test_figures_draw_the_data(data):
@@ -16,8 +16,3 @@ def test_figures_draw_the_data(data):
         scaling.lines[1].get_ydata(), abs(data.scaling_gap.sel(family="Rademacher sum"))
     )
     assert all(axes.get_title() for axes in (scaling, cumulants, crossing, effective))
-    panels = inputs.draw(data).axes
-    np.testing.assert_allclose(
-        panels[0].lines[0].get_ydata(),
-        data.flow_distance.sel(inputs="Rademacher", start="small tilt"),
-    )

@@ -1,6 +1,4 @@
-"""Rules of the study of tokens that are not Gaussian (N1, C5): each goes either way."""
-
-import json
+"""Rules of the study of tokens that are not Gaussian (N1): each goes either way."""
 
 import numpy as np
 import pytest
@@ -14,28 +12,12 @@ def find(verdicts, asked):
 
 
 def test_controls_fail_and_the_rest_holds(data, judged):
-    """N1 and C5, all rules."""
+    """N1, all rules."""
     found = judged
-    assert [verdict.outcome for verdict in found if verdict.control] == ["fails"] * 3
-    assert {verdict.claim for verdict in found} == {"N1", "C5"}
+    assert [verdict.outcome for verdict in found if verdict.control] == ["fails"] * 2
+    assert {verdict.claim for verdict in found} == {"N1"}
     assert not any("nan" in verdict.measured for verdict in found)
-    # a handful of sets of prompts says too little
-    few = ("flows on drawn prompts agree", "training on Gaussian inputs give back")
-    assert [find(judged, words).outcome for words in few] == ["undecided"] * 2
-    many = data.assign_attrs(config=json.dumps(json.loads(data.attrs["config"]) | {"sets": 1000}))
-    exact = data.flow_theta.sel(flow_length=data.drawn_length.values).rename(
-        flow_length="drawn_length"
-    )
-    exact = exact.assign_coords(drawn_length=data.drawn_length)
-    near = many.assign(
-        trained_theta=exact + (data.trained_theta - exact) / 4, trained_error=data.trained_error / 4
-    )
-    assert [outcome(STUDY, near, words) for words in few] == ["holds"] * 2
-    rest = {
-        verdict.outcome
-        for verdict in found
-        if not verdict.control and not any(words in verdict.asked for words in few)
-    }
+    rest = {verdict.outcome for verdict in found if not verdict.control}
     assert rest <= {"holds", "holds in part"}
     # one pair needs longer prompts
     assert find(judged, "tilt limit of their law").outcome == "holds in part"
@@ -70,17 +52,6 @@ DOCTORED = [
         lambda x: 3 * x,
         "fails",
     ),
-    ("stay in a tube", "flow_distance", {"flow_length": 2}, lambda x: x + 1, "fails"),
-    ("agree with the flows", "trained_theta", {}, lambda x: x + 5, "fails"),
-    ("level off where the two", "trained_gauss", {}, lambda x: x + 5, "fails"),
-    ("Gaussian inputs give back", "level", {"inputs": 1}, lambda x: x + 1, "fails"),
-    (
-        "follow the Gaussian theory's",
-        "flow_gauss_distance",
-        {"flow_length": 2},
-        lambda x: 0 * x,
-        "holds",
-    ),
 ]
 
 
@@ -109,10 +80,6 @@ NANS = [
     ("distance of the law from", "scaling_gap"),
     ("repeated r times", "dependent_drawn"),
     ("autocorrelated tokens as good", "dependent_predicted"),
-    ("stay in a tube", "flow_distance"),
-    ("level off where the two", "trained_gauss"),
-    ("Gaussian inputs give back", "level"),
-    ("follow the Gaussian theory's", "flow_gauss_distance"),
 ]
 
 
@@ -122,11 +89,9 @@ def test_rules_are_undecided_where_their_numbers_are_nan(data, asked, name):
 
 
 def test_rules_without_their_control_give_no_verdict(data):
-    """N1, C5: settings may leave out uncorrelated tokens and Gaussian inputs."""
-    asked = [
-        each.asked for each in STUDY.judge(data.drop_sel(dependence="AR(1) 0", inputs="Gaussian"))
-    ]
-    assert len(asked) == len(STUDY.rules) - 2
+    """N1: settings may leave out uncorrelated tokens."""
+    asked = [each.asked for each in STUDY.judge(data.drop_sel(dependence="AR(1) 0"))]
+    assert len(asked) == len(STUDY.rules) - 1
 
 
 def test_every_rule_has_an_answer_to_few_settings(data):

@@ -15,11 +15,7 @@ def counted(data: xr.Dataset) -> int:
     """How many sampled numbers are compared with predicted ones."""
     static = 4 * int(data.drawn_mse.notnull().sum())
     independent = int(data.dependent_drawn.sel(dependence=known_exactly(data)).notnull().sum())
-    return (
-        static
-        + independent
-        + 2 * int(data.trained_theta.isel(time=-1, parameter=-1).notnull().sum())
-    )
+    return static + independent
 
 
 def known_exactly(data: xr.Dataset) -> list[str]:

@@ -1,8 +1,6 @@
-"""Settings of the study: families of scalar laws, dependent tokens, and training
-on other inputs.
-"""
+"""Settings of the study: families of scalar laws and dependent tokens."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -12,7 +10,6 @@ from largeprompt.runs.settings import (
     Few,
     Increasing,
     Length,
-    NonNegative,
     Positive,
     Replicas,
     Seed,
@@ -25,9 +22,7 @@ CONTROL = "Gaussian"
 
 @settings
 class NonGaussianConfig:
-    """Scalar tokens of unit variance, U = V = 1, so that the tilt is the query; AR(1) tokens in R²;
-    regression in R².
-    """
+    """Scalar tokens of unit variance, U = V = 1, so that the tilt is the query; AR(1) tokens in R²."""
 
     terms: Some[Few] = (1, 2, 4, 8, 16, 32, 64)
     shapes: Some[Annotated[float, Field(gt=1, le=1000)]] = (1.2, 1.5, 1.8, 2.2, 3.0, 4.0, 8.0)
@@ -50,19 +45,4 @@ class NonGaussianConfig:
     score_variances: Increasing[Positive] = (0.25, 1.0, 2.0)
     dependent_lengths: Increasing[Length] = (100, 300, 1000, 3000, 10_000)
     dependent_replicas: Replicas = 1000
-    inputs: Distinct[Literal["Rademacher", "uniform", "mixture", "Gaussian"]] = (
-        "Rademacher",
-        "uniform",
-        "mixture",
-        "Gaussian",
-    )
-    starts: Distinct[Literal["small tilt", "moderate tilt"]] = ("small tilt", "moderate tilt")
-    flow_lengths: Increasing[Length] = (10, 30, 100, 300, 1000, 10_000)
-    drawn_lengths: Increasing[Length] = (10, 30, 100, 300, 1000)
-    noise_variance: NonNegative = 0.1
-    until: Positive = 6.0
-    steps: Count = 30
-    nodes: Few = 10
-    drawn_tokens: Count = 20_000
-    sets: Replicas = 24
     seed: Seed = 0

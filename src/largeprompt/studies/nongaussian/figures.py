@@ -1,22 +1,11 @@
-"""Tokens that are not Gaussian or not independent: distances, gaps, what explains them, and
-training.
-"""
+"""Tokens that are not Gaussian or not independent: distances, gaps, and what explains them."""
 
 import math
 
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import (
-    COLOURS,
-    MARKERS,
-    Axes,
-    curves,
-    describe,
-    marks,
-    study_figure,
-    ticks,
-)
+from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, marks, study_figure, ticks
 from largeprompt.studies.nongaussian.config import CONTROL
 
 FAMILIES = {  # symbol of the parameter, and title
@@ -203,43 +192,4 @@ def ladder(data: xr.Dataset, *panels: Axes) -> None:
         draw(data, axes)
 
 
-@study_figure(
-    "inputs",
-    "In-context regression on inputs that are not Gaussian: largest distance of the flow at "
-    "length L to the flow on the tilt limit (above) and to the Gaussian theory's flow (below, "
-    "dotted: distance of the two limits). Lines: exact risk; marks: drawn prompts, with two "
-    "standard errors.",
-    size=lambda data: (3.4 * data.sizes["start"] + 0.6, 5.2),
-    panels=lambda data: (2, data.sizes["start"]),
-    sharex=True,
-    sharey="row",
-)
-def inputs(data: xr.Dataset, *panels: Axes) -> None:
-    """Tube around the tilt flow (above) and distance to the Gaussian theory's flow (below) against
-    L, one column for each start.
-    """
-    count = data.sizes["start"]
-    for k, axes in enumerate(panels):
-        below, start = divmod(k, count)
-        exact, drawn = (
-            ("flow_distance", "trained_distance"),
-            ("flow_gauss_distance", "trained_gauss"),
-        )[below]
-        for i, name, one in curves(data.isel(start=start), "inputs"):
-            axes.plot(one.flow_length, one[exact], color=COLOURS[i], lw=1.1)
-            marks(axes, i, one.drawn_length, one[drawn], 2 * one[f"{drawn}_error"], str(name))
-            if below and float(one.level) > 1e-9:
-                axes.axhline(float(one.level), color=COLOURS[i], lw=0.9, ls=":")
-        describe(
-            axes,
-            "prompt length $L$" if below else "",
-            "",
-            "" if below else f"start: {data.start.values[start]}",
-            log="xy",
-        )
-    panels[0].set_ylabel(r"$\sup_t\|\theta_L-\theta_\infty\|$")
-    panels[count].set_ylabel(r"$\sup_t\|\theta_L-\theta^{\mathrm{Gauss}}_\infty\|$")
-    panels[0].legend(fontsize=7.5, title="inputs", title_fontsize=7.5)
-
-
-FIGURES = (families, ladder, inputs)
+FIGURES = (families, ladder)

@@ -113,7 +113,7 @@ def family(config: NonGaussianConfig, name: str, progress: Progress) -> xr.Datas
     Gaussian.
     """
     parts = []
-    seed = (1000 * config.seed + len(config.inputs) + list(members(config)).index(name)) * 100
+    seed = (1000 * config.seed + 4 + list(members(config)).index(name)) * 100
     for i, parameter in enumerate(members(config)[name]):
         mu = (
             Gaussian(torch.zeros(1, dtype=F), torch.eye(1, dtype=F))
@@ -298,7 +298,7 @@ def dependent(config: NonGaussianConfig, progress: Progress) -> xr.Dataset:
             effective = np.repeat(lengths[:, None] / strength, len(z), 1)
         predicted = _at_length(attention, mu, z, effective)
         progress(f"dependent tokens: drawing {kind} {strength:g}")
-        random = np.random.default_rng([config.seed, len(config.inputs) + len(members(config)), i])
+        random = np.random.default_rng([config.seed, 4 + len(members(config)), i])
         total, square = np.zeros((2, len(lengths), len(z)))
         for start in range(0, n, block):
             tokens = torch.from_numpy(

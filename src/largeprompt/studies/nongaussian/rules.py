@@ -1,6 +1,4 @@
-"""What the data says of tokens that are not Gaussian (N1), or not independent; then of training on
-them (C5).
-"""
+"""What the data says of tokens that are not Gaussian, or not independent (N1)."""
 
 import math
 
@@ -17,7 +15,6 @@ from largeprompt.studies.nongaussian.comparisons import (
     setting,
 )
 from largeprompt.studies.nongaussian.config import CONTROL
-from largeprompt.studies.nongaussian.training_rules import TRAINING_RULES
 
 LEVEL = 5.0  # a curve has levelled off where the gap is this many times the distance to the limit
 ROUTES = 1e-8  # relative difference of exact errors by two routes that counts as none
@@ -332,5 +329,4 @@ RULES = (
     repeated,
     autocorrelated,
     as_independent,
-    *TRAINING_RULES,
 )

@@ -1,6 +1,4 @@
-"""What is left of the theory when tokens are not Gaussian, or not independent, and does training
-still follow its limit?
-"""
+"""What is left of the theory when tokens are not Gaussian, or not independent?"""
 
 from collections.abc import Mapping
 
@@ -12,7 +10,6 @@ from largeprompt.studies.nongaussian.config import NonGaussianConfig
 from largeprompt.studies.nongaussian.figures import FIGURES
 from largeprompt.studies.nongaussian.parts import dependent, family, members
 from largeprompt.studies.nongaussian.rules import RULES
-from largeprompt.studies.nongaussian.training import trained
 from largeprompt.studies.variables import variables
 
 
@@ -27,13 +24,11 @@ STUDY = Study(
     "nongaussian",
     "Tokens that are not Gaussian, or not independent",
     "What do prompts of other tokens tend to, how far is that from the Gaussian theory, from "
-    "which length on does it show, and does training still follow its limit?",
+    "which length on does it show?",
     "Four families of scalar laws leave the Gaussian by one parameter each. The exact law gives "
     "the distance to the tilt limit and to the affine read-out at every length, cumulants explain "
     "the gap, and prompts are drawn over both. Autocorrelated and repeated tokens are compared "
-    "with the exact law at a predicted effective length. In-context regression with inputs that "
-    "are not Gaussian is trained on the exact risk of every length, on drawn prompts and on the "
-    "infinite prompt's tilt.",
+    "with the exact law at a predicted effective length.",
     NonGaussianConfig,
     NonGaussianConfig(
         terms=(1, 8),
@@ -47,23 +42,14 @@ STUDY = Study(
         repeats=(1, 2),
         dependent_lengths=(100, 1000),
         dependent_replicas=400,
-        inputs=("Rademacher", "uniform", "Gaussian"),
-        flow_lengths=(10, 100, 10_000),
-        drawn_lengths=(10, 100),
-        nodes=6,
-        steps=12,
-        until=3.0,
-        drawn_tokens=1000,
-        sets=8,
     ),
     parts=[
-        Part("training", trained, over=lambda config: config.inputs, join=stacked("inputs")),
         Part("family", family, over=lambda config: list(members(config)), join=stacked("family")),
         Part("dependent tokens", dependent),
     ],
     rules=RULES,
     figures=FIGURES,
-    claims=claims("C5", "N1"),
+    claims=claims("N1"),
     variables=variables("nongaussian"),
     combine=combine,
 )

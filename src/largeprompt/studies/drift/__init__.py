@@ -1,1 +1,0 @@
-"""The limits in length and in time do not commute."""

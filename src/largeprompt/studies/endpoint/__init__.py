@@ -1,1 +1,0 @@
-"""C6: where the infinite-prompt flow ends."""
