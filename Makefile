@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 WORKERS ?= auto
 
-.PHONY: help setup test faults coverage lint format reproduce real interop bench docs browser clean
+.PHONY: help setup test oldest dist faults coverage lint format reproduce real interop bench docs browser clean
 
 help:
 	@echo "make reproduce   every study and the report, runs/report.html   (installs 1.4 GB, most of it PyTorch)"
@@ -18,12 +18,14 @@ help:
 	@echo "make interop     heads from TransformerLens and nnsight          (and 0.5 GB: both of them)"
 	@echo "make bench       speed and memory, as ratios against a peer: docs/benchmarks.md (five minutes, one core)"
 	@echo "make browser     the explorer in a real browser                 (and 0.2 GB: playwright; uses the machine's chromium)"
+	@echo "make oldest      every test with the lowest versions allowed    (an environment of its own, 6 GB)"
+	@echo "make dist        a wheel and an archive in dist/, checked"
 	@echo "make coverage, make format, make clean"
 	@echo "Everything goes into .venv, which make builds itself; PYTHON=python3.x chooses the interpreter."
 
 $(BIN)/python:
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' \
-		|| { echo "largeprompt needs Python 3.11 to 3.14; set PYTHON=python3.x"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "largeprompt needs Python 3.11 or later; set PYTHON=python3.x"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(READY): pyproject.toml constraints.txt | $(BIN)/python
@@ -44,6 +46,21 @@ test: $(READY)-test
 
 faults: $(READY)-test
 	OMP_NUM_THREADS=1 FAULT_ROUNDS=2 $(BIN)/python -m pytest -v tests/faults tests/test_docs.py::test_the_array_job_runs
+
+# the lowest versions that pyproject.toml allows, in an environment of its own
+oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet uv
+	.venv-oldest/bin/uv pip compile --quiet --resolution lowest-direct --extra test pyproject.toml --output-file .venv-oldest/constraints.txt
+	.venv-oldest/bin/python -m pip install --quiet --constraint .venv-oldest/constraints.txt --editable '.[test]'
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile tests
+
+# a wheel and an archive of the sources, checked as an index would
+dist: $(READY)
+	$(PIP) '.[dist]'
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 coverage: $(READY)-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term
@@ -89,5 +106,5 @@ browser: $(READY)-test $(READY)-browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/explore/test_app.py
 
 clean:
-	rm -rf $(VENV) dist docs/_build docs/auto_gallery docs/reference/generated runs .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
+	rm -rf $(VENV) .venv-oldest dist docs/_build docs/auto_gallery docs/reference/generated runs .mypy_cache .ruff_cache .hypothesis .coverage .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
