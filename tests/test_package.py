@@ -22,6 +22,7 @@ BESIDE_THE_MIRROR = {
     "test_docs.py",
     "theory/test_rates.py",
     "theory/test_accuracy.py",
+    "theory/test_peers.py",
     "theory/test_first_order.py",
     "cli/test_wild.py",
     "faults/test_faults.py",
