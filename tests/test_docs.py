@@ -23,7 +23,15 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = DOCS / "mathematics"
 GALLERY = sorted((DOCS / "gallery").glob("*.py"))
-ANSWERS = ("nongaussian", "discrete", "heavytail", "softmax_vs_linear", "depth", "ngram", "trained")
+ANSWERS = (
+    "nongaussian",
+    "discrete",
+    "heavytail",
+    "softmax_vs_linear",
+    "depth",
+    "dependent",
+    "trained",
+)
 FORMULA = re.compile(
     r"\((tilt|first|law|quad|reg|tail|cert|own|risk|sel|dyn|depth|ngram|engine|query|open)\.(\d+)(?:[-–](\d+))?\)"
 )

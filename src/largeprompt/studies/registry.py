@@ -28,7 +28,7 @@ SECONDS = {
     "nongaussian": (22, 125),
     "heavytail": (10, 106),
     "depth": (4, 194),
-    "ngram": (6, 107),
+    "dependent": (8, 40),
     "discrete": (31, 207),
     "trained": (13, 250),
     "phase_diagram": (1, 3),

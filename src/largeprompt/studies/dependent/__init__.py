@@ -1,0 +1,1 @@
+"""Q3, N1: tokens that depend on each other."""

@@ -1,1 +1,0 @@
-"""Q3: in-context Markov chains."""
