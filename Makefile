@@ -45,7 +45,7 @@ test: $(READY)-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 faults: $(READY)-test
-	OMP_NUM_THREADS=1 FAULT_ROUNDS=2 $(BIN)/python -m pytest -v tests/faults tests/test_docs.py::test_the_array_job_runs
+	OMP_NUM_THREADS=1 FAULT_ROUNDS=2 $(BIN)/python -m pytest -v tests/faults
 
 # the lowest versions that pyproject.toml allows, in an environment of its own
 oldest:

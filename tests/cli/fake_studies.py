@@ -74,7 +74,8 @@ class Fakes:
         known = registry.study
         monkeypatch.setattr(registry, "OURS", tuple(self.studies))
         monkeypatch.setattr(registry, "study", lambda name: self.studies.get(name) or known(name))
-        monkeypatch.setattr(executors, "Pool", lambda workers, limit: ThreadPoolExecutor(workers))
+        pool = lambda workers, limit, modules: ThreadPoolExecutor(workers)  # noqa: E731
+        monkeypatch.setattr(executors, "Pool", pool)
         return self
 
 

@@ -43,7 +43,7 @@ def test_failing_cell(tmp_path, fakes):
     fakes.calls.clear()
     result = command("run", "first", "--out", tmp_path)
     assert result.exit_code == 0
-    assert "2 of 3 cells are stored already" in result.output
+    assert "2 of 3 cells are stored; resuming" in result.output
     assert fakes.calls == [2]
 
 
@@ -105,10 +105,7 @@ def test_interrupt_in_a_cell(tmp_path, fakes):
     fakes.raising[3] = KeyboardInterrupt()
     result = command("run", "first", "--out", tmp_path, "--workers", "1")
     assert result.exit_code == 130
-    assert (
-        "interrupted: finished cells are kept. The same command goes on where this stopped."
-        in result.output
-    )
+    assert "interrupted: finished cells are kept. The same command resumes." in result.output
     assert Run.open(tmp_path / "first").finished_cells == 2
     assert (
         "without --fresh"
@@ -143,10 +140,7 @@ def test_real_interrupt_of_real_processes(tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, printed
-    assert (
-        printed
-        == "interrupted: finished cells are kept. The same command goes on where this stopped.\n"
-    )
+    assert printed == "interrupted: finished cells are kept. The same command resumes.\n"
     assert Run.open(tmp_path / "training").state == "partial"
 
 
@@ -156,4 +150,4 @@ def test_terminal_shows_a_table_and_the_numbers(tmp_path, fakes, monkeypatch):
     result = command("run", "first", "--out", tmp_path)
     assert "C9 holds. Is it? 1." in result.output
     assert "3/3" in result.output
-    assert "─" in command("runs", "--out", tmp_path).output
+    assert "\t" not in command("runs", "--out", tmp_path).output

@@ -44,14 +44,15 @@ def test_every_study_and_the_report(tmp_path, fakes, reports):
     assert result.exit_code == 0, result.output
     assert len(fakes.calls) == 5
     begun, *said, ended = result.output.splitlines()
-    assert begun == f"open {tmp_path / 'report.html'}: it grows with every study"
-    assert ended == f"wrote {tmp_path / 'report.html'}"
+    assert begun == f"Open {tmp_path / 'report.html'}: it grows with every study."
+    assert ended == f"Wrote {tmp_path / 'report.html'}"
     assert set(said) == {
-        f"{name}: It is, {n} times. Wrote {tmp_path / name}"
+        line
         for name, n in (("first", 3), ("second", 2))
+        for line in (f"{name}: It is, {n} times.", f"  Stored in {tmp_path / name}")
     }
     again = reproduce(tmp_path)
-    assert again.output.count("Already complete") == 2
+    assert again.output.count("--fresh computes it again") == 2
     assert len(fakes.calls) == 5
 
 
@@ -119,7 +120,7 @@ def test_stopped_and_resumed(tmp_path, fakes, reports):
     fakes.raising[4] = KeyboardInterrupt()
     result = reproduce(tmp_path, "--workers", "1")
     assert result.exit_code == 130
-    assert "The same command goes on where this stopped" in result.output
+    assert "The same command resumes" in result.output
     # what there is can be read
     assert reports[-1] == [("first", "complete"), ("second", "partial")]
     assert Run.open(tmp_path / "first").state == "complete"

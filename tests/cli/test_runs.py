@@ -76,31 +76,15 @@ def test_names_cannot_command_the_terminal(tmp_path, monkeypatch, terminal):
     if terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("COLUMNS", "300")
-    for words in (
-        ["runs", tmp_path],
-        ["runs", tmp_path, "--finish"],
-        ["report", tmp_path],
-        ["runs", tmp_path, "--json"],
-    ):
+    for words in (["runs", tmp_path], ["report", tmp_path], ["runs", tmp_path, "--json"]):
         result = command(*words)
         assert result.exit_code == 0, result.output
         assert "\x07" not in result.output
         assert "\x1b]" not in result.output
         assert "\x1b[2J" not in result.output
         if words[0] == "runs" and words[-1] != "--json":
-            assert "study �]0;owned��[2J" in result.stdout
+            assert ("a�]0;owned��[2J" if terminal else "study �]0;owned��[2J") in result.stdout
     assert json.loads(command("runs", tmp_path, "--json").stdout)[0]["study"] == f"study {EVIL}"
-
-
-def test_what_cannot_be_finished_is_named(tmp_path, fakes):
-    make_run(tmp_path / "theirs", finished=False, stored=3, study="os.path:join")
-    make_run(tmp_path / "older", finished=False, stored=3, study="first")
-    result = command("runs", tmp_path, "--finish")
-    assert result.exit_code == 0
-    assert result.stderr.count("left out") == 2
-    assert "was begun with other code" in result.stderr
-    assert "partial" in result.stdout
-    assert "complete" not in result.stdout
 
 
 def test_damaged_files_are_named(tmp_path):
@@ -115,3 +99,15 @@ def test_damaged_files_are_named(tmp_path):
 
 def test_what_was_typed_cannot_command_the_terminal():
     assert "\x1b" not in command("runs", EVIL).output
+
+
+def test_names_are_never_cut(tmp_path, monkeypatch):
+    """Two long names that differ at their ends are told apart in a narrow terminal."""
+    names = [f"convergence-{'score_variances=0.5,2,6,' * 2}dim={dim}" for dim in (20, 21)]
+    for name in names:
+        make_run(tmp_path / name, [verdict()])
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("runs", tmp_path).output.splitlines()
+    column = "".join(line[: line.find("  ")] if "  " in line else line for line in lines)
+    assert all(name in column for name in names)

@@ -10,8 +10,9 @@ import xarray as xr
 from largeprompt.audit import Heads, audit_heads, summary
 from largeprompt.audit.parts import AuditConfig
 from largeprompt.audit.study import STUDY
-from largeprompt.runs.files import encode, to_json
+from largeprompt.runs.files import to_json
 from largeprompt.runs.judging import Verdict
+from largeprompt.runs.netcdf import encode
 from largeprompt.runs.store import Run
 
 EVIL = "<script>document.title='broken in'</script>"

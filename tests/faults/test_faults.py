@@ -102,10 +102,7 @@ def test_interrupted_at_random_times(command, expected):
         assert "Traceback" not in out + err
         if code == 130:
             stopped += 1
-            assert (
-                err == "interrupted: finished cells are kept. The same command goes on where this "
-                "stopped.\n"
-            )
+            assert err == "interrupted: finished cells are kept. The same command resumes.\n"
         else:
             assert (code, command.complete) == (0, True), err
             shutil.rmtree(command.folder)
@@ -126,10 +123,7 @@ def test_interrupted_with_dask(command, expected):
         os.killpg(process.pid, signal.SIGINT)
         code, _, err = ended(process)
         assert code == 130, err
-        assert (
-            err == "interrupted: finished cells are kept. The same command goes on where this "
-            "stopped.\n"
-        )
+        assert err == "interrupted: finished cells are kept. The same command resumes.\n"
     finish(command, expected, "--executor", "dask", "--workers", 1)
 
 

@@ -15,16 +15,8 @@ from run_folders import make_run, verdict
 from toy_studies import STUDY, SmallConfig
 
 from largeprompt.report.page import write_report
-from largeprompt.runs.files import (
-    RunError,
-    decode,
-    encode,
-    from_json,
-    read_sealed,
-    sealed,
-    sha256,
-    to_json,
-)
+from largeprompt.runs.files import RunError, from_json, read_sealed, sealed, sha256, to_json
+from largeprompt.runs.netcdf import decode, encode
 from largeprompt.runs.store import Run, find_runs
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x00\x1b[2J\u202e"

@@ -79,7 +79,7 @@ def make_run(
             for name in dict.fromkeys([*claims, *(each["claim"] for each in verdicts)])
         ],
     } | changes
-    described = {"version": "", "code": "", "cell_code": ""} | described
+    described = {"version": "", "code": ""} | described
     (folder / "config.json").write_bytes(sealed(described))
     run = Run.open(folder)
     for cell in cells[: len(cells) if finished else stored]:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from toy_studies import STUDY, SmallConfig, calls
 
-from largeprompt.runs.execute import Ended, compute, execute, execute_all, sharded
+from largeprompt.runs.execute import Ended, compute, execute, execute_all
 from largeprompt.runs.executors import executor
 from largeprompt.runs.files import RunError, StorageError
 from largeprompt.runs.finish import Finished, Job
@@ -261,48 +261,6 @@ def test_trouble_in_worker_processes(tmp_path, scratch):
     assert run.finished_cells == 1
 
 
-def test_shards_joined_are_the_run_undisturbed(tmp_path, scratch, threads):
-    """Three shards, one of them twice: no cell is computed twice, and what they give together is
-    the same file.
-    """
-    config = SmallConfig(str(scratch), sizes=(1, 2, 3, 4, 5))
-    whole, parts = (create(tmp_path / name, config) for name in ("whole", "parts"))
-    execute(whole, STUDY, config, threads)
-    (scratch / "calls").unlink()
-    for number in (3, 1, 3, 2):
-        events = list(
-            execute_all([Job(parts, STUDY, config, parts.missing())], threads, shard=(number, 3))
-        )
-        assert all(isinstance(event, Ended) for event in events)
-        assert parts.state == "partial"
-    assert calls(scratch) == [f"size: {size}" for size in config.sizes]
-    execute(parts, STUDY, config, threads)
-    assert len(calls(scratch)) == 5
-    assert (parts.folder / "dataset.nc").read_bytes() == (whole.folder / "dataset.nc").read_bytes()
-
-
-@pytest.mark.parametrize("count", [1, 2, 4, 9])
-def test_shards_share_the_cells_of_all_runs(tmp_path, count):
-    jobs = [
-        Job(
-            run := create(tmp_path / str(k), SmallConfig(seed=k)),
-            STUDY,
-            SmallConfig(seed=k),
-            run.missing(),
-        )
-        for k in (0, 1)
-    ]
-    found = [
-        (job.run.folder.name, cell)
-        for i in range(count)
-        for job in sharded(jobs, (i + 1, count))
-        for cell in job.missing
-    ]
-    assert sorted(found) == [(name, f"size: {size}") for name in "01" for size in (1, 2, 3)]
-    sizes = [sum(len(job.missing) for job in sharded(jobs, (i + 1, count))) for i in range(count)]
-    assert max(sizes) - min(sizes) <= 1
-
-
 def test_a_second_writer_refuses(tmp_path, threads):
     run = create(tmp_path / "small", SmallConfig())
     job = Job(run, STUDY, SmallConfig(), run.missing())
@@ -343,25 +301,6 @@ def test_a_cell_is_sent_back_where_the_folder_is_not_seen(tmp_path, threads, mon
     assert not (tmp_path / "not mounted").exists()
     assert (there.folder / "dataset.nc").read_bytes() == (here.folder / "dataset.nc").read_bytes()
     assert there.provenance["files"]["dataset.nc"] == here.provenance["files"]["dataset.nc"]
-
-
-def test_a_worker_that_stores_its_cell_and_dies_is_not_waited_for(tmp_path, threads, monkeypatch):
-    """The word of one cell never comes; the cell itself is there."""
-
-    class Mute(ThreadPoolExecutor):
-        def submit(self, *args):
-            future = super().submit(*args)
-            if args[3] != "size: 2":
-                return future
-            future.result()
-            return Future()
-
-    monkeypatch.setattr("largeprompt.runs.execute.SILENCE", 0.1)
-    run = create(tmp_path / "small", SmallConfig())
-    with Mute(1) as mute:
-        execute(run, STUDY, SmallConfig(), mute)
-    assert run.intact
-    assert run.dataset.identical(STUDY.run(SmallConfig()))
 
 
 def test_an_executor_that_gives_up_is_told(tmp_path, threads):

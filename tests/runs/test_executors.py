@@ -3,6 +3,7 @@ do.
 """
 
 import contextlib
+import dataclasses
 import logging
 import os
 import re
@@ -16,10 +17,12 @@ import toy_studies
 from toy_studies import SmallConfig, calls
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.execute import execute
+from largeprompt.runs.execute import compute, execute
 from largeprompt.runs.executors import default_workers, executor
-from largeprompt.runs.files import RunError, encode, from_bytes
+from largeprompt.runs.files import RunError
 from largeprompt.runs.find import find_study
+from largeprompt.runs.finish import Job
+from largeprompt.runs.netcdf import encode, from_bytes
 from largeprompt.runs.pool import LOGGER, WORKER
 from largeprompt.runs.store import Run
 
@@ -54,29 +57,26 @@ def test_anything_that_keeps_the_contract(tmp_path, expected, name):
         assert numbers(computed(tmp_path / "small", found)) == expected
 
 
-def test_executorlib_on_one_machine(tmp_path, expected):
-    pytest.importorskip("executorlib")
-    with executor("executorlib:SingleNodeExecutor", 2) as found:
-        assert numbers(computed(tmp_path / "small", found)) == expected
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "clusters.md"
+
+
+def from_page(name):
+    """A function as the page has it."""
+    code = re.search(
+        rf"```python\n(def {name}.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+    )[1]
+    names = {}
+    exec(code, names)
+    return code, names[name]
 
 
 def test_the_script_of_dask_jobqueue(monkeypatch):
-    """As the page has it, and as far as one gets without a queue: one core, one thread, one
-    process.
-    """
+    """As far as one gets without a queue: one core, one thread, one process."""
     jobqueue, asked = pytest.importorskip("dask_jobqueue"), []
     monkeypatch.setattr(
         jobqueue.SLURMCluster, "scale", lambda cluster, count: asked.append((cluster, count))
     )
-    page = Path(__file__).parents[2] / "docs" / "howto" / "clusters.md"
-    names = {}
-    exec(
-        re.search(r"```python\n(def jobqueue.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[
-            1
-        ],
-        names,
-    )
-    assert callable(names["jobqueue"](3).submit)
+    assert callable(from_page("slurm")[1](3).submit)
     ((cluster, count),) = asked
     script = cluster.job_script()
     cluster.close()
@@ -89,6 +89,37 @@ def test_the_script_of_dask_jobqueue(monkeypatch):
         "--nthreads 1 ",
     ):
         assert words in script
+
+
+def test_the_cluster_of_the_page_without_a_queue(tmp_path, expected, distributed, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.py").write_text(from_page("trial")[0])
+    with executor("cluster:trial", 1) as found:
+        assert numbers(computed(tmp_path / "small", found)) == expected
+
+
+def test_workers_with_other_sources_refuse(tmp_path, distributed):
+    run = Run.create(tmp_path / "small", FOUND, CONFIG, quick=False, rerun="")
+    other = dataclasses.replace(run, code="of another version")
+    with (
+        distributed.LocalCluster(
+            n_workers=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+        executor(f"dask:{cluster.scheduler_address}") as found,
+    ):
+        ended = list(compute([Job(other, FOUND, CONFIG, ("size: 1",))], found))
+    assert "worker's code of small is not that of the run" in ended[0].failure
+
+
+def test_a_limit_that_an_executor_cannot_keep_is_refused():
+    with (
+        pytest.raises(InvalidArgumentError, match="--cell-limit: got 3 with --executor"),
+        executor("concurrent.futures:ThreadPoolExecutor", 1, 3.0),
+    ):
+        pass
 
 
 def test_what_is_no_executor(tmp_path, monkeypatch):
@@ -227,7 +258,7 @@ def test_a_file_of_a_scheduler(distributed, tmp_path, monkeypatch):
 def test_without_dask_it_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with (
-        pytest.raises(InvalidArgumentError, match=r"pip install '\.\[cluster\]' in a checkout"),
+        pytest.raises(InvalidArgumentError, match=r"pip install 'largeprompt\[cluster\]'"),
         executor("dask"),
     ):
         pass

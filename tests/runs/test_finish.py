@@ -5,8 +5,9 @@ import time
 
 from toy_studies import STUDY, SmallConfig
 
-from largeprompt.runs.files import encode, sha256
+from largeprompt.runs.files import sha256
 from largeprompt.runs.finish import Job, finish
+from largeprompt.runs.netcdf import encode
 from largeprompt.runs.store import Run
 
 

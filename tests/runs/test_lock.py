@@ -14,36 +14,19 @@ from largeprompt.runs.files import RunError, StorageError
 from largeprompt.runs.lock import locked
 
 
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch):
-    monkeypatch.setattr(lock, "PATIENCE", 0.1)
-
-
 def test_the_second_is_refused_until_the_first_ends(tmp_path):
-    with locked(tmp_path):
-        for shard in (None, (1, 2)):
-            with (
-                pytest.raises(RunError, match="is being computed by another command"),
-                locked(tmp_path, shard),
-            ):
-                pass
-    with locked(tmp_path):
+    with (
+        locked(tmp_path),
+        pytest.raises(RunError, match="is being computed by another command"),
+        locked(tmp_path, 0.1),
+    ):
         pass
-
-
-def test_shards_lock_themselves_only(tmp_path):
-    with locked(tmp_path, (1, 3)), locked(tmp_path, (2, 3)):
-        for shard in (None, (1, 3)):
-            with pytest.raises(RunError, match="another command"), locked(tmp_path, shard):
-                pass
-        with locked(tmp_path, (3, 3)):
-            pass
     with locked(tmp_path):
         pass
 
 
 def test_a_lock_ends_with_the_process_that_held_it(tmp_path):
-    take = f"held = filelock.FileLock({str(tmp_path / lock.WHOLE)!r}); held.acquire()"
+    take = f"held = filelock.FileLock({str(tmp_path / lock.NAME)!r}); held.acquire()"
     code = f"import filelock; {take}; print('held', flush=True); input()"
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -105,8 +105,8 @@ def test_values(word, value):
     [
         ("dims", "'dims'", "key=value"),
         ("=3", "'=3'", "key=value"),
-        ("dim=3", "'dim=3'", "Did you mean dims?"),
-        ("colour=red", "'colour=red'", "dims (list, each a whole number"),
+        ("dim=3", "'dim=3'", "a setting of s: dims"),
+        ("color=red", "'color=red'", "dims, lengths, kinds, pair, grid"),
         ("dims=2,x", "'2,x'", "list, each a whole number"),
         ("dims=2.5", "'2.5'", "list, each a whole number"),
         ("dims=", "''", "list, each a whole number"),

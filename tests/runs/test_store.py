@@ -4,7 +4,9 @@ shown.
 
 import dataclasses
 import errno
+import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,8 +17,9 @@ from toy_studies import STUDY, SmallConfig
 
 from largeprompt.errors import LargePromptError
 from largeprompt.runs import store
-from largeprompt.runs.files import RunError, StorageError, encode, read_sealed, sealed, to_json
+from largeprompt.runs.files import RunError, StorageError, read_sealed, sealed, to_json
 from largeprompt.runs.judging import Claim, Verdict
+from largeprompt.runs.netcdf import encode
 from largeprompt.runs.store import Run, default_folder, find_runs
 
 
@@ -352,21 +355,32 @@ def test_clear_removes_own_cells_only(tmp_path):
 
 
 def test_default_folders(tmp_path):
-    folders = [
-        default_folder(tmp_path, STUDY, config, quick).name
-        for config, quick in [
+    """The changed settings, where they make a short plain name; a hash of all where not."""
+    quick = SmallConfig(sizes=(1,))
+    names = [
+        default_folder(tmp_path, STUDY, config, is_quick).name
+        for config, is_quick in [
             (SmallConfig(), False),
-            (SmallConfig(sizes=(1,)), True),
-            (SmallConfig(sizes=(1,)), False),
-            (SmallConfig(), True),
-            (SmallConfig(seed=1), True),
-            (SmallConfig(seed=1), False),
+            (quick, True),
+            (SmallConfig(scale=-0.5, seed=3), False),
+            (SmallConfig(sizes=(1, 2)), False),
+            (dataclasses.replace(quick, seed=1), True),
+            (SmallConfig(scratch="/tmp"), False),
+            (SmallConfig(scratch=".."), False),
+            (SmallConfig(scratch="x-seed=3"), False),
+            (SmallConfig(scratch="x", seed=3), False),
+            (SmallConfig(sizes=tuple(range(100))), False),
         ]
     ]
-    assert folders[:2] == ["small", "small-quick"]
-    assert all(len(name) == len("small-") + 8 for name in folders[2:])
-    assert folders[4] == folders[5]
-    assert len(set(folders)) == 5
+    assert names[:5] == [
+        "small",
+        "small-quick",
+        "small-scale=-0.5-seed=3",
+        "small-sizes=1,2",
+        "small-quick-seed=1",
+    ]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"small-[0-9a-f]{8}", names[k]) for k in (5, 7, 9))
 
 
 @pytest.mark.parametrize(
@@ -379,19 +393,36 @@ def test_settings_without_sensible_cells(tmp_path, sizes, words):
 
 
 def test_changed_code_never_reuses_cells(tmp_path, monkeypatch):
-    """Cells depend on the sources that compute them; the results on those that join
-    and judge, too.
-    """
+    complete(create(tmp_path / "small"))
+    monkeypatch.setattr(store, "fingerprint", lambda functions: "other code")
+    other = create(tmp_path / "small")
+    assert (other.state, other.finished_cells) == ("partial", 0)
+
+
+def test_a_log_that_is_a_pipe_is_refused(tmp_path):
+    """A pipe without a reader blocks who opens it; one with a reader takes what is written."""
+    run = create(tmp_path / "small")
+    (run.folder / "log.txt").unlink()
+    os.mkfifo(run.folder / "log.txt")
+    with pytest.raises(StorageError, match="cannot write"):
+        run.log("a line")
+    reader = os.open(run.folder / "log.txt", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(StorageError, match=r"log\.txt is not a plain file"):
+        run.log("a line")
+    assert os.read(reader, 10) == b""
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["cells", "figures"])
+def test_a_folder_that_becomes_a_link_is_noticed_at_the_first_file(tmp_path, name):
     run = create(tmp_path / "small")
     complete(run)
-    computing = store.fingerprint([each.compute for each in STUDY.parts])
-    monkeypatch.setattr(
-        store, "fingerprint", lambda functions: "other" if len(functions) > 3 else computing
-    )
-    other = create(tmp_path / "small")
-    assert other.state == "partial"  # judged anew
-    monkeypatch.setattr(store, "fingerprint", lambda functions: "other code")
-    assert create(tmp_path / "small").finished_cells == 0
+    (tmp_path / "theirs").mkdir()
+    (run.folder / name).rename(tmp_path / "moved")
+    (run.folder / name).symlink_to(tmp_path / "theirs")
+    with pytest.raises(StorageError, match=f"{name} is a link"):
+        run.write_cell("size: 1", b"", 1.0) if name == "cells" else run.write("figures/a.png", b"")
+    assert not list((tmp_path / "theirs").iterdir())
 
 
 @pytest.mark.parametrize("name", ["figures", "cells", "log.txt"])
@@ -457,6 +488,19 @@ def test_a_figure_that_is_a_link_is_not_whole(tmp_path):
     path.symlink_to(tmp_path / "secret.png")
     assert not run.figures[0].whole
     assert not run.intact
+
+
+@pytest.mark.parametrize("seconds", ["NaN", "Infinity", "1e308", "-1.0", "true", '"1"', "1e11"])
+def test_a_record_of_a_cell_with_odd_seconds_is_refused(tmp_path, seconds):
+    """They are added up, and a sum that is not finite stops a report."""
+    run = create(tmp_path / "small")
+    complete(run)
+    path = run.cell_file("size: 1").with_suffix(".json")
+    fields = {name: value for name, value in read_sealed(path).items() if name != "seconds"}
+    path.write_bytes(sealed(fields | {"seconds": json.loads(seconds)}))
+    with pytest.raises(RunError, match="not the record of cell"):
+        run.read_cell("size: 1")
+    assert run.missing() == ("size: 1",)
 
 
 @pytest.mark.parametrize("content", ["5", '["x"]'])

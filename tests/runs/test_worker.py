@@ -1,9 +1,8 @@
-"""What a worker does with a cell: one thread, within its time, with the right code, stored or sent
-back.
-"""
+"""What a worker does with a cell: one thread, the right code, stored or sent back."""
 
 import contextlib
-import dataclasses
+import pickle
+import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,11 +11,11 @@ import torch
 import toy_studies
 from toy_studies import STUDY, SmallConfig
 
-from largeprompt.runs.files import RunError, from_bytes
-from largeprompt.runs.pool import TookTooLongError
+from largeprompt.runs.files import RunError
+from largeprompt.runs.netcdf import from_bytes
 from largeprompt.runs.sources import fingerprint
 from largeprompt.runs.store import Run
-from largeprompt.runs.worker import limited, one_thread, prepared, work
+from largeprompt.runs.worker import computed, one_thread, work
 
 SOURCE = f"{toy_studies.__file__}:STUDY"
 
@@ -44,28 +43,25 @@ def test_a_cell_runs_on_one_thread_and_gives_the_rest_back():
 
 
 def test_a_cell_of_a_source_is_what_the_study_computes():
-    config = dataclasses.asdict(SmallConfig())
-    expected = STUDY.cells(SmallConfig())["size: 2"].compute(SmallConfig())
-    assert prepared(SOURCE, config, "size: 2", fingerprint(STUDY.computing))().identical(expected)
+    config = SmallConfig(scale=2.0)
+    expected = STUDY.cells(config)["size: 2"].compute(config)
+    code, settings = fingerprint(STUDY.computing), pickle.dumps(config)
+    assert computed(SOURCE, code, settings, "size: 2").identical(expected)
     with pytest.raises(
         RunError, match=r"worker's code of small is not that of the run: install the same version"
     ):
-        prepared(SOURCE, config, "size: 2", "of another version")
+        computed(SOURCE, "of another version", settings, "size: 2")
 
 
-def test_what_takes_too_long_is_ended_between_two_steps():
-    def forever():
-        with limited(0.1):
-            while True:
-                time.sleep(0.01)
-
-    begun = time.monotonic()
-    with pytest.raises(TookTooLongError, match=r"ended after 0.1 s, .*--cell-limit"):
-        forever()
-    assert time.monotonic() - begun < 20
-    with limited(30.0), limited(None):
-        pass
-    time.sleep(0.2)  # no exception comes after the block
+def test_study_and_settings_are_made_once_for_each_worker_and_run(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "largeprompt.runs.worker.find_study", lambda source: asked.append(source) or STUDY
+    )
+    settings = pickle.dumps(SmallConfig(scale=3.0))
+    for cell in ("size: 1", "size: 2", "size: 3"):
+        computed("here", fingerprint(STUDY.computing), settings, cell)
+    assert asked == ["here"]
 
 
 def test_a_cell_is_stored_sent_back_or_reported(tmp_path):
@@ -76,23 +72,19 @@ def test_a_cell_is_stored_sent_back_or_reported(tmp_path):
     def task():
         return cell.compute(SmallConfig())
 
-    sent = work(run, lambda: task, "size: 1", "another mark", None)
+    sent = work(run, task, "size: 1", "another mark", None)
     assert from_bytes(sent.content).identical(task())
     assert run.finished_cells == 0
-    assert work(run, lambda: task, "size: 1", "mark", None).content == b""
+    assert work(run, task, "size: 1", "mark", None).content == b""
     assert run.read_cell("size: 1").identical(task())
     failed = work(run, lambda: 1 / 0, "size: 2", "mark", None)
     assert failed.failure == "ZeroDivisionError: division by zero"
     assert "Traceback" in failed.trace
     assert not failed.storage
-
-    def late():
-        time.sleep(2.2)  # what it needs is imported
-        return task
-
-    assert not work(run, late, "size: 2", "mark", 2.0).failure
-
-    def slow():
-        return [time.sleep(0.01) for _ in range(10**4)]
-
-    assert "ended after 0.1 s" in work(run, lambda: slow, "size: 3", "mark", 0.1).failure
+    (tmp_path / "elsewhere").mkdir()
+    shutil.rmtree(run.folder / "cells")
+    (run.folder / "cells").symlink_to(tmp_path / "elsewhere")
+    refused = work(run, task, "size: 2", "mark", None)
+    assert refused.storage
+    assert "cells is a link" in refused.failure
+    assert not list((tmp_path / "elsewhere").iterdir())

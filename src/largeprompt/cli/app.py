@@ -1,11 +1,11 @@
 """The command's root; plotting and the studies are imported when a subcommand needs them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from largeprompt import __version__
 from largeprompt.cli.audit import audit
@@ -29,10 +29,24 @@ def _interruptible() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+def _plain(params: Any) -> Any:
+    """Options whose help names no type where they take no value."""
+    for each in params:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> Any:
+        return _plain(super().get_params(ctx))
+
+
 class _Commands(TyperGroup):
-    """Commands that Ctrl-C ends with a word; those that have more to say about it say it
-    themselves.
-    """
+    """Commands that Ctrl-C ends with a word, unless they have more to say themselves."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _plain(super().get_params(ctx))
 
     def make_context(self, *given: Any, **options: Any) -> Any:
         with _interruptible():
@@ -68,17 +82,18 @@ def root(
     """Options of the command itself."""
 
 
-app.command(
-    epilog=f"Studies: {', '.join(names())}; or one of your own, my.py:STUDY. "
-    "Example: largeprompt run training --set end_dims=2,5 --workers 2"
-)(run)
-app.command(epilog="Example: largeprompt reproduce --quick --out runs")(reproduce)
-app.command(epilog="Example: largeprompt studies --json")(studies)
-app.command(epilog="Example: largeprompt runs --json")(runs)
-app.command(epilog="Example: largeprompt report runs/training runs/paper --out report.html")(report)
-app.command(epilog="Example: largeprompt plan --score-variance 2 --dim 16 --tolerance 0.05")(plan)
-app.command(epilog="Example: largeprompt audit path/to/model --text prompt.txt --lengths 128,512")(
-    audit
-)
-app.command(epilog="Example: largeprompt explore runs --port 2718")(explore)
-app.command(epilog="Example: largeprompt doctor --json")(doctor)
+EXAMPLES: dict[Callable[..., None], str] = {
+    run: "run convergence --set dim=20 --workers 2",
+    reproduce: "reproduce --quick --out runs",
+    studies: "studies convergence",
+    runs: "runs --json",
+    report: "report runs/convergence runs/paper --out report.html",
+    plan: "plan --score-variance 2 --dim 16 --tolerance 0.05",
+    audit: "audit path/to/model --text prompt.txt --lengths 128,512",
+    explore: "explore runs --port 2718",
+    doctor: "doctor --json",
+}
+for command, example in EXAMPLES.items():
+    known = f"Studies: {', '.join(names())}; or one of your own, my.py:STUDY. "
+    shown = f"{known if command is run else ''}Example: largeprompt {example}"
+    app.command(cls=_Command, epilog=shown)(command)

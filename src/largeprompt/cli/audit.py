@@ -233,7 +233,7 @@ def audit(
             run.clear()
         with _spoken(console):
             errors = perform(
-                [(study, config, run)], Places(workers, executor, None, cell_limit), quiet=as_json
+                [(study, config, run)], Places(workers, executor, cell_limit), quiet=as_json
             )
         for error in errors:
             raise error

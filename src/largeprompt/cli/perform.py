@@ -8,8 +8,6 @@ import contextlib
 import dataclasses
 import errno
 import logging
-import re
-import shlex
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -52,15 +50,6 @@ Where = Annotated[
         rich_help_panel=MANY,
     ),
 ]
-Shard = Annotated[
-    str,
-    typer.Option(
-        metavar="I/N",
-        help="Compute every N-th cell, from the I-th on; for array jobs.",
-        show_default=False,
-        rich_help_panel=MANY,
-    ),
-]
 CellLimit = Annotated[
     float | None,
     typer.Option(
@@ -71,54 +60,25 @@ CellLimit = Annotated[
         rich_help_panel=MANY,
     ),
 ]
-Out = Annotated[Path, typer.Option(help="Folder that holds the runs.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds the runs.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is stored already.")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """Where cells are computed, and which: see the options of the same names."""
+    """Where cells are computed: see the options of the same names."""
 
     workers: int | None = None
     executor: str = "local"
-    shard: tuple[int, int] | None = None
     cell_limit: float | None = None
 
     def __post_init__(self) -> None:
-        if self.cell_limit is not None and not 0.1 <= self.cell_limit <= 1e6:
+        if self.cell_limit is not None and not 0.1 <= self.cell_limit <= 1e6:  # NaN too
             from largeprompt.errors import InvalidArgumentError
 
             raise InvalidArgumentError(
                 "--cell-limit", str(self.cell_limit), "seconds from 0.1 to 1e6"
             )
-
-    @classmethod
-    def of(
-        cls, workers: int | None, executor: str, shard: str, cell_limit: float | None, fresh: bool
-    ) -> Places:
-        """What was typed, checked."""
-        if shard and fresh:
-            from largeprompt.errors import InvalidArgumentError
-
-            remedy = (
-                "Each shard would remove what the others stored: remove the run's folder "
-                "first, and leave --fresh out."
-            )
-            raise InvalidArgumentError(
-                "--fresh", f"it together with --shard {shard}", "one of the two", remedy
-            )
-        return cls(workers, executor, _shard(shard) if shard else None, cell_limit)
-
-
-def _shard(text: str) -> tuple[int, int]:
-    from largeprompt.errors import InvalidArgumentError
-
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise InvalidArgumentError(
-            "--shard", repr(text), "I/N with I from 1 to N", "The first of four is --shard 1/4."
-        )
-    return int(found[1]), int(found[2])
 
 
 def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -> Run:
@@ -146,27 +106,18 @@ def perform(
     """
     from largeprompt.runs.execute import execute_all
     from largeprompt.runs.executors import default_workers, executor
-    from largeprompt.runs.files import RunError
     from largeprompt.runs.finish import Finished, Job
 
     console, jobs = Console(quiet=quiet), list[Job]()
     for study, config, run in wanted:
-        if places.shard is None and run.intact:
-            run.tidy()
-            say(
-                console,
-                f"{run.study}: {finding(run.verdicts)} Already complete in {run.folder}; to "
-                "compute it again: --fresh",
-            )
+        if run.intact:
+            say(console, f"{run.study}: {finding(run.verdicts)}")
+            say(console, f"  Stored in {run.folder}; --fresh computes it again.")
             continue
         jobs.append(Job(run, study, config, run.missing()))
         stored = len(run.cells) - len(jobs[-1].missing)
-        if stored and places.shard is None:
-            say(
-                console,
-                f"{run.study}: {stored} of {len(run.cells)} cells are stored already in "
-                f"{run.folder}",
-            )
+        if stored:
+            say(console, f"{run.study}: {stored} of {len(run.cells)} cells are stored; resuming.")
     if not jobs:
         return []
     workers = places.workers or (default_workers() if places.executor == "local" else None)
@@ -176,40 +127,14 @@ def perform(
         _logged(console, bar, task),
         executor(places.executor, workers, places.cell_limit) as found,
     ):
-        for event in execute_all(
-            jobs, found, workers=workers, limit=places.cell_limit, shard=places.shard
-        ):
+        for event in execute_all(jobs, found, workers=workers, limit=places.cell_limit):
             if not isinstance(event, Finished):
                 bar.update(task, advance=1, description=f"{event.job.study.name}: {event.cell}")
-                if places.shard and event.failure:
-                    errors.append(
-                        RunError(
-                            f"{event.job.study.name}: cell {event.cell!r} failed ({event.failure})."
-                        )
-                    )
             elif event.error is None:
                 _say_result(console, event.job.run, event.verdicts, in_full=len(wanted) == 1)
                 after()
             else:
                 errors.append(event.error)
-    if places.shard is not None and not errors:
-        done, total = (
-            sum(number)
-            for number in zip(
-                *((job.run.finished_cells, len(job.run.cells)) for job in jobs), strict=True
-            )
-        )
-        left = "all are there" if done == total else "the other shards compute the rest"
-        folder = jobs[0].run.folder.parent
-        say(
-            console,
-            f"shard {'/'.join(map(str, places.shard))} is done: {done} of {total} cells are "
-            f"stored, {left}.",
-        )
-        say(
-            console,
-            f"When all shards are done: largeprompt runs {shlex.quote(str(folder))} --finish",
-        )
     return errors
 
 
@@ -225,9 +150,7 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
             # the command ends here: a second Ctrl-C finds nothing to interrupt
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         again = "The same command without --fresh" if fresh else "The same command"
-        typer.echo(
-            f"interrupted: finished cells are kept. {again} goes on where this stopped.", err=True
-        )
+        typer.echo(f"interrupted: finished cells are kept. {again} resumes.", err=True)
         raise typer.Exit(130) from None
     except UnicodeEncodeError:
         typer.echo("error: a name that was typed, or found, is not UTF-8 text.", err=True)
@@ -250,9 +173,7 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
 
 
 def finding(verdicts: Sequence[Verdict]) -> str:
-    """What a run found, in a sentence or two: its headlines, or how many of its questions hold; and
-    controls that do not fail.
-    """
+    """What a run found: its headlines, or how many questions hold; and controls that hold."""
     asked = [each.outcome for each in verdicts if not each.control]
     wrong = [
         f"A control does not fail: {each.asked}"
@@ -281,17 +202,18 @@ def say(console: Console, text: str) -> None:
 
 
 def _say_result(console: Console, run: Run, verdicts: Sequence[Verdict], *, in_full: bool) -> None:
-    """Where the run was written and what it found; for a person who asked for one study, the
-    numbers too.
-    """
-    say(console, f"{run.study}: {finding(verdicts)} Wrote {run.folder}")
-    if in_full and console.is_terminal:
+    """What a run found and where it is; for one study alone, the numbers and figures too."""
+    say(console, f"{run.study}: {finding(verdicts)}")
+    if not in_full:
+        say(console, f"  Stored in {run.folder}")
+        return
+    if console.is_terminal:
         for each in verdicts:
-            say(
-                console,
-                f"  {each.claim} {each.outcome}{' (control)' if each.control else ''}. "
-                f"{each.asked} {each.measured}",
-            )
+            kind = f"{each.claim} {each.outcome}{' (control)' if each.control else ''}"
+            say(console, f"  {kind}. {each.asked} {each.measured}")
+    say(console, f"  Dataset: {run.folder / 'dataset.nc'}")
+    for figure in run.figures:
+        say(console, f"  Figure: {run.folder / 'figures' / figure.name}.png")
 
 
 class _Display(logging.Handler):

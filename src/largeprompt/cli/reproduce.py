@@ -11,7 +11,6 @@ from largeprompt.cli.perform import (
     Fresh,
     Out,
     Places,
-    Shard,
     Where,
     Workers,
     perform,
@@ -40,23 +39,21 @@ def reproduce(
     quick: Quick = False,
     workers: Workers = None,
     executor: Where = "local",
-    shard: Shard = "",
     cell_limit: CellLimit = None,
     out: Out = Path("runs"),
     fresh: Fresh = False,
 ) -> None:
-    """Compute every study of the paper and write the report, OUT/report.html (OUT/report-quick.html
-    with --quick).
+    """Compute every study and write OUT/report.html (OUT/report-quick.html with --quick).
 
-    The report can be read from the beginning: it is written again after each study. What is stored
-    already is not computed again, so a command that was stopped goes on where it was.
+    The report is written again after each study, so it can be read from the beginning. Stored
+    results are reused; an interrupted command resumes.
     """
     with reporting_errors(fresh=fresh):
         from largeprompt.report.page import write_report
         from largeprompt.runs.files import RunError, StorageError
         from largeprompt.studies import registry
 
-        places = Places.of(workers, executor, shard, cell_limit, fresh)
+        places = Places(workers, executor, cell_limit)
         wanted, errors = [], []
         for name in registry.OURS:
             try:
@@ -80,13 +77,11 @@ def reproduce(
             with contextlib.suppress(RunError, OSError):  # what stays wrong is said at the end
                 write_report(runs, page)
 
-        if places.shard is None:
-            grow()
-            typer.echo(f"open {page}: it grows with every study")
+        grow()
+        typer.echo(f"Open {page}: it grows with every study.")
         errors += perform(wanted, places, after=grow)
         try:
-            if places.shard is None:
-                typer.echo(f"wrote {write_report(runs, page)}")
+            typer.echo(f"Wrote {write_report(runs, page)}")
         except RunError as error:
             errors.append(error)
         except OSError as error:

@@ -11,7 +11,6 @@ from largeprompt.cli.perform import (
     Fresh,
     Out,
     Places,
-    Shard,
     Where,
     Workers,
     perform,
@@ -51,7 +50,6 @@ def run(
     ] = None,
     workers: Workers = None,
     executor: Where = "local",
-    shard: Shard = "",
     cell_limit: CellLimit = None,
     out: Out = Path("runs"),
     seed: Annotated[
@@ -59,10 +57,10 @@ def run(
     ] = None,
     fresh: Fresh = False,
 ) -> None:
-    """Compute a study, or what is missing of it: dataset, verdicts and figures in a folder of their
-    own.
+    """Compute a study: dataset, verdicts and figures, in a folder named after it and its settings.
 
-    A run that was stopped goes on where it was. Other settings are another run, in another folder.
+    Stored cells are reused; an interrupted command resumes. `largeprompt studies NAME` lists the
+    settings.
     """
     with reporting_errors(fresh=fresh):
         from largeprompt.runs.settings import configured
@@ -73,7 +71,7 @@ def run(
             sys.path.insert(0, str(Path.cwd()))
         chosen = study(name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
-        places = Places.of(workers, executor, shard, cell_limit, fresh)
+        places = Places(workers, executor, cell_limit)
         for error in perform(
             [(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], places
         ):

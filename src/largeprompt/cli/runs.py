@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from largeprompt.cli.perform import Out, Places, left_out, perform, printable, reporting_errors
-from largeprompt.errors import LargePromptError
+from largeprompt.cli.perform import Out, left_out, printable, reporting_errors
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
 
 COLUMNS = ("run", "study", "state", "cells", "finished", "elapsed", "verdicts")
+RIGHT: dict[str, Literal["right"]] = {"cells": "right", "elapsed": "right"}
 CONTROL = " (control)"  # after the outcome of one
 
 
@@ -28,22 +28,12 @@ def runs(
     ] = None,
     out: Out = Path("runs"),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    finish: Annotated[
-        bool,
-        typer.Option(
-            "--finish", help="Join, judge and draw the runs whose cells are all there; for shards."
-        ),
-    ] = False,
 ) -> None:
-    """List the runs in a folder: state, cells done, when finished, how long it took by the clock,
-    verdicts.
-    """
+    """List the runs in a folder: state, cells, when and how long, verdicts."""
     from largeprompt.runs.store import find_runs
 
     folder = folder or out
     with reporting_errors():
-        if finish:
-            _finish(folder)
         found = [_row(run) for run in find_runs(folder, left_out)]
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -56,46 +46,16 @@ def runs(
         for words in [COLUMNS, *map(_words, found)]:
             typer.echo(printable("\t".join(words)))
         return
-    table = Table()
+    table = Table(box=None, pad_edge=False, title=printable(str(folder)), title_justify="left")
     for column in COLUMNS:
-        table.add_column(column, justify="right" if column in ("cells", "elapsed") else "left")
+        if column != "study":  # the name of the folder begins with it
+            # a name is folded over lines: cut off, two would look alike
+            table.add_column(column, overflow="fold", justify=RIGHT.get(column, "left"))
     for row in found:
-        table.add_row(*(Text(printable(word)) for word in _words(row)))
+        name, _, *rest = _words(row)
+        rest[2] = rest[2].partition("+")[0].replace("T", " ")
+        table.add_row(*(Text(printable(word)) for word in (Path(name).name, *rest)))
     console.print(table)
-
-
-def _finish(folder: Path) -> None:
-    """Finish the runs of the library's studies, and of installed ones, whose cells
-    are all there.
-    """
-    from largeprompt.runs.files import RunError
-    from largeprompt.runs.settings import config_of
-    from largeprompt.runs.store import find_runs
-    from largeprompt.studies.registry import study
-
-    wanted = []
-    for run in find_runs(folder):
-        if run.state == "complete":
-            continue
-        try:
-            # nothing that a folder names is imported
-            found = study(run.study) if run.study.isidentifier() else None
-            config = found and config_of(found, run.config)
-        except LargePromptError as error:
-            left_out(RunError(f"{run.folder} ({error})"))
-            continue
-        if found is None or not run.describes(found, config):
-            left_out(
-                RunError(
-                    f"{run.folder} was begun with other code; what goes on with it: {run.rerun}"
-                )
-            )
-        elif missing := run.missing():
-            left_out(RunError(f"{run.folder} lacks {len(missing)} of {len(run.cells)} cells"))
-        else:
-            wanted.append((found, config, run))
-    for trouble in perform(wanted, Places(workers=1)):
-        raise trouble
 
 
 def _row(run: Run) -> dict[str, Any]:
@@ -118,7 +78,7 @@ def _row(run: Run) -> dict[str, Any]:
 
 
 def _words(row: dict[str, Any]) -> tuple[str, ...]:
-    """The same as a person reads it, in the order of the columns."""
+    """A run as a person reads it, in the order of the columns."""
     return (
         row["run"],
         row["study"],
@@ -131,9 +91,7 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _counts(verdicts: dict[str, int]) -> str:
-    """How many questions hold, and how many controls fail: '4 hold, 1 fails; 1 control fails, as it
-    must'.
-    """
+    """Counts in words: '4 hold, 1 fails; 1 control fails, as it must'."""
     asked, controls = [], []
     for outcome, count in verdicts.items():
         word = outcome.removesuffix(CONTROL)

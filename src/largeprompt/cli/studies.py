@@ -1,7 +1,6 @@
-"""``largeprompt studies``: which studies there are, what each is about, and how long it takes; and
-what the claims are.
-"""
+"""``largeprompt studies``: the studies, the settings of one, and the claims."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -10,28 +9,41 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from largeprompt.cli.perform import reporting_errors
+
 
 def studies(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="List the settings of this study.")
+    ] = "",
     claims: Annotated[
         bool, typer.Option("--claims", help="List the claims and questions by their ids instead.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the studies in the order of the report: name, claims, title, and seconds of computing,
-    quick and full.
-    """
-    rows = _claims() if claims else _studies()
+    """List the studies in the order of the report, or the settings of one."""
+    with reporting_errors():
+        rows = _settings(name) if name else _claims() if claims else _studies()
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
+    elif name:
+        _introduce(name)
+        columns = ("setting", "takes", "default", "--quick", "meaning")
+        _show(columns, [tuple(row.values()) for row in rows])
     elif claims:
-        _show(
-            ("id", "claim", "what it says"),
-            [(row["id"], row["name"], row["sentence"]) for row in rows],
-        )
+        said = [(row["id"], row["name"], row["sentence"]) for row in rows]
+        _show(("id", "claim", "what it says"), said)
     else:
-        durations = [[_duration(row[key]) for key in ("quick_seconds", "seconds")] for row in rows]
-        words = [(row["study"], " ".join(row["claims"]), row["title"]) for row in rows]
-        lines = [(*some, *more) for some, more in zip(words, durations, strict=True)]
+        lines = [
+            (
+                row["study"],
+                " ".join(row["claims"]),
+                row["title"],
+                _duration(row["quick_seconds"]),
+                _duration(row["seconds"]),
+            )
+            for row in rows
+        ]
         _show(("study", "claims", "about", "--quick", "full"), lines)
 
 
@@ -43,10 +55,10 @@ def _studies() -> list[dict[str, Any]]:
     for name in registry.names():
         # None: of another package
         found, (quick, full) = registry.study(name), measured.get(name, (None, None))
-        about = {"study": name, "claims": [claim.id for claim in found.claims if claim.id != name]}
         rows.append(
-            about
-            | {
+            {
+                "study": name,
+                "claims": [claim.id for claim in found.claims if claim.id != name],
                 "title": found.title,
                 "question": found.question,
                 "quick_seconds": quick,
@@ -62,6 +74,21 @@ def _claims() -> list[dict[str, Any]]:
     return [{"id": claim.id, "name": claim.name, "sentence": claim.sentence} for claim in CLAIMS]
 
 
+def _settings(name: str) -> list[dict[str, Any]]:
+    from largeprompt.runs.settings import listed
+    from largeprompt.studies.registry import study
+
+    return [dataclasses.asdict(setting) for setting in listed(study(name))]
+
+
+def _introduce(name: str) -> None:
+    from largeprompt.studies.registry import study
+
+    found = study(name)
+    typer.echo(f"{found.title}. {found.question}")
+    typer.echo(f"Change a setting with: largeprompt run {name} --set SETTING=VALUE\n")
+
+
 def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
     """A table in a terminal, else lines of words between tabs."""
     console = Console()
@@ -71,11 +98,12 @@ def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        narrow = column in ("--quick", "full")
+        narrow = column in ("--quick", "full") and columns[0] == "study"
         table.add_column(
             column,
             justify="right" if narrow else "left",
-            no_wrap=column not in ("about", "what it says"),
+            no_wrap=narrow or column == columns[0],
+            overflow="fold",
         )
     for line in lines:
         table.add_row(*line)
@@ -84,10 +112,6 @@ def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
 
 def _duration(seconds: float | None) -> str:
     """Seconds, or minutes from two on."""
-    return (
-        "-"
-        if seconds is None
-        else f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-    )
+    if seconds is None:
+        return "-"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

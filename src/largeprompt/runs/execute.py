@@ -1,10 +1,9 @@
-"""Cells of runs over any executor: each is stored the moment it is done, and none is lost with
-another.
-"""
+"""Cells of runs over any executor: each is stored when it is done, and none is lost with another."""
 
 import contextlib
 import dataclasses
 import functools
+import pickle
 import secrets
 import time
 import traceback
@@ -28,15 +27,14 @@ from largeprompt.runs.judging import Verdict
 from largeprompt.runs.lock import locked
 from largeprompt.runs.store import Run
 from largeprompt.runs.study import Study, quiet
-from largeprompt.runs.worker import Outcome, prepared, work
-
-SILENCE = 30.0  # seconds after which it is looked for what was stored without a word
+from largeprompt.runs.worker import Outcome, computed, work
 
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """A cell that has ended: when it began, its seconds, why it failed ('' if it did not), and how
-    many of its run are open.
+    """A cell that has ended: when it began, its seconds, and why it failed ('' if it did not).
+
+    ``left`` counts the open cells of its run.
     """
 
     job: Job
@@ -47,27 +45,27 @@ class Ended:
     left: int
 
 
-def _task(job: Job, cell: str) -> Callable[[], Callable[[], xr.Dataset]]:
-    """What a worker calls first. It finds a study again by its source; one without needs functions
-    that can be sent to it.
+def _tasks(job: Job) -> Iterator[tuple[str, Callable[[], xr.Dataset]]]:
+    """The missing cells and what computes them.
+
+    A worker finds a study by its source; one without needs functions that can be sent to it.
     """
-    if job.study.source:
-        return functools.partial(
-            prepared, job.study.source, job.run.config, cell, job.run.cell_code
-        )
-    found = job.study.cells(job.config)[cell]
-    return functools.partial(
-        functools.partial, found.part.compute, job.config, *found.arguments, quiet
-    )
+    run, study, cells = job.run, job.study, job.study.cells(job.config)
+    if study.source:
+        settings = pickle.dumps(job.config)
+        for cell in job.missing:
+            yield cell, functools.partial(computed, study.source, run.code, settings, cell)
+        return
+    for cell in job.missing:
+        found = cells[cell]
+        yield cell, functools.partial(found.part.compute, job.config, *found.arguments, quiet)
 
 
 def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None) -> Iterator[Ended]:
     """Compute the missing cells of all jobs and report each as it ends.
 
-    A cell that fails, or takes more than ``limit`` seconds, leaves the others running. When a cell
-    cannot be stored, those not begun are cancelled and StorageError is raised once the rest has
-    ended. A study without a source needs computations that can be pickled, for an executor of
-    processes.
+    A cell that fails leaves the others running. When a cell cannot be stored, those not begun are
+    cancelled and StorageError is raised once the rest has ended.
     """
     left = {job.run.folder: len(job.missing) for job in jobs}
     open_cells: dict[Future[Outcome], tuple[Job, str]] = {}
@@ -78,17 +76,10 @@ def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None)
             job.run.write(mark, b"")
             # a worker may stand elsewhere
             run = dataclasses.replace(job.run, folder=job.run.folder.resolve())
-            for cell in job.missing:
-                open_cells[executor.submit(work, run, _task(job, cell), cell, mark, limit)] = (
-                    job,
-                    cell,
-                )
+            for cell, task in _tasks(job):
+                open_cells[executor.submit(work, run, task, cell, mark, limit)] = (job, cell)
         while open_cells:
-            done, _ = wait(open_cells, SILENCE, FIRST_COMPLETED)
-            if not done:  # a worker that stores a cell may not live to say so
-                done = {
-                    future for future, (job, cell) in open_cells.items() if job.run.is_stored(cell)
-                }
+            done, _ = wait(open_cells, return_when=FIRST_COMPLETED)
             for future in [each for each in open_cells if each in done]:
                 job, cell = open_cells.pop(future)
                 outcome = _outcome(future, job.run, cell, limit)
@@ -116,13 +107,8 @@ def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None)
 
 
 def _outcome(future: Future[Outcome], run: Run, cell: str, limit: float | None) -> Outcome:
-    """What became of a cell; one that was sent back is stored here, one that is stored needs no
-    word.
-    """
+    """What became of a cell. Store a returned cell; a worker may have stored it already."""
     try:
-        if not future.done():
-            future.cancel()
-            return Outcome(time.time(), 0.0)
         outcome = future.result()
         if outcome.content:
             run.write_cell(cell, outcome.content, outcome.seconds)
@@ -134,10 +120,7 @@ def _outcome(future: Future[Outcome], run: Run, cell: str, limit: float | None) 
     except Exception as error:  # its worker died, or the task could not be sent to it
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         if limit is not None and type(error).__name__ == "KilledWorker":
-            reason += (
-                " It may hang: the worker of a cell that does not end itself after "
-                f"{limit:g} s (--cell-limit) is ended."
-            )
+            reason += f" A worker is ended when its cell takes more than {limit:g} s."
         return Outcome(time.time(), 0.0, reason, "".join(traceback.format_exception(error)))
 
 
@@ -156,10 +139,8 @@ def execute_all(
     figures: bool = True,
     workers: int | None = None,
     limit: float | None = None,
-    shard: tuple[int, int] | None = None,
 ) -> Iterator[Ended | Finished]:
-    """Compute what the runs lack and finish each as soon as its cells are there; report every cell
-    and every run.
+    """Compute what the runs lack and finish each when its cells are there; report both.
 
     A run that fails is reported as such and leaves the others alone; StorageError ends them all, as
     they share a disk.
@@ -175,63 +156,32 @@ def execute_all(
     workers
         How many there are, for the record.
     limit
-        Seconds that a cell may take.
-    shard
-        ``(i, n)`` to compute the i-th of n parts of the cells (see :func:`sharded`), and finish no
-        run.
+        Seconds after which a worker of Dask ends a cell; a pool of ours knows its own.
     """
+    began: dict[Path, float] = {}
+    failures: dict[Path, list[Ended]] = {job.run.folder: [] for job in jobs}
     with contextlib.ExitStack() as locks:
         for job in jobs:
-            locks.enter_context(locked(job.run.folder, shard))
+            locks.enter_context(locked(job.run.folder))
             if Run.open(job.run.folder) != job.run:
                 raise RunError(
                     f"{job.run.folder} was taken by another command, with other settings; choose "
                     "another --out."
                 )
-            if shard is None:
-                job.run.drop_drafts()
-        if shard is None:
-            yield from _execute_all(jobs, executor, figures, workers, limit)
-            for job in jobs:  # of workers that died while they wrote
-                job.run.drop_drafts()
-        else:
-            yield from compute(sharded(jobs, shard), executor, limit)
-
-
-def sharded(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
-    """The jobs with every n-th cell, from the i-th on, of all runs in a row; those already stored
-    are counted too.
-    """
-    number, count = shard
-    every = [(job, cell) for job in jobs for cell in job.run.cells]
-    mine = {(job.run.folder, cell) for job, cell in every[number - 1 :: count]}
-    return [
-        dataclasses.replace(
-            job, missing=tuple(each for each in job.missing if (job.run.folder, each) in mine)
-        )
-        for job in jobs
-    ]
-
-
-def _execute_all(
-    jobs: Sequence[Job], executor: Executor, figures: bool, workers: int | None, limit: float | None
-) -> Iterator[Ended | Finished]:
-    began: dict[Path, float] = {}
-    failures: dict[Path, list[Ended]] = {job.run.folder: [] for job in jobs}
-    for job in jobs:
-        if not job.missing:
-            yield finish(job, figures=figures, workers=workers, started=time.time())
-    for ended in compute(jobs, executor, limit):
-        yield ended
-        folder = ended.job.run.folder
-        began[folder] = min(began.get(folder, ended.began), ended.began)
-        if ended.failure:
-            failures[folder].append(ended)
-        if not ended.left:
-            if failures[folder]:
-                yield Finished(ended.job, error=_failed(ended.job, failures[folder]))
-            else:
-                yield finish(ended.job, figures=figures, workers=workers, started=began[folder])
+            job.run.drop_drafts()
+        for job in jobs:
+            if not job.missing:
+                yield finish(job, figures=figures, workers=workers, started=time.time())
+        for ended in compute(jobs, executor, limit):
+            yield ended
+            job, folder = ended.job, ended.job.run.folder
+            began[folder] = min(began.get(folder, ended.began), ended.began)
+            if ended.failure:
+                failures[folder].append(ended)
+            if not ended.left and failures[folder]:
+                yield Finished(job, error=_failed(job, failures[folder]))
+            elif not ended.left:
+                yield finish(job, figures=figures, workers=workers, started=began[folder])
 
 
 def execute(
@@ -244,13 +194,10 @@ def execute(
     figures: bool = True,
     workers: int | None = None,
 ) -> tuple[Verdict, ...]:
-    """Compute what one run lacks over any executor and finish it; RunError names the cell that
-    failed, if one did.
-    """
+    """Compute what one run lacks and finish it; RunError names a cell that failed."""
     verdicts: tuple[Verdict, ...] = ()
-    for event in execute_all(
-        [Job(run, study, config, run.missing())], executor, figures=figures, workers=workers
-    ):
+    job = Job(run, study, config, run.missing())
+    for event in execute_all([job], executor, figures=figures, workers=workers):
         if isinstance(event, Finished):
             if event.error:
                 raise event.error
@@ -266,7 +213,6 @@ def _failed(job: Job, failures: Sequence[Ended]) -> RunError:
     return RunError(
         f"{job.study.name}: cell {first.cell!r} failed ({first.failure})"
         + (f", and {more} more" if more else "")
-        + f". {job.run.finished_cells} of {len(job.run.cells)} cells are stored and kept; with the "
-        "cause mended, the same command computes the others. Details: "
-        f"{job.run.folder / 'log.txt'}"
+        + f". {job.run.finished_cells} of {len(job.run.cells)} cells are stored and kept. Fix the "
+        f"cause and rerun the same command. Details: {job.run.folder / 'log.txt'}"
     )

@@ -1,6 +1,4 @@
-"""Where cells are computed, by name: worker processes here, a Dask cluster, or any executor that a
-function makes.
-"""
+"""Where cells are computed, by name: processes here, Dask, or what a function makes."""
 
 from __future__ import annotations
 
@@ -8,17 +6,15 @@ import contextlib
 import importlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Executor
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.files import RunError, from_json, read_plain
-from largeprompt.runs.pool import ATTEMPTS, GRACE, LOGGER, WORKER, Pool
+from largeprompt.runs.pool import ATTEMPTS, LOGGER, WORKER, Pool, interrupts_held
 
 PATIENCE = 20.0  # seconds for a scheduler to answer
 ALLOWED = "local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or module:factory"
@@ -28,8 +24,7 @@ ALLOWED = "local, dask, dask:tcp://HOST:PORT, dask:FILE (of a scheduler), or mod
 def executor(
     name: str = "local", workers: int | None = None, limit: float | None = None
 ) -> Iterator[Executor]:
-    """The executor of this name, as long as the block lasts; left by an exception, Ctrl-C say, its
-    work is stopped.
+    """The executor of this name, for the block; an exception, such as Ctrl-C, stops its work.
 
     Parameters
     ----------
@@ -42,12 +37,11 @@ def executor(
     workers
         How many; by default one for each core, at most 8, or what the cluster has.
     limit
-        Seconds after which a cell ends itself; a process of 'local' that does not is ended half a
-        minute later, as is a worker of Dask that has a nanny.
+        Seconds after which the process of a cell is ended, with 'local' and with Dask.
     """
     kind, _, place = name.partition(":")
     if name == "local":
-        pool = Pool(workers or default_workers(), None if limit is None else limit + GRACE)
+        pool = Pool(workers or default_workers(), limit, modules=("torch",))
         try:
             yield pool
         except BaseException:
@@ -57,6 +51,10 @@ def executor(
     elif name == "dask" or (kind == "dask" and place):
         with _dask(place, workers) as found:
             yield found
+    elif place and limit is not None:
+        raise InvalidArgumentError(
+            "--cell-limit", f"{limit:g} with --executor {name}", "the executors local and dask"
+        )
     elif place:
         with _made(name, workers) as found:
             yield found
@@ -71,9 +69,7 @@ def default_workers() -> int:
 
 @contextlib.contextmanager
 def _dask(place: str, workers: int | None) -> Iterator[Executor]:
-    """An executor of the scheduler at a place, or of a cluster of our own, whose workers are like
-    those of a :class:`Pool`.
-    """
+    """The scheduler at a place, or a cluster of our own with workers like those of a :class:`Pool`."""
     try:
         import dask
         import distributed
@@ -82,7 +78,7 @@ def _dask(place: str, workers: int | None) -> Iterator[Executor]:
             "--executor",
             repr("dask"),
             "an executor that is installed",
-            "pip install '.[cluster]' in a checkout brings Dask.",
+            "Dask comes with pip install 'largeprompt[cluster]'.",
         ) from None
     with contextlib.ExitStack() as stack:
         stack.enter_context(_silent("distributed"))  # what goes wrong is said by us, once
@@ -112,14 +108,12 @@ def _dask(place: str, workers: int | None) -> Iterator[Executor]:
 
 
 def _cluster(workers: int) -> Any:
-    """A cluster on this machine; where a worker dies as it begins, another is made, as
-    of a cell.
-    """
+    """A cluster on this machine. Where a worker dies as it begins, another cluster is made."""
     import distributed
 
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with _interrupts_held():
+            with interrupts_held():
                 return distributed.LocalCluster(
                     n_workers=workers,
                     threads_per_worker=1,
@@ -143,9 +137,7 @@ def _cluster(workers: int) -> Any:
 
 
 def _address(place: str) -> str:
-    """Address of a scheduler, as given or from its file, checked first: a client with a wrong one
-    would wait to be closed.
-    """
+    """Address of a scheduler, as given or from its file; a client would wait for a wrong one."""
     from distributed.comm import addressing, registry
 
     try:
@@ -166,23 +158,6 @@ def _address(place: str) -> str:
             "--executor", f"{f'dask:{place}'!r} ({trouble})", allowed
         ) from None
     return found
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Hold Ctrl-C back until the end of the block, here and for ever in the threads and processes
-    that it begins.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    # which would let Ctrl-C through again in the thread that begins it
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,4 @@
-"""Files of a run: plain ones of bounded size, read and written whole, as JSON and netCDF, with
-errors that say what to do.
-"""
+"""Files of a run: plain ones of bounded size, with checksums, and errors that say what to do."""
 
 from __future__ import annotations
 
@@ -8,26 +6,21 @@ import contextlib
 import errno
 import functools
 import hashlib
-import io
 import json
 import os
 import stat
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pydantic
-import xarray as xr
 
 from largeprompt.errors import LargePromptError
 
-# bytes that a file of this kind may have, and a dataset in memory
+# bytes that a file of this kind may have
 LARGEST = {".json": 2**26, ".nc": 2**32}
 LARGEST_OTHER = 2**28
 SEAL = "sha256"  # the field of a sealed file that holds the checksum of all others
-_ENCODING = threading.Lock()
 
 
 class RunError(LargePromptError):
@@ -61,9 +54,7 @@ def storing(folder: Path) -> Iterator[None]:
 
 
 def read_plain(path: Path, largest: int | None = None) -> bytes:
-    """Content of a file. Links, pipes, devices and files too large (for their kind) are refused,
-    before a byte is read.
-    """
+    """Content of a file; links, pipes, devices and files too large for their kind are refused."""
     largest = largest or LARGEST.get(path.suffix, LARGEST_OTHER)
     # a pipe without a writer would block
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -119,9 +110,7 @@ def sealed(fields: dict[str, Any]) -> bytes:
 
 
 def read_sealed(path: Path, trouble: str = "cannot read a file of the run") -> dict[str, Any]:
-    """The fields of a sealed file; RunError that begins with ``trouble`` unless it is byte for byte
-    what was written.
-    """
+    """The fields of a sealed file; RunError unless it is byte for byte what was written."""
     try:
         content = read_plain(path)
         found = from_json(content)
@@ -156,53 +145,3 @@ def validated(kind: Any, content: bytes, trouble: str) -> Any:
 @functools.cache
 def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     return pydantic.TypeAdapter(kind)
-
-
-def encode(data: xr.Dataset) -> bytes:
-    """NetCDF4 in memory: the same bytes for the same data, and the disk is only touched by
-    ``write``.
-    """
-    with _without_cluster():
-        return bytes(data.drop_encoding().to_netcdf(engine="h5netcdf"))
-
-
-def decode(path: Path, checksum: str) -> xr.Dataset:
-    """Read a dataset. The checksum is compared first, as the HDF5 library may crash on a damaged
-    file.
-    """
-    content = read_checked(path, checksum)
-    try:
-        return from_bytes(content)
-    except Exception as error:  # the reader has many kinds of complaint
-        raise RunError(
-            f"{path} is not a netCDF file that can be read ({type(error).__name__}: {error})."
-        ) from None
-
-
-def from_bytes(content: bytes) -> xr.Dataset:
-    """The dataset that :func:`encode` made bytes of, in memory; ValueError if that would take too
-    much of it.
-    """
-    with _without_cluster():
-        # a small file can promise any size, and an index is read as soon as it is made
-        with xr.open_dataset(
-            io.BytesIO(content), engine="h5netcdf", create_default_indexes=False
-        ) as data:
-            if data.nbytes > LARGEST[".nc"]:
-                raise ValueError(
-                    f"it would take {data.nbytes:,} bytes of memory, more than {LARGEST['.nc']:,}"
-                )
-        return xr.load_dataset(io.BytesIO(content), engine="h5netcdf").drop_encoding()
-
-
-@contextlib.contextmanager
-def _without_cluster() -> Iterator[None]:
-    """Read or write in this thread alone: where a Dask client is open, xarray takes a lock of the
-    cluster that nobody finds.
-    """
-    dask = sys.modules.get("dask")
-    with (
-        _ENCODING,
-        contextlib.nullcontext() if dask is None else dask.config.set(scheduler="synchronous"),
-    ):
-        yield

@@ -1,13 +1,12 @@
-"""A run whose cells are all there: joined, judged, drawn, and stored with what a reader needs to
-make it again.
-"""
+"""A run whose cells are all there is joined, judged, drawn and stored."""
 
 import dataclasses
 import traceback
 from typing import Any
 
-from largeprompt.runs.files import RunError, StorageError, encode, from_bytes, to_json
+from largeprompt.runs.files import RunError, StorageError, to_json
 from largeprompt.runs.judging import Verdict
+from largeprompt.runs.netcdf import encode, from_bytes
 from largeprompt.runs.provenance import provenance
 from largeprompt.runs.store import Run
 from largeprompt.runs.study import Study
@@ -35,10 +34,9 @@ class Finished:
 def finish(
     job: Job, *, figures: bool = True, workers: int | None = None, started: float
 ) -> Finished:
-    """Combine the stored cells in the study's order, judge, draw, and last of all write the
-    provenance, which makes it complete.
-    """
+    """Join the stored cells, judge, draw, and write the provenance last: it makes a run complete."""
     run = job.run
+    run.drop_drafts()  # of workers that died while they wrote: all cells are there
     run.drop_results()
     try:
         content = encode(

@@ -1,27 +1,26 @@
-"""Worker processes on this machine: one that dies is replaced and its task tried again, one that
-hangs is ended.
-"""
+"""Worker processes on this machine: one that dies is replaced, and its task is tried again."""
 
 from __future__ import annotations
 
 import contextlib
-import logging.handlers
+import importlib
+import json
+import logging
 import multiprocessing
 import os
-import pickle
 import queue
 import signal
 import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, resource_tracker
 from typing import Any, TypeVar
+
+import pebble
 
 T = TypeVar("T")
 
-GRACE = 30.0  # seconds between asking a cell to end and ending its process
 ATTEMPTS = 3  # of a task whose worker dies
 WORKER = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {
     # glibc keeps what is freed: tensors of some megabytes come and go, and new pages cost
@@ -29,8 +28,9 @@ WORKER = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THRE
     "MALLOC_MMAP_THRESHOLD_": str(2**25),  # as much as what is done with them
 }
 LOGGER = logging.getLogger("largeprompt")
+PAUSE = 0.25  # seconds between two looks whether the pool is ended
+LONGEST = 600  # characters of a message: a pipe takes them in one piece, from any process
 _CONTEXT = multiprocessing.get_context("spawn")
-_STARTING = threading.Lock()
 
 
 class WorkerDiedError(RuntimeError):
@@ -42,34 +42,38 @@ class TookTooLongError(RuntimeError):
 
 
 class Pool(Executor):
-    """Processes of one thread each (see :data:`WORKER`), which take tasks in the order in which
-    they come.
+    """Processes of one thread each (see :data:`WORKER`); they take tasks in order.
+
+    Each has a pool of pebble and a thread of its own, so one that dies takes no other task with it.
 
     Parameters
     ----------
     workers
         How many processes; one is a process too, so that numbers are the same whatever the count.
     limit
-        Seconds that a task may take; the process of one that takes longer is ended. None: as long
-        as it likes.
+        Seconds that a task may take; the process of one that takes longer is ended. None: no limit.
+    modules
+        Names of modules that a process imports before its first task; the limit does not count it.
     """
 
-    def __init__(self, workers: int, limit: float | None = None) -> None:
+    def __init__(
+        self, workers: int, limit: float | None = None, modules: tuple[str, ...] = ()
+    ) -> None:
+        self._limit, self._modules = limit, modules
         self._tasks: queue.SimpleQueue[tuple[Future[Any], tuple[Any, ...]] | None] = (
             queue.SimpleQueue()
         )
-        self._limit = limit
         self._stopped = threading.Event()
-        self._processes: dict[int, _Process] = {}
-        if hasattr(signal, "pthread_sigmask"):  # not Windows
-            # which would let Ctrl-C through again in the thread that begins it
-            resource_tracker.ensure_running()
-        self._threads = [
-            threading.Thread(target=self._serve, args=(number,), daemon=True)
-            for number in range(workers)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._before = {name: os.environ.get(name) for name in WORKER}
+        os.environ.update(WORKER)  # libraries read them when they load: before a process begins
+        reader, self._writer = _CONTEXT.Pipe(duplex=False)
+        with interrupts_held():
+            threading.Thread(target=_listen, args=(reader,), daemon=True).start()
+            self._threads = [
+                threading.Thread(target=self._serve, daemon=True) for _ in range(workers)
+            ]
+            for thread in self._threads:
+                thread.start()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         if self._stopped.is_set():
@@ -79,185 +83,142 @@ class Pool(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the pool: at once if tasks are cancelled, whatever the processes are at; otherwise
-        when they are done.
-        """
+        """End the pool: at once if tasks are cancelled, otherwise when they are done."""
         if cancel_futures:
-            self._stopped.set()
-            for process in list(self._processes.values()):
-                with contextlib.suppress(ValueError):  # it has just ended
-                    process.kill()
+            self._stopped.set()  # the threads see it, and end their processes
         for _ in self._threads:
             self._tasks.put(None)
-        if wait:
-            for thread in self._threads:
-                thread.join()
+        for thread in self._threads if wait else ():
+            thread.join()
         self._stopped.set()
+        self._writer.close()
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
-    def _serve(self, number: int) -> None:
+    def _serve(self) -> None:
         """Hand tasks to one process, in a thread of its own."""
-        # processes begun here do not hear a Ctrl-C meant for this one
-        if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        process = None
         while (item := self._tasks.get()) is not None:
             future, task = item
             if self._stopped.is_set():
                 future.cancel()
-            elif future.set_running_or_notify_cancel():
+            if not future.set_running_or_notify_cancel():
+                continue
+            for attempt in range(1, ATTEMPTS + 1):
+                process = process or pebble.ProcessPool(
+                    1, initializer=_begin, initargs=(self._writer, self._modules), context=_CONTEXT
+                )
                 try:
-                    future.set_result(self._perform(number, task))
+                    result = self._perform(process, task)
+                except (pebble.ProcessExpired, BrokenProcessPool) as error:
+                    _end(process)
+                    process, died = None, _how(getattr(error, "exitcode", None))
+                    LOGGER.warning(
+                        "a worker process died (%s) in attempt %d of %d", died, attempt, ATTEMPTS
+                    )
+                except TimeoutError:
+                    future.set_exception(
+                        TookTooLongError(f"its process was ended after {self._limit:g} s")
+                    )
+                    break
                 except BaseException as error:
                     future.set_exception(error)
-        if number in self._processes:
-            self._processes.pop(number).end()
-
-    def _perform(self, number: int, task: tuple[Any, ...]) -> Any:
-        died = ""
-        for attempt in range(1, ATTEMPTS + 1):
-            process = self._processes.get(number) or self._processes.setdefault(number, _Process())
-            if self._stopped.is_set():
-                process.kill()
-            try:
-                failed, found = process.perform(task, self._limit)
-            except (EOFError, OSError):  # the other end of the pipe is gone
-                died = self._processes.pop(number).end()
-                if self._stopped.is_set():
                     break
-                LOGGER.warning(
-                    "a worker process died (%s) in attempt %d of %d", died, attempt, ATTEMPTS
+                else:
+                    future.set_result(result)
+                    break
+            else:
+                future.set_exception(
+                    WorkerDiedError(
+                        f"its worker process died {ATTEMPTS} times ({died}), perhaps for lack of "
+                        "memory: try fewer --workers"
+                    )
                 )
-                continue
-            except BaseException:
-                # its answer may still come, and must not be taken for that to the next task
-                if process.waited_for:
-                    self._processes.pop(number).end()
-                raise
-            if failed:
-                raise found
-            return found
-        raise WorkerDiedError(
-            f"its worker process died {attempt} times ({died}), for want of memory perhaps: try "
-            "fewer --workers"
-        )
+        if process is not None:
+            _end(process)
+
+    def _perform(self, process: pebble.ProcessPool, task: tuple[Any, ...]) -> Any:
+        function, given, named = task
+        try:
+            running = process.schedule(function, given, named, self._limit)
+        except RuntimeError as error:  # it died while it had nothing to do
+            raise BrokenProcessPool(str(error)) from error
+        while not wait([running], PAUSE).done:
+            if self._stopped.is_set():
+                raise CancelledError
+            if not process.active:
+                raise BrokenProcessPool("the process ended before it began")
+        return running.result()
 
 
-class _Process:
-    """A worker process and this end of its pipe."""
-
-    def __init__(self) -> None:
-        self._pipe, theirs = _CONTEXT.Pipe()
-        self.waited_for = False
-        with _STARTING:
-            before = {name: os.environ.get(name) for name in WORKER}
-            # read when the libraries load, so it must be there before the process is
-            os.environ.update(WORKER)
-            try:
-                self._process = _CONTEXT.Process(target=_work, args=(theirs,), daemon=True)
-                self._process.start()
-            finally:
-                for name, value in before.items():
-                    if value is None:
-                        del os.environ[name]
-                    else:
-                        os.environ[name] = value
-                theirs.close()
-
-    def perform(self, task: tuple[Any, ...], limit: float | None) -> tuple[bool, Any]:
-        """Send a task and wait for what becomes of it: whether it failed, and its result or
-        exception.
-
-        What the worker logs on the way is logged here. The limit counts from when the worker has
-        begun.
-        """
-        self._pipe.send(task)
-        self.waited_for, deadline = True, None
-        while True:
-            if not self._pipe.poll(
-                None if deadline is None else max(0.0, deadline - time.monotonic())
-            ):
-                raise TookTooLongError(
-                    f"its process was ended after {limit:g} s, as it did not end itself"
-                )
-            kind, found = self._pipe.recv()
-            if kind == "begun" and limit is not None:
-                deadline = time.monotonic() + limit
-            elif kind == "log":
-                # a display that fails is not the worker's fault
-                with contextlib.suppress(Exception):
-                    LOGGER.handle(found)
-            elif kind in ("result", "error"):
-                self.waited_for = False
-                return kind == "error", found
-
-    def kill(self) -> None:
-        """End the process, whatever it is at; who waits for it sees the pipe end."""
-        self._process.kill()
-
-    def end(self) -> str:
-        """Be done with the process, and say how it ended."""
-        self._pipe.close()
-        # an idle one leaves when the pipe ends, and one that has died is not killed
-        self._process.join(0.5)
-        self._process.kill()
-        self._process.join()
-        code = self._process.exitcode or 0
-        self._process.close()
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+def _how(code: int | None) -> str:
+    """How a process ended."""
+    if code is None:
+        return "as it began"
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
-class _Sender(logging.handlers.QueueHandler):
-    """Sends what is logged in a worker to its parent."""
-
-    def __init__(self, pipe: Connection) -> None:
-        super().__init__(queue.SimpleQueue())  # never used
-        self._pipe = pipe
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        self._pipe.send(("log", record))
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Nobody listens any more."""
+def _end(process: pebble.ProcessPool) -> None:
+    """End a process, whatever it is at."""
+    process.stop()  # type: ignore[no-untyped-call]
+    process.join()
 
 
-def _work(pipe: Connection) -> None:
-    """Perform tasks until the pipe ends; leave Ctrl-C to the parent, and end with it however it
-    ends.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    logging.captureWarnings(True)
-    sender = _Sender(pipe)
-    for logger in (LOGGER, logging.getLogger("py.warnings")):
-        logger.addHandler(sender)
-        logger.propagate = False
-    LOGGER.setLevel(logging.INFO)
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back until the end of the block, and for ever in threads that it begins."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    # which would let Ctrl-C through again in the thread that begins it
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _listen(reader: connection.Connection[Any, Any]) -> None:
+    """Log here what workers log, until the last of them is gone."""
     with contextlib.suppress(EOFError, OSError):
         while True:
-            answer = _answered(pipe)
-            try:
-                pipe.send(answer)
-            except (TypeError, AttributeError, pickle.PicklingError) as error:
-                pipe.send(("error", RuntimeError(f"the result cannot be sent back ({error})")))
+            level, text = json.loads(reader.recv_bytes())
+            # a display that fails is not the worker's fault
+            with contextlib.suppress(Exception):
+                LOGGER.log(level, "%s", text)
 
 
-def _answered(pipe: Connection) -> tuple[str, Any]:
-    """The next task, performed: what it needs is imported as it is unpickled, which a limit does
-    not count.
-    """
-    content = pipe.recv_bytes()
-    try:
-        fn, args, kwargs = pickle.loads(content)  # from the parent process
-    except Exception as error:
-        return "error", error
-    pipe.send(("begun", None))
-    try:
-        return "result", fn(*args, **kwargs)
-    except Exception as error:
-        return "error", error
+class _Sender(logging.Handler):
+    """Sends what is logged in a worker to its parent."""
+
+    def __init__(self, writer: connection.Connection[Any, Any]) -> None:
+        super().__init__()
+        self._writer = writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said = json.dumps([record.levelno, record.getMessage()[:LONGEST]], ensure_ascii=False)
+        with contextlib.suppress(OSError):  # nobody listens any more
+            self._writer.send_bytes(said.encode(errors="replace"))
+
+
+def _begin(writer: connection.Connection[Any, Any], modules: tuple[str, ...]) -> None:
+    """What a worker does first. It ends with its parent, however that ends."""
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    logging.captureWarnings(True)
+    for logger in (LOGGER, logging.getLogger("py.warnings")):
+        logger.addHandler(_Sender(writer))
+        logger.propagate = False
+    LOGGER.setLevel(logging.INFO)
+    for name in modules:
+        importlib.import_module(name)
 
 
 def _leave_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
-        wait([parent.sentinel])
+        connection.wait([parent.sentinel])
         os._exit(1)

@@ -1,7 +1,6 @@
-"""Settings of a study: declared with their ranges, typed on the command line as ``key=value``,
-checked before anything runs.
-"""
+"""Settings of a study: declared with their ranges, typed as ``key=value``, checked before a run."""
 
+import contextlib
 import dataclasses
 import difflib
 import itertools
@@ -75,6 +74,12 @@ def _growing(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
+NOTES = {
+    _a_length: "whole, or inf",
+    _a_dimension: "up to 1,000",
+    _each_once: "each once",
+    _growing: "increasing",
+}
 Unique = Annotated[tuple[T, ...], AfterValidator(_each_once)]
 Distinct = Annotated[Some[T], AfterValidator(_each_once)]
 Increasing = Annotated[Some[T], AfterValidator(_growing)]
@@ -82,8 +87,7 @@ Increasing = Annotated[Some[T], AfterValidator(_growing)]
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
 def settings(kind: type[T]) -> type[T]:
-    """Make a class of annotated defaults the settings of a study: frozen, and checked against its
-    annotations when made.
+    """Make a class of annotated defaults the settings of a study: frozen, and checked when made.
 
     Examples
     --------
@@ -102,52 +106,38 @@ def settings(kind: type[T]) -> type[T]:
 def configured(
     study: Study, words: Sequence[str], *, quick: bool = False, seed: int | None = None
 ) -> Any:
-    """The config of a study: its full or quick setting, changed by ``key=value`` words and by a
-    seed.
-    """
-    base = study.quick if quick else study.config()
-    hints = typing.get_type_hints(study.config)
-    names = [field.name for field in dataclasses.fields(study.config) if field.init]
-    allowed = ", ".join(f"{name} ({_words(hints[name])})" for name in names)
+    """Return the full or quick config, changed by ``key=value`` words and by a seed."""
+    hints, names = _hints(study), _names(study)
     if seed is not None and "seed" not in names:
         raise InvalidArgumentError(
             "--seed", str(seed), f"no seed for {study.name}, which draws nothing at random"
         )
-    changes: dict[str, str] = {}
+    typed: dict[str, str] = {}
+    remedy = f"`largeprompt studies {study.name}` lists them."
     for word in [*words, *([] if seed is None else [f"seed={seed}"])]:
         key, equals, text = word.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise InvalidArgumentError(
-                "--set", repr(word), f"key=value, with a key among {allowed}"
-            )
+            raise InvalidArgumentError("--set", repr(word), "a setting as key=value", remedy)
         if key not in names:
-            near = difflib.get_close_matches(key, names, 1)
-            raise InvalidArgumentError(
-                "--set",
-                repr(word),
-                f"a setting of {study.name}: {allowed}",
-                f"Did you mean {near[0]}?" if near else "",
-            )
-        if key in changes:
+            near = difflib.get_close_matches(key, names, 3, 0.5)
+            allowed = f"a setting of {study.name}: {', '.join(near or names)}"
+            raise InvalidArgumentError("--set", repr(word), allowed, remedy)
+        if key in typed:
             raise InvalidArgumentError(
                 f"--set {key}", "two values", "one value", "Write several entries as key=a,b."
             )
-        changes[key] = text.strip()
-    fields = {name: getattr(base, name) for name in names}
-    return config_of(
-        study,
-        fields | {key: _parsed(text, hints[key]) for key, text in changes.items()},
-        typed=changes,
-    )
+        typed[key] = text
+    base = study.quick if quick else study.config()
+    values = {name: getattr(base, name) for name in names}
+    values |= {key: _read(text, hints[key]) for key, text in typed.items()}
+    return config_of(study, values, typed)
 
 
 def config_of(
     study: Study, values: Mapping[str, Any], typed: Mapping[str, str] | None = None
 ) -> Any:
-    """The config with these values, from Python, JSON or the command line; ``typed`` is what a
-    person wrote.
-    """
+    """Return the config with these values; ``typed`` is what a person wrote on the command line."""
     try:
         return study.config(**values)
     except pydantic.ValidationError as error:
@@ -155,113 +145,160 @@ def config_of(
         prefix, said = ("" if typed is None else "--set "), typed or {}
         problem = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:  # settings that do not fit together
-            given = (
-                ", ".join(f"{name}={text}" for name, text in said.items())
-                or "values that do not fit together"
-            )
+            together = ", ".join(f"{name}={text}" for name, text in said.items())
+            given = together or "values that do not fit together"
             raise InvalidArgumentError(f"{prefix}settings", given, problem) from None
         name = str(first["loc"][0])
         place = "".join(f", entry {part + 1}" for part in first["loc"][1:] if isinstance(part, int))
-        hint = typing.get_type_hints(study.config).get(name)
+        hint = _hints(study).get(name)
         allowed = (
             f"a setting of {study.name}"
             if hint is None
-            else f"{_words(hint)} ({problem[0].lower()}{problem[1:]}{place})"
+            else f"{described(hint)} ({problem[0].lower()}{problem[1:]}{place})"
         )
-        raise InvalidArgumentError(
-            f"{prefix}{name}", repr(said.get(name, values.get(name))), allowed
-        ) from None
+        given = repr(said.get(name, values.get(name)))
+        raise InvalidArgumentError(f"{prefix}{name}", given, allowed) from None
+
+
+def changes(study: Study, config: Any, quick: bool) -> dict[str, str]:
+    """Return the settings that differ from the full or quick ones, as ``--set`` reads them."""
+    base = study.quick if quick else study.config()
+    values = {name: getattr(config, name) for name in _names(study)}
+    return {name: _written(value) for name, value in values.items() if value != getattr(base, name)}
 
 
 def rerun(study: Study, config: Any, quick: bool, out: Path = Path("runs")) -> str:
-    """The command that makes this run, or goes on with it."""
-    base = study.quick if quick else study.config()
-    words = [
-        "largeprompt",
-        "run",
-        study.name if study.listed else study.source,
-        *(["--quick"] if quick else []),
-    ]
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value != getattr(base, field.name):
-            words += ["--set", f"{field.name}={_render(value)}"]
+    """Return the command that makes this run, or goes on with it."""
+    name = study.name if study.listed else study.source
+    words = ["largeprompt", "run", name, *(["--quick"] if quick else [])]
+    for key, text in changes(study, config, quick).items():
+        words += ["--set", f"{key}={text}"]
     return shlex.join([*words, *([] if out == Path("runs") else ["--out", str(out)])])
 
 
-def _parsed(text: str, hint: Any) -> Any:
-    """Text as JSON where it is JSON, a list at commas where several are wanted, and the text itself
-    otherwise.
-    """
-    kind = _bare(hint)
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A setting as a person reads it: what it takes, its default, the quick one, its meaning."""
+
+    name: str
+    kind: str
+    default: str
+    quick: str
+    meaning: str
+
+
+def listed(study: Study) -> list[Setting]:
+    """Return the settings of a study in words; meanings come from the docstring of its config."""
+    hints, full = _hints(study), study.config()
+    return [
+        Setting(
+            name,
+            described(hints[name]),
+            _written(getattr(full, name)),
+            _written(getattr(study.quick, name)),
+            _meanings(study.config.__doc__ or "").get(name, ""),
+        )
+        for name in _names(study)
+    ]
+
+
+def _meanings(text: str) -> dict[str, str]:
+    """The section "Attributes" of a docstring: a name, and below it, further in, its meaning."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in text.partition("Attributes\n")[2].splitlines()[1:]:
+        inside = len(line) - len(line.lstrip())
+        if not found:
+            outer = inside
+        if line.strip() and inside <= outer:
+            name = line.strip()
+            found.update({each.strip(): [] for each in name.split(",")})
+        elif line.strip():
+            for each in name.split(","):
+                found[each.strip()].append(line.strip())
+    return {name: " ".join(words) for name, words in found.items()}
+
+
+def _hints(study: Study) -> dict[str, Any]:
+    return typing.get_type_hints(study.config, include_extras=True)
+
+
+def _names(study: Study) -> list[str]:
+    return [field.name for field in dataclasses.fields(study.config) if field.init]
+
+
+def _read(text: str, hint: Any) -> Any:
+    """The first reading of a text that its type takes; otherwise one that tells what is wrong."""
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    if typing.get_origin(kind) is tuple:
-        if isinstance(value, list):
-            return value
-        return (
-            [_parsed(part.strip(), typing.get_args(kind)[0]) for part in text.split(",")]
-            if text
-            else []
-        )
-    kinds = [_bare(each) for each in typing.get_args(kind)] if _is_union(kind) else [kind]
-    if bool in kinds and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    words = str in kinds or any(
-        typing.get_origin(each) is typing.Literal and value not in typing.get_args(each)
-        for each in kinds
-    )
-    if not words or isinstance(value, str) or (value is None and type(None) in kinds):
-        return value
-    return text  # a word that happens to be JSON, such as 1e4 or null
+    parts = [part.strip() for part in text.split(",")] if text else []
+    readings: list[Any] = [value] if value is None or isinstance(value, str) else []
+    readings += [text, value]
+    if not isinstance(value, list):
+        readings += [parts, [_number(part) for part in parts]]
+    adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(hint)
+    for reading in readings:
+        with contextlib.suppress(pydantic.ValidationError):
+            return adapter.validate_python(reading)
+    several = typing.get_origin(_bare(hint)) is tuple
+    return (value if isinstance(value, list) else parts) if several else text
 
 
-def _is_union(kind: Any) -> bool:
-    return typing.get_origin(kind) in (typing.Union, types.UnionType)
+def _number(text: str) -> Any:
+    """A number such as 1e6, which is whole but not written so; any other text as it is."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _bare(hint: Any) -> Any:
     """The type without its annotations."""
-    return _bare(typing.get_args(hint)[0]) if typing.get_origin(hint) is Annotated else hint
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
 
 
-def _words(hint: Any) -> str:
-    """A type in words, for messages."""
-    hint = _bare(hint)
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+def described(hint: Any) -> str:
+    """Return a type in words, with its range."""
+    bare, notes = _bare(hint), _notes(hint)
+    origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is tuple and arguments[1:] == (Ellipsis,):
-        return f"list, each a {_words(arguments[0])}, as a,b,c or [a, b, c]"
-    if origin is tuple:
-        return f"list of {len(arguments)}: {', '.join(_words(each) for each in arguments)}"
-    if _is_union(hint):
-        return " or ".join(_words(each) for each in arguments)
-    if origin is typing.Literal:
-        return "one of " + ", ".join(map(str, arguments))
-    return {
-        int: "whole number",
-        float: "number",
-        str: "text",
-        bool: "true or false",
-        type(None): "null",
-    }.get(hint, str(hint))
+        words = f"list, each a {described(arguments[0])}, as a,b,c or [a, b, c]"
+    elif origin is tuple:
+        words = f"list of {len(arguments)}: {', '.join(map(described, arguments))}"
+    elif origin in (typing.Union, types.UnionType):
+        words = " or ".join(map(described, arguments))
+    elif origin is typing.Literal:
+        words = "one of " + ", ".join(map(str, arguments))
+    else:
+        names = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+        words = {type(None): "null", **names}.get(bare, str(bare))
+    return f"{words}{notes}"
 
 
-def _render(value: Any) -> str:
+def _notes(hint: Any) -> str:
+    """The range of a type and what else its annotations ask, in words."""
+    found = list(typing.get_args(hint)[1:]) if typing.get_origin(hint) is Annotated else []
+    ends: dict[str, float] = {}
+    said = ""
+    for each in [*found, *(more for one in found for more in getattr(one, "metadata", ()))]:
+        ends |= {
+            end: value
+            for end in ("gt", "ge", "lt", "le")
+            if (value := getattr(each, end, None)) is not None
+        }
+        said += f", {NOTES[each.func]}" if getattr(each, "func", None) in NOTES else ""
+    words = {"gt": "above", "ge": "from", "lt": "below", "le": "to"}
+    return "".join(f" {words[end]} {value:,}" for end, value in ends.items()) + said
+
+
+def _written(value: Any) -> str:
     """A value as ``--set`` reads it: bare where that is read as the same, JSON otherwise."""
     if isinstance(value, str):
-        return (
-            value
-            if value and value.strip() == value and not value.startswith('"')
-            else json.dumps(value)
-        )
-    if isinstance(value, tuple):
-        bare = [each if isinstance(each, str) else _number(each) for each in value]
+        return json.dumps(value) if value.startswith('"') else value
+    if isinstance(value, tuple) and not any(isinstance(each, tuple) for each in value):
+        bare = [_written(each) for each in value]
         if all(each and each.strip() == each and not set(each) & set(',[]{}"') for each in bare):
             return ",".join(bare)
-    return _number(value)
-
-
-def _number(value: Any) -> str:
-    return "inf" if isinstance(value, float) and value == math.inf else json.dumps(value)
+    return "inf" if value == math.inf else json.dumps(value)

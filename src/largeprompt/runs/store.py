@@ -1,16 +1,16 @@
-"""The folder that a run lives in: anybody may read it, and what is written appears whole or not at
-all.
-"""
+"""The folder that a run lives in: anybody may read it; a file appears whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import importlib
 import json
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,6 @@ import xarray as xr
 from largeprompt.runs.files import (
     RunError,
     StorageError,
-    decode,
     digest,
     read_checked,
     read_plain,
@@ -35,12 +34,18 @@ from largeprompt.runs.files import (
 )
 from largeprompt.runs.judging import Claim, Verdict
 from largeprompt.runs.lock import PATIENCE, locked
+from largeprompt.runs.netcdf import decode
+from largeprompt.runs.settings import changes
 from largeprompt.runs.sources import fingerprint
 from largeprompt.runs.study import PLAIN_WORD, Study
 
 Word = Annotated[str, pydantic.Field(pattern=f"^{PLAIN_WORD.pattern}$")]
 # no way out of the folder
 FileName = Annotated[str, pydantic.Field(pattern=r"^(figures/)?[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)+$")]
+# up to some centuries, so that sums of them are finite
+Seconds = Annotated[float, pydantic.Field(ge=0, le=1e10, allow_inf_nan=False)]
+PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,+-]+")  # what may stand in the name of a folder
+LONGEST_NAME = 80
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,12 +75,21 @@ class StoredFigure:
         return f"figures/{self.name}.{ending}" in self.run.checksums
 
 
+class _Record(pydantic.BaseModel):
+    """What stands beside a cell: without it, the cell is not finished."""
+
+    cell: str
+    key: str
+    content: str
+    seconds: Seconds
+
+
 class _Provenance(pydantic.BaseModel, extra="allow"):
     """What readers of a provenance rely on."""
 
     finished: str
-    seconds: float = 0.0
-    cells: dict[str, float] = {}
+    seconds: Seconds = 0.0
+    cells: dict[str, Seconds] = {}
     packages: dict[str, str] = {}
     machine: dict[str, str | int | None] = {}
     files: dict[FileName, str] = {}
@@ -95,8 +109,7 @@ class Run:
     rerun: str
     cells: tuple[str, ...]
     version: str
-    code: str = ""  # fingerprint of the sources that decide cells, dataset and verdicts
-    cell_code: str = ""  # fingerprint of those that decide the cells
+    code: str = ""  # fingerprint of the sources that decide the numbers
     claims: tuple[Claim, ...] = ()  # what the verdicts are about
 
     @classmethod
@@ -116,17 +129,27 @@ class Run:
         """Begin a run, or go on with it. Results of another config or version are dropped; its
         cells stay, under other keys.
         """
-        run = cls._described(folder, study, config, quick, rerun)
+        run = cls(
+            folder,
+            study.name,
+            study.title,
+            study.question,
+            study.method,
+            # as it will be read: tuples are lists
+            json.loads(json.dumps(dataclasses.asdict(config))),
+            quick,
+            rerun,
+            tuple(study.cells(config)),
+            _version(),
+            fingerprint(study.computing),
+            tuple(study.claims),
+        )
         with storing(folder):
             (folder / "cells").mkdir(parents=True, exist_ok=True)
         run.refuse_links()
         if run._there() != run:
-            try:
-                with locked(folder, patience=PATIENCE):
-                    run._begin()
-            except RunError:
-                if run._there() != run:  # not just begun by another shard of it
-                    raise
+            with locked(folder, PATIENCE):
+                run._begin()
         return run
 
     def _there(self) -> Run | None:
@@ -152,35 +175,6 @@ class Run:
                 sealed(kept | {"files": kept["files"] | {"config.json": sha256(content)}}),
             )
         self.log(f"run of {self.study} with version {self.version}: {self.rerun}")
-
-    def describes(self, study: Study, config: Any) -> bool:
-        """Whether the run is of this study, as its code is now, with these settings."""
-        return self == self._described(self.folder, study, config, self.quick, self.rerun)
-
-    @classmethod
-    def _described(cls, folder: Path, study: Study, config: Any, quick: bool, rerun: str) -> Run:
-        # as it will be read: tuples are lists
-        settings = json.loads(json.dumps(dataclasses.asdict(config)))
-        joining: list[Any] = [
-            study.combine,
-            *(part.join for part in study.parts),
-            *(rule.answer for rule in study.rules),
-        ]
-        return cls(
-            folder,
-            study.name,
-            study.title,
-            study.question,
-            study.method,
-            settings,
-            quick,
-            rerun,
-            tuple(study.cells(config)),
-            _version(),
-            fingerprint([*study.computing, *joining]),
-            fingerprint(study.computing),
-            tuple(study.claims),
-        )
 
     @property
     def identity(self) -> str:
@@ -219,7 +213,7 @@ class Run:
 
     def is_stored(self, cell: str) -> bool:
         """Whether a cell is there, with its record."""
-        return self._record(cell).is_file() and self.cell_file(cell).is_file()
+        return self._record_file(cell).is_file() and self.cell_file(cell).is_file()
 
     @property
     def checksums(self) -> dict[str, str]:
@@ -275,63 +269,55 @@ class Run:
         return [StoredFigure(self, each, caption) for each, caption in found.items()]
 
     def key(self, cell: str) -> str:
-        """SHA-256 of all that decides the numbers of a cell: study, config, cell, version and the
-        sources that it reaches.
-        """
-        return digest(self.study, canonical(self.config), cell, self.version, self.cell_code)
+        """SHA-256 of all that decides the numbers of a cell."""
+        return digest(self.study, canonical(self.config), cell, self.version, self.code)
 
     def cell_file(self, cell: str) -> Path:
         """Where a cell is stored: a readable name and its key."""
         slug = re.sub(r"[^a-z0-9]+", "-", cell.lower()).strip("-")[:40] or "cell"
         return self.folder / "cells" / f"{slug}-{self.key(cell)[:16]}.nc"
 
-    def _record(self, cell: str) -> Path:
-        """Beside each cell: its checksum, without which it is not finished, and the seconds that it
-        took.
-        """
+    def _record_file(self, cell: str) -> Path:
         return self.cell_file(cell).with_suffix(".json")
 
+    def _record(self, cell: str) -> _Record:
+        path = self._record_file(cell)
+        trouble = f"{path} is not the record of cell {cell!r}"
+        record: _Record = validated(_Record, to_json(read_sealed(path)), trouble)
+        if record.key != self.key(cell):
+            raise RunError(f"{trouble}.")
+        return record
+
     def write_cell(self, cell: str, content: bytes, seconds: float) -> None:
-        """Store a finished cell, as NetCDF; the record comes last, so a cell without one was cut
-        off.
-        """
-        self.write(str(self.cell_file(cell).relative_to(self.folder)), content)
-        record = {
-            "cell": cell,
-            "key": self.key(cell),
-            "content": sha256(content),
-            "seconds": seconds,
-        }
-        self.write(str(self._record(cell).relative_to(self.folder)), sealed(record))
+        """Store a finished cell, as netCDF, and then its record."""
+        self.write(f"cells/{self.cell_file(cell).name}", content)
+        record = _Record(cell=cell, key=self.key(cell), content=sha256(content), seconds=seconds)
+        self.write(f"cells/{self._record_file(cell).name}", sealed(record.model_dump()))
 
     def read_cell(self, cell: str) -> xr.Dataset:
         """A stored cell; RunError if it is missing or not what was written."""
-        record = read_sealed(self._record(cell))
-        if record.get("key") != self.key(cell) or not isinstance(record.get("seconds"), float):
-            raise RunError(f"{self._record(cell)} is not the record of cell {cell!r}.")
-        return decode(self.cell_file(cell), str(record.get("content")))
+        return decode(self.cell_file(cell), self._record(cell).content)
 
     def cell_seconds(self) -> dict[str, float]:
         """Seconds that each stored cell took."""
-        return {cell: float(read_sealed(self._record(cell))["seconds"]) for cell in self.cells}
+        return {cell: self._record(cell).seconds for cell in self.cells}
 
     def missing(self) -> tuple[str, ...]:
-        """Cells still to be computed. One that cannot be read is moved aside, logged, and counted
-        among them.
-        """
+        """Cells still to be computed. One that cannot be read is moved aside and logged."""
         found = []
         for cell in self.cells:
-            path, record = self.cell_file(cell), self._record(cell)
+            path = self.cell_file(cell)
             if not self.is_stored(cell):
                 found.append(cell)
                 continue
             try:
                 self.read_cell(cell)
             except RunError as error:
-                # another shard may have moved it
+                self.refuse_links()
+                # another command may have moved it
                 with storing(self.folder), contextlib.suppress(FileNotFoundError):
                     path.replace(path.with_name(f"{path.name}.corrupt"))
-                    record.unlink()
+                    self._record_file(cell).unlink()
                 self.log(
                     f"cell {cell!r} cannot be read, moved to {path.name}.corrupt and computed "
                     f"again: {error}"
@@ -344,7 +330,7 @@ class Run:
         with locked(self.folder), storing(self.folder):
             self.drop_results()
             for cell in self.cells:
-                self._record(cell).unlink(missing_ok=True)
+                self._record_file(cell).unlink(missing_ok=True)
                 self.cell_file(cell).unlink(missing_ok=True)
         self.log("results and cells removed, to be computed afresh")
 
@@ -367,25 +353,13 @@ class Run:
                     (self.folder / name).unlink(missing_ok=True)
 
     def drop_drafts(self) -> None:
-        """Remove what writers left that were killed; only for who holds the lock of
-        the whole run.
-        """
+        """Remove what killed writers left; only for who holds the lock of the run."""
         with storing(self.folder):
             for draft in self.folder.rglob(".*.part"):
                 draft.unlink(missing_ok=True)
 
-    def tidy(self) -> None:
-        """Remove what killed writers left in a run that is complete, unless another command is at
-        it, or it is not ours.
-        """
-        if any(self.folder.rglob(".*.part")):
-            with contextlib.suppress(RunError), locked(self.folder):
-                self.drop_drafts()
-
     def refuse_links(self) -> None:
-        """StorageError where a folder or the log of the run is a link: what it points to belongs to
-        somebody else.
-        """
+        """StorageError where a folder or the log is a link: its target is somebody else's."""
         for name in ("cells", "figures", "log.txt"):
             if (self.folder / name).is_symlink():
                 raise StorageError(
@@ -394,10 +368,7 @@ class Run:
                 )
 
     def write_results(self, files: Mapping[str, bytes], provenance: Mapping[str, Any]) -> None:
-        """Store the results, by name, and last of all how they were made, with their checksums:
-        then the run is complete.
-        """
-        self.refuse_links()
+        """Store the results by name, and then how they were made: the run is complete."""
         with storing(self.folder):
             (self.folder / "figures").mkdir(exist_ok=True)
         for name, content in files.items():
@@ -409,19 +380,18 @@ class Run:
     def log(self, message: str) -> None:
         """One line in log.txt, with the time in UTC."""
         line = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {' | '.join(message.splitlines())}\n"
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        with (
-            storing(self.folder),
-            os.fdopen(
-                os.open(self.folder / "log.txt", flags, 0o666), "a", encoding="utf-8"
-            ) as file,
-        ):
-            file.write(line)
+        self.refuse_links()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        # a pipe would block without a reader
+        flags |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        with storing(self.folder), os.fdopen(os.open(self.folder / "log.txt", flags, 0o666)) as log:
+            if not stat.S_ISREG(os.fstat(log.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "log.txt is not a plain file")
+            os.write(log.fileno(), line.encode(errors="replace"))
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a file of the run whole or not at all: beside its place, flushed to the disk, then
-        renamed.
-        """
+        """Write a file whole or not at all: beside its place, flushed to the disk, then renamed."""
+        self.refuse_links()
         path = self.folder / name
         draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
         with storing(self.folder):
@@ -443,20 +413,23 @@ def canonical(config: Mapping[str, Any]) -> str:
 
 
 def default_folder(out: Path, study: Study, config: Any, quick: bool) -> Path:
-    """OUT/NAME for the full setting, OUT/NAME-quick for the quick one, OUT/NAME-<hash of the
-    config> for any other.
+    """Return OUT/NAME, or OUT/NAME-quick, and then the changed settings: ``NAME-dim=20``.
+
+    Settings that do not make a short plain name are told apart by a hash of the config.
     """
-    if config == (study.quick if quick else study.config()):
-        return out / (f"{study.name}-quick" if quick else study.name)
-    return out / f"{study.name}-{digest(canonical(dataclasses.asdict(config)))[:8]}"
+    name = f"{study.name}-quick" if quick else study.name
+    changed = changes(study, config, quick)
+    told = "".join(f"-{key}={text}" for key, text in changed.items())
+    plain = all(map(PLAIN_VALUE.fullmatch, changed.values()))
+    if not plain or len(name + told) > LONGEST_NAME:
+        told = f"-{digest(canonical(dataclasses.asdict(config)))[:8]}"
+    return out / f"{name}{told}"
 
 
 def find_runs(
     folder: Path | str, left_out: Callable[[RunError], None] = lambda error: None
 ) -> list[Run]:
-    """Runs directly below a folder, sorted by name; what cannot be read is left out, and why is
-    said to ``left_out``.
-    """
+    """Runs directly below a folder, sorted by name; ``left_out`` hears what cannot be read."""
     found = []
     for path in sorted(Path(folder).glob("*/config.json")):
         try:
@@ -469,7 +442,5 @@ def find_runs(
 
 
 def _version() -> str:
-    """The package's own word: an installation's metadata may be older. Not imported above, as the
-    package root needs torch.
-    """
+    """The package's own word: an installation's metadata may be older."""
     return str(importlib.import_module(__name__.partition(".")[0]).__version__)

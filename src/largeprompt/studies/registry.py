@@ -1,6 +1,4 @@
-"""The list of studies: our own in the order of the report, then those that installed packages
-bring.
-"""
+"""The list of studies: our own in the order of the report, then those of installed packages."""
 
 from __future__ import annotations
 
@@ -76,7 +74,22 @@ def study(name: str) -> Study:
     near = [
         each for each in names() if name and each.startswith(name)
     ] or difflib.get_close_matches(name, names(), 1)
+    remedy = f"Did you mean {near[0]!r}?" if near else ""
+    if answering := answers(name):
+        commands = " and ".join(f"`largeprompt run {each}`" for each in answering)
+        remedy = f"{name.upper()} is a claim or a question. What answers it: {commands}."
     allowed = f"one of {', '.join(names())}, or a place such as my.py:STUDY"
-    raise InvalidArgumentError(
-        "study", repr(name), allowed, f"Did you mean {near[0]!r}?" if near else ""
-    )
+    raise InvalidArgumentError("study", repr(name), allowed, remedy)
+
+
+def answers(claim: str) -> list[str]:
+    """Names of the studies that answer a claim, such as E3; none where there is no such claim."""
+    from largeprompt.studies.claims import CLAIMS
+
+    if claim.upper() not in {each.id for each in CLAIMS}:
+        return []
+    return [
+        name
+        for name in (*OURS, *WITH_WEIGHTS)
+        if claim.upper() in {each.id for each in study(name).claims}
+    ]
