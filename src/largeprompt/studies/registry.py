@@ -24,7 +24,7 @@ SECONDS = {
     "softmax_vs_linear": (15, 106),
     "shortcontext": (6, 19),
     "nongaussian": (22, 125),
-    "heavytail": (10, 106),
+    "heavytail": (13, 45),
     "depth": (4, 194),
     "dependent": (8, 40),
     "discrete": (31, 207),
