@@ -14,8 +14,12 @@ from .heads import Heads as Heads
 from .kinds import FINDINGS as FINDINGS
 from .model import audit_heads as audit_heads
 from .model import audit_model as audit_model
+from .monitor import Monitor as Monitor
+from .monitor import monitor as monitor
+from .monitor import monitor_callback as monitor_callback
 from .plan import Plan as Plan
 from .readouts import read_out as read_out
 from .replace import linearize as linearize
 from .replace import replacement_curves as replacement_curves
 from .statistics import head_statistics as head_statistics
+from .zero import zero_heads as zero_heads

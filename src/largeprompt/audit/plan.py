@@ -129,6 +129,46 @@ class Plan:
         derived = {"full_attention": self.full_attention, "linear_layers": self.linear_layers}
         return json.dumps(dataclasses.asdict(self) | derived, indent=1) + "\n"
 
+    def export(
+        self, format: Literal["duoattention", "shares"], key_value_heads: int | None = None
+    ) -> str:
+        """Return the plan as text that other tools read, by key-value head.
+
+        A key-value head has the share of its query heads that keep full attention: its cache can be
+        dropped where the share is 0.
+
+        Parameters
+        ----------
+        format
+            'duoattention': one row a layer, tab-separated, as in its ``full_attention_heads.tsv``.
+            'shares': JSON, ``{"L0H0": 0.5, ...}``.
+        key_value_heads
+            How many a layer has (``config.num_key_value_heads``); as many as query heads when left
+            out.
+
+        Examples
+        --------
+        >>> from largeprompt.audit import Plan
+        >>> plan = Plan(heads=((0, 1), (1, 0), (1, 1)), layers=(0, 1), heads_in_layer=2)
+        >>> plan.export("shares", key_value_heads=1)
+        '{"L0H0": 0.5, "L1H0": 0.0}'
+        """
+        validation.choice("format", format, ("duoattention", "shares"))
+        given = self.heads_in_layer if key_value_heads is None else key_value_heads
+        groups = validation.integer("key_value_heads", given, maximum=self.heads_in_layer)
+        if self.heads_in_layer % groups:
+            allowed = f"a divisor of the {self.heads_in_layer} heads of a layer"
+            raise InvalidArgumentError("key_value_heads", str(groups), allowed)
+        size = self.heads_in_layer // groups
+        shares = [
+            [sum(row[start : start + size]) / size for start in range(0, len(row), size)]
+            for row in self.full_attention
+        ]
+        if format == "duoattention":
+            return "".join("\t".join(map(str, row)) + "\n" for row in shares)
+        named = zip(self.layers, shares, strict=True)
+        return json.dumps({f"L{i}H{j}": x for i, row in named for j, x in enumerate(row)})
+
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """Read what :meth:`save` wrote, or the ``heads.json`` of an audit."""

@@ -10,21 +10,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import (
-    CAUSAL,
-    Model,
-    attending_layers,
-    check_model,
-    evaluating,
-    head_count,
-    watching,
-)
+from largeprompt.audit.adapters.transformers import CAUSAL, Model, check_model, evaluating, watching
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.kinds import NAMES
-from largeprompt.audit.plan import Head, Kind, Plan, checked_heads
+from largeprompt.audit.plan import Head, Kind, Plan
 from largeprompt.audit.readouts import chosen_heads, read_out
+from largeprompt.audit.zero import heads_by_layer
 from largeprompt.display.labels import label
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
 STRETCH = 64  # tokens whose log-probabilities are compared at a time: what a cache holds
@@ -63,22 +55,12 @@ def linearize(
     if isinstance(heads, str | Path | Plan):
         plan = heads if isinstance(heads, Plan) else Plan.load(heads)
         heads, kind, components, sinks = plan.heads, plan.kind, plan.components, plan.sinks
-    check_model(model)
-    layers, count = attending_layers(model), head_count(model)
-    wanted: dict[int, set[int]] = {}
-    for layer, head in checked_heads(heads):
-        if layer not in layers or not 0 <= head < count:
-            raise InvalidArgumentError(
-                "heads",
-                f"({layer}, {head})",
-                f"heads 0 to {count - 1} of the layers that attend: {layers}",
-            )
-        wanted.setdefault(int(layer), set()).add(int(head))
+    wanted = heads_by_layer(model, heads)
 
     def visitor(layer: int, heads: Heads, output: Tensor) -> Tensor | None:
         if layer not in wanted:
             return None
-        indices = sorted(wanted[layer])
+        indices = wanted[layer]
         changed = output.clone()
         changed[:, indices] = read_out(chosen_heads(heads, indices), kind, components, sinks).to(
             output.dtype
