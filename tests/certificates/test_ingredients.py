@@ -391,3 +391,20 @@ def test_random_queries_and_numpy_that_raises():
         plain = lp.certificate(layer, normal, normal, [1, 10, 10**15]).bound
         with np.errstate(all="raise"), torch.inference_mode():
             assert torch.equal(lp.certificate(layer, normal, normal, [1, 10, 10**15]).bound, plain)
+
+
+class Expm1Coin(Coin):
+    def cgf(self, u):
+        return torch.log1p(self.p * torch.expm1(u[..., 0]))
+
+
+@pytest.mark.parametrize("p", [0.5, 0.1])
+@pytest.mark.parametrize("u", [-18.0, -25.0, -40.0, -300.0, 18.0, 300.0])
+def test_slopes_that_automatic_differentiation_loses_whole(p, u):
+    """The slope of expm1(u) is 0 by autograd from u = -37: the bound was 9e-308, the truth 0.25."""
+    for length in (1, 2, 10):
+        ones = np.arange(length + 1)
+        shares = ones / (ones + (length - ones) * math.exp(-u))
+        error = shares - p / (p + (1 - p) * math.exp(-u))
+        truth = float(stats.binom.pmf(ones, length, p) @ error**2)
+        assert truth <= float(lp.certificate(ONE, Expm1Coin(p), [u], length).bound)

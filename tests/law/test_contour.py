@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 import largeprompt as lp
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import OutputMoments
 from largeprompt.law.contour import contour_blocks
 from largeprompt.law.nodes import node_blocks
@@ -421,3 +422,45 @@ def test_the_mode_of_a_small_tilt_beside_a_kink(shape):
             rtol=1e-12,
             atol=0,
         )
+
+
+class Coin(lp.Measure):
+    """0 or 1, as a new user writes it."""
+
+    dim = 1
+
+    def __init__(self, p):
+        self.p = p
+
+    def cgf(self, u):
+        return torch.log1p(self.p * torch.expm1(u[..., 0]))
+
+    def sample(self, n, generator):
+        return (torch.rand(n, 1, generator=generator, dtype=torch.float64) < self.p).double()
+
+
+NEAR_LAPLACE = lp.scalar.GeneralisedNormal(1, 1.1)
+
+
+@pytest.mark.parametrize(
+    ("law", "u", "words"),
+    [
+        # e^{2u} overflows in the second derivative by autograd: an mse 1700 times the truth
+        (Coin(0.01), 240.0, "derivatives of the cgf"),
+        (Coin(0.001), 360.0, "derivatives of the cgf"),
+        # cumulants that grow like u^11: gigabytes, or an IndexError
+        (NEAR_LAPLACE, -4.0, "bends sharply"),
+        (NEAR_LAPLACE, 2.0, "bends sharply"),
+    ],
+)
+def test_tilts_that_contours_cannot_follow_are_refused(law, u, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), law, [u], 1000)
+
+
+def test_fourth_derivatives_that_overflow_are_refused():
+    """At u = 60 the first two are good, and e^{4u} in the fourth is not."""
+    found = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), Coin(0.01), [60.0], 2)
+    assert float(found.mse) == pytest.approx(0.99**2, rel=1e-8)
+    with pytest.raises(InvalidArgumentError, match="derivatives of the cgf"):
+        _ = found.jacobian_u_mse

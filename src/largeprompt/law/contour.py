@@ -39,7 +39,10 @@ MARGIN = 0.05  # between a residue and the edge of the domain
 STEEPEST = 1.1  # log of how much larger a sum over ω may be than its value
 FLAT = 0.2  # log of the same below which one contour serves all τ
 MOST_CONTOURS = 400  # seconds of work
+MOST_WAVES = 2**24  # complex numbers for one contour: 256 MiB, four times what scores 50 wide need
 FINE = 16  # neighboring τ that share an exponential
+# of derivatives by autograd: that step keeps all digits, and what overflows is wrong in the first
+COMPLEX_STEP, MISMATCH = 1e-20, 1e-8
 AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
@@ -103,11 +106,48 @@ class Line:
         """How far log E e^{ζs} lies above its tangent, on the steeper side and for the worst query:
         σ²δ²/2 for a Gaussian.
         """
-        value, moments = self.at(np.concatenate([[zeta], zeta - steps, zeta + steps]))
-        slope = ((moments.mean[:, 0] + self.limit) * self.u.numpy()).sum(-1).real - self.cgf
-        below, above = np.split(value.real[:, 1:], 2, -1)
-        rise = np.outer(slope, steps)
-        return np.asarray((np.maximum(below + rise, above - rise) - value.real[:, :1]).max(0))
+        value = self.real(np.concatenate([[zeta], zeta - steps, zeta + steps]))
+        below, above = np.split(value[:, 1:], 2, -1)
+        rise = np.outer(self.slopes(np.array([zeta])), steps)
+        return np.asarray((np.maximum(below + rise, above - rise) - value[:, :1]).max(0))
+
+    def slopes(self, zeta: Array) -> Array:
+        """Mean of the score under the tilt by ζu, (query, ζ), for real ζ."""
+        tilts = torch.from_numpy(zeta).unsqueeze(-1) * self.u.unsqueeze(1)
+        means = (self.mu._tilted_mean(tilts) * self.u.unsqueeze(1)).sum(-1)
+        return np.asarray(means.numpy() - self.cgf[:, None])
+
+    def require_derivatives(self, zeta: float) -> None:
+        """Refuse a law of one's own whose derivatives overflow at ζu, where its cgf does not: each
+        must be that of the one before, here along u and by a step into the complex plane.
+        """
+        if self.mu.relative_precision:
+            return
+        _, *found = self._cumulants(np.array([zeta + 1j * COMPLEX_STEP]), self.cumulants)
+        u, dense = self.u.numpy(), found[1].ndim == 4
+        slopes = []
+        for order, part in enumerate(found, 1):
+            part = part[:, 0] if dense else part[:, 0] * u ** (order - 1)
+            for _ in range(order if dense else 1):
+                part = np.einsum("q...i,qi->q...", part, u)
+            slopes.append(part)
+        size = self.own_size + np.abs(slopes[0])
+        for order in range(2, len(slopes) + 1):
+            below, this = slopes[order - 2].imag / COMPLEX_STEP, slopes[order - 1].real
+            if not (np.abs(below - this) <= MISMATCH * (np.abs(this) + size**order)).all():
+                given = f"a tilt at which the derivatives of the cgf of {self.mu!r} overflow"
+                remedy = (
+                    "Scale the query, or give the derivatives of the law: complex_cumulants(w, "
+                    "order), or derivatives(u, order) for a scalar law."
+                )
+                raise InvalidArgumentError("z", given, "tilts that torch can differentiate", remedy)
+
+    @functools.cached_property
+    def own_size(self) -> Array:
+        """Root mean square of the score of the law itself, (query,)."""
+        mean, spread = self.mu.mean, self.mu.covariance
+        square = ((self.u @ spread) * self.u).sum(-1).clamp_min(0.0) + (self.u @ mean).square()
+        return square.sqrt().numpy()
 
     @functools.cached_property
     def deviation(self) -> float:
@@ -199,6 +239,10 @@ class _Sums:
         ):
             return
         place, end = start, min(order + 1 + 11 / line.deviation, right - NARROWEST_STRIP)
+        span = np.linspace(start, end, 32)
+        deviations = np.sqrt(np.abs(np.diff(line.slopes(order - span))).max(0) * np.diff(span))
+        if not deviations.sum() / 1.5 <= MOST_CONTOURS:
+            raise self._too_sharp()
         for _ in range(MOST_CONTOURS):
             if place >= end:
                 return
@@ -209,12 +253,14 @@ class _Sums:
             if not len(near):
                 return
             place += float(near[0])
-        given, remedy = (
-            f"a tilt along which the cgf of {line.mu!r} bends sharply",
+        raise self._too_sharp()
+
+    def _too_sharp(self) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            "z",
+            f"a tilt along which the cgf of {self.line.mu!r} bends sharply",
+            "tilts that contours can follow: smaller ones",
             "Use certificate(...), or sample_prompts(...).",
-        )
-        raise InvalidArgumentError(
-            "z", given, "tilts that contours can follow: smaller ones", remedy
         )
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
@@ -251,11 +297,15 @@ class _Sums:
         step = self._step(
             order - contour.place, contour, float(self.tau[rows[0]]), float(self.tau[rows[-1]])
         )
-        z = contour.place + 1j * step * (
-            np.arange(math.ceil((LAST_OMEGA + 2 * abs(contour.place)) / step)) + 0.5
-        )
+        count = (LAST_OMEGA + 2 * abs(contour.place)) / step
+        if not count * len(rows) <= MOST_WAVES:
+            raise self._too_sharp()
+        z = contour.place + 1j * step * (np.arange(math.ceil(count)) + 0.5)
         line, moments = self.line, None
         if order:
+            line.require_derivatives(order - contour.place)
+            if contour.residue:
+                line.require_derivatives(float(max(order, 2)))
             exponents, moments = line.at(order - z, line.cumulants)
         else:
             exponents = line.exponents(-z)
@@ -268,6 +318,8 @@ class _Sums:
         size = (log_gamma + exponents).real
         if contour.residue:  # of what is taken out too
             size = np.maximum(size, log_gamma.real + (taken[0].real if taken else 0.0))
+        if np.isnan(size).any():
+            raise self._too_sharp()
         used = slice(
             int(np.flatnonzero((size > size.max(-1, keepdims=True) - self.digits - 4).any(0))[-1])
             + 1

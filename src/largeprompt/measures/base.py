@@ -335,7 +335,7 @@ class Measure(abc.ABC):
         With ε a few units of rounding and t = Σ abs(u_i) r_i, what is computed of Λ(u) is within
         ε(1 + t), of ∇Λ(u)_i within ε(r_i + t s_i), and of ∇²Λ(u)_ij within ε(1 + t) s_i s_j. A law
         with ``relative_precision`` has r_i² = E_u x_i² and s_i² = Var_u x_i; any other law has
-        r_i² = s_i² = E_u‖x‖², which is what differentiating a well-rounded cgf gives.
+        r_i² = s_i² = E_u‖x‖² + E‖x‖²: e^u, as the derivative of expm1(u), is lost below 1e-16.
         """
         mean, variance = (
             self._tilted_mean(u),
@@ -344,7 +344,8 @@ class Measure(abc.ABC):
         square = variance + mean**2
         if self.relative_precision:
             return square.sqrt(), variance.sqrt()
-        size = square.sum(-1, keepdim=True).sqrt().expand_as(mean)
+        plain = self.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0) + self.mean**2
+        size = (square + plain).sum(-1, keepdim=True).sqrt().expand_as(mean)
         return size, size
 
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:

@@ -223,10 +223,11 @@ class ProductMeasure(PlacedMeasure):
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
         def scales(law: ScalarLaw, v: Tensor) -> Tensor:
             _, mean, variance = law.derivatives(v, 2)
-            size = (variance.clamp_min(0.0) + mean**2).sqrt()
-            return torch.stack(
-                [size, variance.clamp_min(0.0).sqrt() if law.relative_precision else size]
-            )
+            square = variance.clamp_min(0.0) + mean**2
+            if law.relative_precision:
+                return torch.stack([square.sqrt(), variance.clamp_min(0.0).sqrt()])
+            _, own, plain = law.derivatives(v.new_zeros(1), 2)
+            return (square + plain + own**2).sqrt().expand(2, *v.shape)
 
         size, scale = self._coordinatewise(u, scales)
         return size, scale
