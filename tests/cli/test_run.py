@@ -138,11 +138,15 @@ def test_real_study_in_processes(tmp_path):
         out = tmp_path / str(workers)
         result = command(
             "run",
-            "sharpness",
+            "random_query",
             "--set",
-            "points=6",
+            "decades=2,3",
             "--set",
-            "tilts=1",
+            "squares=0.5",
+            "--set",
+            "dims=1",
+            "--set",
+            "spikes=0.5",
             "--out",
             out,
             "--workers",

@@ -100,9 +100,9 @@ def several(tmp_path):
             quick=True,
         ),
         make_run(
-            tmp_path / "anisotropy",
+            tmp_path / "random_query",
             finished=False,
-            study="anisotropy",
+            study="random_query",
             title="Spread spectra",
             claims=["E3"],
         ),

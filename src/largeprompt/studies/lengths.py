@@ -194,7 +194,7 @@ def first_below(
     found = error[axis].where(stays.astype(bool) & error.notnull()).min(axis).fillna(math.inf)
     if not between:
         return found
-    x, y = (xr.ufuncs.log(value) for value in (error[axis], error / level))
+    x, y = (xr.ufuncs.log(value) for value in (error[axis], error.clip(1e-300) / level))
     root = x - y * x.diff(axis, label="lower") / y.diff(axis, label="lower")
     last = error[axis].where(above).max(axis)
     crossing = np.exp(root.where(error[axis] == last).max(axis))

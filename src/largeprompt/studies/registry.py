@@ -18,21 +18,17 @@ GROUP = "largeprompt.studies"
 # comes first
 SECONDS = {
     "limit": (6, 4),
-    "convergence": (1, 8),
+    "convergence": (7, 15),
     "training": (12, 48),
     "paper": (23, 138),
     "softmax_vs_linear": (15, 106),
-    "shortcontext": (6, 19),
     "nongaussian": (22, 125),
     "heavytail": (13, 45),
     "depth": (4, 194),
     "dependent": (8, 40),
     "discrete": (31, 207),
     "trained": (13, 250),
-    "phase_diagram": (1, 3),
     "random_query": (3, 8),
-    "sharpness": (2, 1),
-    "anisotropy": (3, 6),
 }
 OURS = tuple(SECONDS)
 # ours too, but they need weights that `make real` fetches

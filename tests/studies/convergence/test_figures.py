@@ -1,33 +1,44 @@
-"""C3, C4, E1: the figures draw the exact law, the bounds and the fitted form."""
+"""The figures draw the exact law, the bounds, the fitted form, spectra and regimes."""
 
 import numpy as np
 from study_checks import drawn, figures_are_complete
 
-from largeprompt.studies.convergence.figures import constants, convergence
-from largeprompt.studies.convergence.formulas import paper_form
+from largeprompt.studies.convergence.curves import paper_form
+from largeprompt.studies.convergence.figures import convergence, regimes, short, spectra
 from largeprompt.studies.convergence.study import STUDY
 
 
-def labelled(axes):
-    """Lines of the axes by their label."""
-    return {line.get_label(): line for line in axes.lines if not line.get_label().startswith("_")}
-
-
-def test_convergence_figures(data):
+def test_errors_bounds_and_form(data):
     axes = convergence.draw(data).axes
     assert len(axes) == 6
     for panel, quantity, logs in ((axes[1], "output", 1), (axes[4], "jacobian_u", 2)):
         part = data.sel(score_variance=2.0, quantity=quantity)
-        curves = labelled(panel)
-        np.testing.assert_allclose(curves["exact"].get_ydata(), part.exact)
-        np.testing.assert_allclose(curves["certified"].get_ydata(), part.certified)
-        c1, c2 = (float(part[name].sel(interval="exact")) for name in ("c1", "c2"))
-        form = paper_form(data.length.values[1:], 2.0, c1, c2, logs)
-        np.testing.assert_allclose(curves["paper's form, fitted"].get_ydata()[1:], form)
-        assert "c_1" in panel.get_title()
-    slope, second, first = constants.draw(data).axes
-    for panel, name in ((slope, "slope"), (second, "c2"), (first, "c1")):
-        assert drawn(panel, data[name].sel(quantity="jacobian_u", interval="exact"))
+        assert drawn(panel, part.exact)
+        assert drawn(panel, part.certified)
+        form = paper_form(data.length.values, 2.0, float(part.c1), float(part.c2), logs)
+        assert drawn(panel, np.where(data.length > 1, form, np.nan))
+
+
+def test_spectra_and_their_constants(data):
+    errors, relative, table = spectra.draw(data).axes
+    one = data.sel(spectrum="condition 10000", direction="weak", score_variance=2.0)
+    assert drawn(errors, one.spectrum_exact * data.spectrum_length)
+    assert drawn(relative, np.sqrt(one.spectrum_exact / one.spectrum_size))
+    cells = table.tables[0].get_celld()
+    words = {cell.get_text().get_text() for cell in cells.values()}
+    assert f"{float(data.c2.sel(score_variance=2.0, quantity='output')):.3g}" in words
+
+
+def test_short_prompts_and_regimes(data):
+    limit, _, first, risk = short.draw(data).axes
+    one = data.sel(short_dim=1, short_variance=2.0, short_length=slice(1, 30))
+    assert drawn(limit, np.sqrt(one.short_exact / 2.0))
+    assert drawn(first, one.short_first_order / one.short_exact)
+    assert drawn(risk, data.risk.sel(attention="softmax")[0])
+    plane, sharp, scaled = regimes.draw(data).axes[:3]
+    assert drawn(plane, np.exp(2 * data.regime_variance))
+    assert drawn(sharp, data.ratio[0])
+    assert drawn(scaled, data.yarn_factor)
 
 
 def test_figures_are_complete(data):

@@ -1,1 +1,1 @@
-"""E1, C3, C4: distance of output and Jacobians to their limit against the prompt length."""
+"""E1, E3, F1, C3, C4: distances of output and gradients to their limit, and what decides them."""

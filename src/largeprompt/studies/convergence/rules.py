@@ -1,260 +1,345 @@
-"""Certificates against the exact law, samples against it, the slope, and the paper's form with one
-pair of constants.
-"""
+"""Certificates and draws against the exact law; which constants hold; short prompts; regimes."""
 
 import math
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
-from largeprompt.runs.judging import (
-    FALSE_ALARM,
-    Answer,
-    NotInRunError,
-    Rule,
-    at,
-    judged,
-    listed,
-    log_slope,
-    rule,
-    span,
+from largeprompt.runs.judging import Finding, NotInRunError, Rule, at, judged, log_slope, rule
+from largeprompt.studies.convergence.config import Array
+from largeprompt.studies.convergence.curves import LOGS
+from largeprompt.studies.lengths import drawn_agrees, first_below
+
+FITS = 1.25  # a form fits where it is never wrong by a larger factor
+ASKED = 10  # tokens that the rules on short prompts ask about
+NAMES = {"output": "output", "jacobian_u": "derivative in U"}
+DRAWN = ("drawn", "exact_at_drawn", "drawn_error")
+
+drawn_prompts = drawn_agrees(
+    "E1",
+    "Do drawn prompts agree with the exact law, output and gradient, for every spectrum too?",
+    DRAWN,
+    tuple(f"spectrum_{name}" for name in DRAWN),
+    headline="Drawn prompts agree with the exact law from 10 to 10,000 tokens, outputs and "
+    "gradients.",
+    otherwise="Drawn prompts do not agree with the exact law.",
 )
-from largeprompt.studies.convergence.formulas import FITS, LOGS, SLOPES, Array, paper_form, z_scores
 
-# of 150 quick runs with other seeds 89 to 96 % of these intervals held the exact value
-DRAWN = (
-    "Drawn: 95 % intervals of the same fit to resampled drawn prompts; about one in ten misses "
-    "the exact value."
+
+def last_slopes(exact: xr.DataArray) -> list[float]:
+    """Slopes of errors over the last three lengths, one for each curve."""
+    far = exact.isel(length=slice(-3, None)).transpose(..., "length")
+    return [log_slope(far.length, row) for row in far.values.reshape(-1, far.sizes["length"])]
+
+
+def falls(data: xr.Dataset, *quantities: str) -> tuple[bool, xr.DataArray, list[float]]:
+    """Whether errors fall, like 1/L in the end, below bounds; bound over error; last slopes."""
+    part = data[["exact", "certified"]].sel(quantity=list(quantities))
+    ratio, slopes = part.certified / part.exact, last_slopes(part.exact)
+    down = bool((part.exact.isel(length=-1) < part.exact.isel(length=0)).all())
+    return down and max(slopes) < -0.9 and float(ratio.min()) >= 1 - 1e-9, ratio, slopes
+
+
+@rule(
+    "C3", "Does the output's error fall like 1/L in the end, below its certificate at every length?"
 )
-NAMES = {
-    "output": "the output",
-    "jacobian_u": "the derivative in U",
-    "jacobian_v": "the derivative in V",
-}
-CLAIM = {"output": "C3", "jacobian_u": "C4", "jacobian_v": "C4"}
+def certified(data: xr.Dataset) -> Finding:
+    """Holds where no certificate is below the exact error, of scalar tokens too."""
+    good, ratio, slopes = falls(data, "output")
+    others = min(float(data.ratio.min()), float(data.sign_bound_ratio.min()))
+    most = float(ratio.max())
+    return Finding(
+        judged(good and others >= 1 - 1e-9, rests_on=[ratio, data.ratio, data.sign_bound_ratio]),
+        "The paper names no constants; a certificate takes the place of its form: never crossed, "
+        f"at most {most:.2g} times too large.",
+        "The output's error does not fall like 1/L below its certificate.",
+        {
+            "bound over error": ratio,
+            "at the longest prompts": ratio.isel(length=-1),
+            "two clusters, scalar": data.ratio,
+            "last exponent": slopes,
+        },
+    )
 
 
-def in_logarithms(data: xr.Dataset, quantity: str) -> tuple[Array, Array, NDArray[np.bool_]]:
-    """log(exact/(σ⁶ ln^k L)), which the form says is log c1 - c2 ln(L)/σ², and ln(L)/σ² (score
-    variance, length), L >= 2.
+@rule("C4", "Do the errors of the derivatives fall like 1/L in the end, below their certificates?")
+def certified_derivatives(data: xr.Dataset) -> Finding:
+    """Holds where no certificate of a derivative is below the exact error."""
+    good, ratio, slopes = falls(data, "jacobian_u", "jacobian_v")
+    return Finding(
+        judged(good, rests_on=[ratio]),
+        "Gradients concentrate as outputs do, only later: their squared errors fall like 1/L in "
+        "the end, below certificates.",
+        "Errors of derivatives do not fall like 1/L below their certificates.",
+        {
+            "bound over error": ratio,
+            "at the longest prompts": ratio.isel(length=-1),
+            "last exponent": slopes,
+        },
+    )
 
-    The third says which lengths are in the window that the sampled fits use.
+
+def in_logarithms(data: xr.Dataset, quantity: str) -> tuple[Array, Array, Array]:
+    """log(exact/(σ⁶ ln^k L)), which the form says is log c1 - c2 ln(L)/σ², and ln(L)/σ², L >= 2.
+
+    Both are (score variance, length); the third says which lengths constants are fitted on.
     """
-    part = (
-        data.exact.sel(quantity=quantity)
-        .transpose("score_variance", "length")
-        .sel(length=slice(2, None))
-    )
+    part = data.exact.sel(quantity=quantity).transpose("score_variance", "length")
+    part = part.sel(length=slice(2, None))
     x, q = np.log(part.length.values), part.score_variance.values[:, None]
-    window = (part.length.values >= float(data.fitted_from)) & (
-        part.length.values <= float(data.fitted_to)
-    )
+    low, high = float(data.fitted_from), float(data.fitted_to)
+    window = (part.length.values >= low) & (part.length.values <= high)
     if not window.any():
-        raise NotInRunError(f"needs lengths from {data.fitted_from:g} to {data.fitted_to:g}")
+        raise NotInRunError(f"needs lengths from {low:g} to {high:g}")
     return np.log(part.values) - LOGS[quantity] * np.log(x) - 3 * np.log(q), x / q, window
 
 
 def common_pair(data: xr.Dataset, quantity: str) -> tuple[float, float, float]:
-    """Least-squares (c1, c2) for the exact curves of all score variances together, and the factor
-    by which it is wrong at worst.
-    """
+    """Best (c1, c2) for all score variances together, and the factor by which it is wrong."""
     rest, steepness, window = in_logarithms(data, quantity)
     slope, intercept = np.polyfit(steepness[:, window].ravel(), rest[:, window].ravel(), 1)
     wrong = np.abs(rest - intercept - slope * steepness)[:, window].max()
     return math.exp(intercept), -float(slope), math.exp(wrong)
 
 
-def bounding_pair(data: xr.Dataset) -> tuple[float, float, float]:
-    """(c1, c2) that bounds the output's error at every score variance for L >= 2, and the factor by
-    which it exceeds it at worst.
-
-    Every curve ends like 1/L, so that a bound needs c2 <= the least σ²; c1 is then the least that
-    will do from L = 2 on.
-    """
-    rest, steepness, window = in_logarithms(data, "output")
-    c2 = float(data.score_variance.min())
-    needed = rest + c2 * steepness  # log c1
-    return math.exp(needed.max()), c2, math.exp(needed.max() - needed[:, window].min())
-
-
-def breaks_below(data: xr.Dataset, c1: float, c2: float) -> float:
-    """Score variance below which the form is less than tr(Γ)/L, hence than the output's error, at
-    L = 100; NaN if there is none.
-    """
-    small = np.logspace(-3, 1, 801)
-    # tr(Γ)/L, as E Y >= 1/L
-    least = (
-        float((at(data.exact.sel(quantity="output"), length=1.0) - data.score_variance).min()) / 100
-    )
-    return max(
-        (float(each) for each in small if float(paper_form(100.0, each, c1, c2)) < least),
-        default=math.nan,
-    )
-
-
-@rule("C3", "Do drawn prompts agree with the exact law, output and both derivatives?")
-def samples(data: xr.Dataset) -> Answer:
-    """Holds where no mean is farther off than chance allows."""
-    score, allowed = z_scores(data)
-    return (
-        judged(
-            score <= allowed,
-            rests_on=[data.sampled, data.sampled_standard_error, data.exact_at_samples],
-        ),
-        f"{data.sampled.size} means lie within {score:.1f} standard errors, {allowed:.1f} allowed "
-        f"(false alarms in {FALSE_ALARM:g} of runs).",
-    )
-
-
-def certified(quantity: str) -> Rule:
-    """Holds where the bound is nowhere below the exact error."""
+def form(claim: str, quantity: str, logarithm: str) -> Rule:
+    """Rule that holds where the best common pair is nowhere wrong by more than FITS."""
 
     @rule(
-        CLAIM[quantity],
-        f"Does the exact error of {NAMES[quantity]} stay below its certificate at every length?",
+        claim,
+        f"Does c1 σ⁶ {logarithm}/L^(c2/σ²) describe the error of the {NAMES[quantity]} with one "
+        "pair (c1, c2)?",
+        fails="The paper's form: its constants depend on the score variance, and at L = 1 it is 0.",
     )
-    def below(data: xr.Dataset) -> Answer:
-        ratio = (data.certified / data.exact).sel(quantity=quantity)
-        end = ratio.isel(length=-1)
-        return (
-            judged(bool((ratio >= 1 - 1e-9).all()), rests_on=[ratio]),
-            f"Bound over exact error from L = 1 to {data.length[-1]:.0e}: never below "
-            f"{ratio.min():.4g}, at most "
-            f"{ratio.max():.3g}; {end.min():.4f} to {end.max():.4g} at the end.",
-        )
-
-    return below
-
-
-def _interval(row: xr.DataArray) -> str:
-    exact, low, high = (float(row.sel(interval=each)) for each in ("exact", "lower", "upper"))
-    return f"{exact:.3f} (drawn: {low:.2f} to {high:.2f})"
-
-
-def end_slopes(data: xr.Dataset, quantity: str) -> list[float]:
-    """Slopes of the exact error at the longest lengths, one for each score variance."""
-    far = data.exact.sel(quantity=quantity)[..., -5:]
-    return [log_slope(far.length, far.sel(score_variance=q)) for q in data.score_variance]
-
-
-def slope(quantity: str) -> Rule:
-    """Holds for the score variances whose exact slope and whole interval of drawn ones lie in the
-    audit's range.
-    """
-    between = f"fall with a slope in L between {SLOPES[0]} and {SLOPES[1]} (public audit)?"
-    means = (
-        "A range that others found at other settings: with larger score variances the error "
-        "falls more slowly at these lengths."
-    )
-
-    @rule(CLAIM[quantity], f"Does the squared error of {NAMES[quantity]} {between}", fails=means)
-    def within(data: xr.Dataset) -> Answer:
-        slopes = data.slope.sel(quantity=quantity)
-        inside = ((slopes >= SLOPES[0]) & (slopes <= SLOPES[1])).all("interval")
-        ends, fitted = end_slopes(data, quantity), slopes.sel(interval="exact")
-        headline = (
-            f"Squared errors of derivatives fall with exponent {span(fitted, '.3g')} up to L = "
-            f"{int(data.fitted_to)}, {max(ends):.3g} in the end."
-        )
-        text = ", ".join(f"{_interval(row)} at σ² = {row.score_variance:g}" for row in slopes)
-        return (
-            judged(bool(inside.all()), in_part=bool(inside.any()), rests_on=[slopes]),
-            f"L = {int(data.fitted_from)} to {int(data.fitted_to)}, by the exact law: {text}. "
-            f"At L = {data.length[-1]:.0e} it is {span(ends, '.2f')} by the exact law. {DRAWN}",
-            headline if quantity == "jacobian_u" else "",
-        )
-
-    return within
-
-
-def form(quantity: str) -> Rule:
-    """Holds where the best common pair is nowhere wrong by more than FITS."""
-    words = (
-        f"c1 σ⁶ ln{'²' if LOGS[quantity] == 2 else ''}(L)/L^(c2/σ²), σ² the score variance, "
-        f"describe {NAMES[quantity]}"
-    )
-    means = (
-        "The paper's form: its constants depend on the score variance, so that no one pair "
-        "describes the error at all of them."
-    )
-
-    @rule(CLAIM[quantity], f"Does {words} with one pair (c1, c2)?", fails=means)
-    def describes(data: xr.Dataset) -> Answer:
-        c1, c2, factor = common_pair(data, quantity)
-        rows = data.c2.sel(quantity=quantity)
-        return (
-            judged(factor <= FITS, rests_on=[factor]),
-            "Fitted to the exact law one by one, c2 = "
-            f"{', '.join(_interval(row) for row in rows)} at σ² = {listed(data.score_variance)}; "
-            f"the best common pair (c1 = {c1:.2g}, c2 = {c2:.2g}) is wrong by up to {factor:.3g} "
-            f"times. {DRAWN}",
-        )
+    def describes(data: xr.Dataset) -> Finding:
+        c1, c2, wrong = common_pair(data, quantity)
+        part = data.sel(quantity=quantity)
+        fitted = {"c1 of each score variance": part.c1, "c2": part.c2}
+        best = {"best common c1": c1, "c2 then": c2, "it is wrong by up to": (wrong, "times")}
+        return Finding(judged(wrong <= FITS, rests_on=[wrong]), numbers=fitted | best)
 
     return describes
 
 
-@rule("C3", "Is the paper's form an upper bound from L = 2 on, with one pair (c1, c2)?")
-def bound(data: xr.Dataset) -> Answer:
-    """Holds where the pair that bounds these curves bounds those of smaller score variances too."""
-    c1, c2, slack = bounding_pair(data)
-    small = breaks_below(data, c1, c2)
-    bounds, everywhere = math.isfinite(c1), math.isnan(small)
-    breaks = (
-        f" With the same pair and σ² below {small:.2g} it is less than tr(Γ)/L at L = 100, "
-        "and so less than the error."
-    )
-    return (
-        judged(bounds and everywhere, in_part=bounds, rests_on=[data.exact.sel(quantity="output")]),
-        f"For these σ² it is with c2 = {c2:g} (more will not do: the error ends like 1/L) and c1 "
-        f"= {c1:.3g}, up to {slack:.3g} times too large for L = {int(data.fitted_from)} to "
-        f"{int(data.fitted_to)}." + ("" if everywhere else breaks),
-        f"Squared errors finally fall with exponent {max(end_slopes(data, 'output')):.3g}; the "
-        "paper's form, with the best "
-        f"constants that bound all cases, is up to {float(f'{slack:.3g}'):,.0f} times too large.",
-    )
-
-
-def at_one(quantity: str) -> Rule:
-    """Fails where every error exceeds the form, which is 0 there."""
-    means = "The paper's form: it needs L >= 2. A certificate takes its place at L = 1."
-
-    @rule(
-        CLAIM[quantity], f"Does the paper's form hold at L = 1 for {NAMES[quantity]}?", fails=means
-    )
-    def holds(data: xr.Dataset) -> Answer:
-        found = at(data.exact.sel(quantity=quantity), length=1.0)
-        largest = max(float(paper_form(1.0, float(q), 1.0, 1.0)) for q in data.score_variance)
-        return (
-            judged(not bool((found > largest).all()), rests_on=[found]),
-            f"It is {largest:g} there for all constants; the error is {listed(found, '.3g')}.",
-        )
-
-    return holds
-
-
 @rule("C3", "Is the first order in 1/L good in the frozen regime, L <= e^(σ²/2)?", control=True)
-def frozen(data: xr.Dataset) -> Answer:
+def frozen(data: xr.Dataset) -> Finding:
     """Fails where it is more than twice the exact error."""
-    there = data.frozen & (data.length > 1)
+    there = data.frozen.astype(bool) & (data.length > 1)
     if not bool(there.any()):
-        return "undecided", "No length from 2 on is in the frozen regime at these score variances."
+        return Finding("undecided", numbers={"frozen lengths at these score variances": "none"})
     worst = float((data.first_order / data.exact.sel(quantity="output")).where(there).max())
-    return judged(
-        worst <= 2, rests_on=[worst]
-    ), f"It is up to {worst:.3g} times the exact error there."
+    return Finding(
+        judged(worst <= 2, rests_on=[worst]), numbers={"first order over exact, up to": worst}
+    )
 
 
-OUTPUT, IN_U = (
-    [made(quantity) for made in (certified, slope, form)] for quantity in ("output", "jacobian_u")
+@rule("C3", "Would the certificate's leading term alone be a bound for every law?", control=True)
+def leading_term(data: xr.Dataset) -> Finding:
+    """Fails where it is below the exact error of signs at L = 1."""
+    leading = data.sign_leading_ratio
+    return Finding(
+        judged(not bool((leading < 1).any()), rests_on=[leading]),
+        numbers={"leading term over error of signs": leading},
+    )
+
+
+def long_prompts(data: xr.Dataset) -> xr.Dataset:
+    """The grid of regimes from L = 100 on, with α = σ/√(2 ln L)."""
+    part = data[["effective_tokens", "regime"]].sel(regime_length=slice(100, None))
+    return part.assign(alpha=np.sqrt(part.regime_variance / (2 * np.log(part.regime_length))))
+
+
+def named_by_tokens(part: xr.Dataset) -> Any:
+    """Regimes by effective tokens alone: 'linear' above √L, 'frozen' up to √(π ln L).
+
+    At α = σ/√(2 ln L) = 1/2 the linear law L e^{-σ²} is √L. At α = 1 half of the normalizer lies
+    beyond the largest score, so that E S = σ(1 - E Y) ≈ σ - φ(0)/Φ(0) and E Y ≈ 1/√(π ln L).
+    """
+    tokens, length = part.effective_tokens, part.regime_length
+    few, many = tokens <= np.sqrt(np.pi * np.log(length)), tokens > np.sqrt(length)
+    return tokens.copy(data=np.where(many, "linear", np.where(few, "frozen", "heavy")))
+
+
+@rule("C3", "Do regimes named by effective tokens agree with those named by σ/√(2 ln L)?")
+def regimes(data: xr.Dataset) -> Finding:
+    """Holds where nearly all agree, and all but those near a border."""
+    part = long_prompts(data)
+    agree = named_by_tokens(part) == part.regime.astype(str)
+    wrong = part.alpha.where(~agree)
+    farthest = float(np.minimum(abs(wrong - 0.5), abs(wrong - 1.0)).fillna(0.0).max())
+    share = float(agree.mean())
+    return Finding(
+        judged(share >= 0.95 and farthest <= 0.15, rests_on=[part.effective_tokens]),
+        numbers={
+            "they agree on": (100 * share, "%"),
+            "elsewhere σ/√(2 ln L) is off a border by at most": farthest,
+        },
+    )
+
+
+@rule("C3", "Is log-n scaling of scores right at α = 1/2, and YaRN's at score variance 2.5?")
+def scaling(data: xr.Dataset) -> Finding:
+    """Holds where log-n is within 2 % at all lengths, and YaRN for prompts twice as long."""
+    log_n, yarn = (abs(data[f"{name}_factor"] / data.factor - 1) for name in ("log_n", "yarn"))
+    half = float(log_n.isel(scaled_variance=2).max())
+    twice = float(at(yarn, growth=2).isel(scaled_variance=1))
+    return Finding(
+        judged(half < 0.02 and twice < 0.02, rests_on=[log_n, yarn]),
+        numbers={
+            "log-n is off by at most": (100 * half, "%"),
+            "elsewhere": (100 * float(log_n.max()), "%"),
+            "YaRN at twice the length": (100 * twice, "%"),
+            "at the longest": (100 * float(yarn[{"scaled_variance": 1, "growth": -1}]), "%"),
+        },
+    )
+
+
+def collapse_error(data: xr.Dataset) -> float:
+    """Largest relative residual of exact = f tr(Γ) + g ‖Γu‖², f and g free at each σ² and L."""
+    dims = ("score_variance", "spectrum_length", "spectrum", "direction")
+    exact, trace, size = xr.broadcast(data.spectrum_exact, data.trace, data.spectrum_size)
+    rows, *design = (
+        each.transpose(*dims).values.reshape(-1, data.sizes["spectrum"] * data.sizes["direction"])
+        for each in (exact, trace, size)
+    )
+    residuals = []
+    for row, *columns in zip(rows, *design, strict=True):
+        scaled = np.stack(columns, -1) / row[:, None]
+        fit = np.linalg.lstsq(scaled, np.ones(len(row)), rcond=None)[0]
+        residuals.append(np.abs(scaled @ fit - 1).max())
+    return float(max(residuals))
+
+
+def spread(values: xr.DataArray) -> xr.DataArray:
+    """Largest over smallest, over spectra and directions."""
+    return values.max(("spectrum", "direction")) / values.min(("spectrum", "direction"))
+
+
+@rule("E3", "At given σ² and L, do tr Γ and ‖Γu‖² explain the error for every spectrum?")
+def two_traces(data: xr.Dataset) -> Finding:
+    """Holds to 1e-10."""
+    residual = collapse_error(data)
+    return Finding(
+        judged(residual < 1e-10, rests_on=[data.spectrum_exact]),
+        "Two traces, tr Γ and ‖Γu‖², explain the error for every spectrum.",
+        "Two traces, tr Γ and ‖Γu‖², do not explain the error of every spectrum.",
+        {"largest residual": residual, "condition numbers": data.condition},
+    )
+
+
+@rule("E3", "Does the score variance alone explain the error, tr Γ being fixed?", control=True)
+def score_variance_alone(data: xr.Dataset) -> Finding:
+    """Fails where errors of one score variance differ by more than FITS."""
+    ratio = spread(data.spectrum_exact).max("spectrum_length")
+    return Finding(
+        judged(float(ratio.max()) <= FITS, rests_on=[ratio]),
+        numbers={"largest over smallest error at one σ²": (ratio, "times")},
+    )
+
+
+@rule(
+    "E3",
+    "Does one pair (c1, c2) hold for all spectra and score variances?",
+    fails="The paper's form, as a description: its constants change with the score variance and "
+    "the spectrum.",
 )
-RULES = (
-    samples,
-    *OUTPUT,
-    bound,
-    at_one("output"),
+def one_pair(data: xr.Dataset) -> Finding:
+    """Fails where c2, or c1 at one score variance, changes by more than FITS."""
+    c1, c2 = float(spread(data.spectrum_c1).max()), data.spectrum_c2
+    return Finding(
+        judged(float(c2.max() / c2.min()) <= FITS and c1 <= FITS, rests_on=[c1, c2]),
+        "One pair of constants survives spread eigenvalues.",
+        "No single pair of constants survives spread eigenvalues.",
+        {"c2": c2, "c1 at one score variance differs": (c1, "times")},
+    )
+
+
+@rule(
+    "E3",
+    "Does the score variance set the length needed for a relative error of 10 %?",
+    fails="Our conjecture: the direction of the query counts as well, by the share of the output "
+    "that it leaves.",
+)
+def needed_length(data: xr.Dataset) -> Finding:
+    """Fails where the lengths needed differ by more than FITS."""
+    middle = data.isel(score_variance=data.sizes["score_variance"] // 2)
+    relative = np.sqrt(middle.spectrum_exact / middle.spectrum_size)
+    needed = first_below(relative, 0.1, "spectrum_length", between=True)
+    return Finding(
+        judged(float(needed.max() / needed.min()) <= FITS, rests_on=[relative]),
+        numbers={"at σ² =": float(middle.score_variance), "tokens needed": needed},
+    )
+
+
+@rule(
+    "F1",
+    f"Is the limit within 50 % of the output over {ASKED} tokens, ill-conditioned ones too?",
+    fails="A method: the limit does not stand for a short prompt. The paper claims nothing here; "
+    "the lengths needed are ours.",
+)
+def near(data: xr.Dataset) -> Finding:
+    """Fails where some case needs more than ASKED tokens."""
+    short = np.sqrt(data.short_exact / data.short_limit)
+    spread = np.sqrt(data.spectrum_exact / data.spectrum_size).where(data.condition > 1, drop=True)
+    isotropic = first_below(short, 0.5, "short_length")
+    ill = first_below(spread, 0.5, "spectrum_length", between=True)
+    worst = float(isotropic.max())
+    return Finding(
+        judged(max(worst, float(ill.max())) <= ASKED, rests_on=[short, spread]),
+        "Ten tokens are enough for the limit.",
+        f"Ten tokens are not enough: the limit can be off by half up to {worst:,.0f} tokens, and "
+        "far longer for ill-conditioned covariances.",
+        {"isotropic, from L =": isotropic, "ill-conditioned, from L =": ill},
+    )
+
+
+@rule(
+    "F1",
+    f"At the infinite-prompt optimum, is the risk within 50 % of its limit from {ASKED} tokens on?",
+    fails="A method: the infinite-prompt optimum is no optimum for short prompts.",
+)
+def regression(data: xr.Dataset) -> Finding:
+    """Fails where some condition number needs more than ASKED tokens, with softmax attention."""
+    excess = data.risk / data.limit_risk - 1
+    enough = first_below(excess, 0.5, "regression_length")
+    useful = first_below(data.risk / data.zero_risk, 1.0, "regression_length")
+    softmax, linear = (enough.sel(attention=kind) for kind in ("softmax", "linear"))
+    return Finding(
+        judged(float(softmax.max()) <= ASKED, rests_on=[excess]),
+        numbers={
+            "condition numbers": data.regression_condition,
+            "softmax, from L =": softmax,
+            "better than answering 0 from L =": useful.sel(attention="softmax"),
+            "linear attention, from L =": linear,
+        },
+    )
+
+
+@rule("F1", "Does one token suffice for an answer within 50 %?", control=True)
+def one_token(data: xr.Dataset) -> Finding:
+    """Fails where it does in no case."""
+    error = np.sqrt(at(data.short_exact, short_length=1.0) / data.short_limit)
+    return Finding(
+        judged(float(error.min()) <= 0.5, rests_on=[error]), numbers={"relative error": error}
+    )
+
+
+RULES: tuple[Rule, ...] = (
+    certified,
+    form("C3", "output", "ln(L)"),
+    regimes,
+    scaling,
     frozen,
-    *IN_U,
-    certified("jacobian_v"),
-    at_one("jacobian_u"),
+    leading_term,
+    certified_derivatives,
+    form("C4", "jacobian_u", "ln²(L)"),
+    drawn_prompts,
+    two_traces,
+    one_pair,
+    needed_length,
+    score_variance_alone,
+    near,
+    regression,
+    one_token,
 )

@@ -1,26 +1,63 @@
-"""E1, C3, C4: how far are output and Jacobians of a finite prompt from their limit, and does the
-paper's form describe it?
-"""
+"""E1, E3, F1, C3, C4: how far a finite prompt is from its limit, and what decides that."""
 
-from largeprompt.runs.study import Part, Study, along
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+
+from largeprompt.runs.study import Part, Study, along, side_by_side, stacked
 from largeprompt.studies.claims import claims
+from largeprompt.studies.convergence.cases import (
+    regimes,
+    regression,
+    scaling,
+    sharpness,
+    short,
+    signs,
+)
+from largeprompt.studies.convergence.config import ConvergenceConfig
+from largeprompt.studies.convergence.curves import errors, spectrum_errors
 from largeprompt.studies.convergence.figures import FIGURES
-from largeprompt.studies.convergence.parts import ConvergenceConfig, errors
 from largeprompt.studies.convergence.rules import RULES
-from largeprompt.studies.variables import variables
+from largeprompt.studies.variables import labels
+
+
+def combine(config: ConvergenceConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """All side by side, with the lengths that constants are fitted on."""
+    return side_by_side(config, parts).assign(
+        short_limit=("short_variance", np.asarray(config.short_variances)),  # ‖Γu‖²
+        fitted_from=config.fitted[0],
+        fitted_to=config.fitted[1],
+    )
+
 
 STUDY = Study(
-    "convergence",
-    "How fast a finite prompt reaches its limit",
-    "How far are output and derivatives of attention over L Gaussian tokens from their limit, and "
-    "does the paper's form say so?",
-    "The exact law gives the mean squared errors of output and both derivatives from L = 1 to 10⁸ "
-    "for three score variances. Proved bounds stand above it; drawn prompts are a check. The "
-    "constants of the paper's form are fitted to the exact law, with intervals from resampled "
-    "streams of drawn prompts.",
-    ConvergenceConfig,
-    ConvergenceConfig(
-        points=25, sampled_lengths=(1, 10, 30, 100, 300, 1000), fitted=(10, 1000), replicas=400
+    name="convergence",
+    title="How fast a finite prompt reaches its limit",
+    question="How far are output and gradients over L tokens from their limit, what decides that, "
+    "and where do short prompts fail?",
+    method="The exact law gives the mean squared errors of output and both derivatives from L = 1 "
+    "to 10⁸ for three score variances, and those of the output for seven spectra of one trace; "
+    "certificates stand above them, and drawn prompts check them. The constants of the paper's "
+    "form are fitted to the exact law. Short prompts, ill-conditioned covariances, the regimes, "
+    "and the factor that keeps the effective tokens as prompts grow are computed likewise.",
+    config=ConvergenceConfig,
+    quick=ConvergenceConfig(
+        points=25,
+        drawn_lengths=(1, 10, 30, 100, 300, 1000),
+        replicas=400,
+        derivative_lengths=(10, 30),
+        fitted=(10, 1000),
+        spectra=("condition 1", "condition 100", "condition 10000", "power law 2"),
+        spectrum_points=25,
+        short_dims=(1, 16),
+        short_variances=(0.5, 2.0),
+        short_per_decade=5,
+        regression_conditions=(1, 1e4),
+        regression_per_decade=2,
+        sharpness_points=21,
+        regime_variances=41,
+        regime_lengths=31,
     ),
     parts=[
         Part(
@@ -28,13 +65,71 @@ STUDY = Study(
             errors,
             over=lambda config: config.score_variances,
             join=along("score_variance"),
-        )
+        ),
+        Part(
+            "spectrum", spectrum_errors, over=lambda config: config.spectra, join=along("spectrum")
+        ),
+        Part("short", short, over=lambda config: config.short_dims, join=along("short_dim")),
+        Part(
+            "regression",
+            regression,
+            over=lambda config: config.regression_conditions,
+            join=along("regression_condition"),
+        ),
+        Part(
+            "sharpness",
+            sharpness,
+            over=lambda _: ("Gaussian", "two clusters"),
+            join=stacked("case"),
+        ),
+        Part("signs", signs),
+        Part("regimes", regimes),
+        Part("scaling", scaling),
     ],
     rules=RULES,
     figures=FIGURES,
-    claims=claims("C3", "C4", "E1"),
-    variables=variables("convergence"),
-    combine=lambda config, parts: parts["errors"].assign(
-        fitted_from=config.fitted[0], fitted_to=config.fitted[1]
+    claims=claims("C3", "C4", "E1", "E3", "F1"),
+    variables=labels(
+        {
+            "exact": "mean squared distance to the limit, exact",
+            "certified": "proved upper bound of the mean squared distance",
+            "frozen": "whether the softmax is frozen at this length",
+            "drawn": "mean squared error over drawn prompts",
+            "drawn_error": "standard error of the mean squared error over drawn prompts",
+            "exact_at_drawn": "mean squared error at the drawn lengths, exact",
+            "spectrum_exact": "mean squared error of a spectrum, exact",
+            "spectrum_size": "squared norm of the limit",
+            "spectrum_c1": "constant c1 of the paper's form, fitted to a spectrum",
+            "spectrum_c2": "constant c2 of the paper's form, fitted to a spectrum",
+            "spectrum_length": "prompt length [tokens]",
+            "spectrum_drawn": "mean squared error over drawn prompts of a spectrum",
+            "spectrum_drawn_error": "standard error of that mean over drawn prompts",
+            "spectrum_exact_at_drawn": "mean squared error of a spectrum there, exact",
+            "spectrum_drawn_length": "prompt length of the drawn prompts [tokens]",
+            "trace": "trace of the covariance",
+            "short_exact": "mean squared error of isotropic tokens, exact",
+            "short_first_order": "mean squared error of isotropic tokens, first order in 1/L",
+            "short_limit": "squared norm of the limit of isotropic tokens",
+            "short_length": "prompt length [tokens]",
+            "short_dim": "dimension of isotropic tokens",
+            "short_variance": "variance of the scores of isotropic tokens",
+            "risk": "population risk at the infinite-prompt optimum",
+            "regression_condition": "condition number of the inputs' covariance",
+            "regression_length": "prompt length of the regression [tokens]",
+            "ratio": "certified bound over exact error",
+            "multiple": "prompt length over ρ",
+            "sign_leading_ratio": "leading term of the bound over exact error, signs at one token",
+            "sign_bound_ratio": "certified bound over exact error, signs at one token",
+            "sign_tilt": "tilt u of the signs",
+            "regime": "regime named by σ/√(2 ln L)",
+            "regime_length": "prompt length [tokens]",
+            "regime_variance": "variance of the scores",
+            "factor": "factor on the scores that keeps the effective tokens, exact",
+            "log_n_factor": "factor on the scores by log-n scaling",
+            "yarn_factor": "factor on the scores by YaRN",
+            "scaled_variance": "variance of the scores before scaling",
+            "growth": "how many times longer the prompt becomes",
+        }
     ),
+    combine=combine,
 )

@@ -1,1 +1,0 @@
-"""E3: covariances with spread eigenvalues."""

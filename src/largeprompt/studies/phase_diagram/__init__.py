@@ -1,1 +1,0 @@
-"""The three regimes over score variance and prompt length."""

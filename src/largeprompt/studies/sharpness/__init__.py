@@ -1,1 +1,0 @@
-"""How far above the truth the certificates are."""
