@@ -1,5 +1,7 @@
 """``largeprompt report`` as its user types it."""
 
+import math
+
 import pytest
 import run_folders
 import typer
@@ -7,7 +9,7 @@ from run_folders import rewrite, verdict
 from typer.testing import CliRunner
 
 from largeprompt.cli.report import report
-from largeprompt.runs.files import sealed
+from largeprompt.runs.files import read_sealed, sealed, to_json
 from largeprompt.runs.store import Run
 
 APP = typer.Typer()
@@ -102,6 +104,16 @@ def test_a_target_that_cannot_be_written(tmp_path):
     assert not [*tmp_path.glob(".*.part"), *tmp_path.parent.glob(".*.part")]
 
 
+def hostile(kind, **fields):
+    """Verdicts, or a config, with other fields."""
+    if kind == "verdict":
+        return to_json([verdict() | fields])
+    claim = {"id": "C3", "name": "n", "sentence": "s"} | fields
+    told = dict.fromkeys(("study", "title", "question", "method", "rerun", "version"), "limit")
+    more = {"config": {}, "quick": False, "cells": ["first"], "claims": [claim]}
+    return sealed(told | more)
+
+
 @pytest.mark.parametrize(
     ("file", "content"),
     [
@@ -120,7 +132,17 @@ def test_a_target_that_cannot_be_written(tmp_path):
         ("verdicts.json", b"[" * 10**5),
         ("answer.json", b'{"answer": "", "headings": [], "rows": 5}'),
         ("answer.json", b"[" * 10**5),
+        ("verdicts.json", hostile("verdict", claim="²")),
+        ("verdicts.json", hostile("verdict", claim="C" + "9" * 5000)),
+        ("verdicts.json", hostile("verdict", claim="C3\n")),
+        ("config.json", hostile("claim", id="²")),
+        ("config.json", hostile("claim", id="C" + "9" * 5000)),
         ("provenance.json", b"[]"),
+        *(
+            ("provenance.json", sealed({"finished": "2026-11-15", name: value}))
+            for value in (math.nan, math.inf, 1e308, -1.0)
+            for name, value in (("seconds", value), ("cells", {"a": value, "b": value}))
+        ),
         ("provenance.json", sealed({"finished": "2026-11-15", "cells": ["only"]})),
         ("provenance.json", sealed({"finished": "2026-11-15", "seconds": "many"})),
         ("provenance.json", sealed({"finished": "2026-11-15", "files": {"../../outside": ""}})),
@@ -132,7 +154,10 @@ def test_a_bad_file_leaves_out_its_run_and_no_other(tmp_path, file, content):
     with the right checksums.
     """
     bad = make_run(tmp_path / "bad", "limit")
-    if file == "provenance.json":
+    if file == "config.json":
+        (bad / "provenance.json").unlink()
+        (bad / file).write_bytes(content)
+    elif file == "provenance.json":
         (bad / file).write_bytes(content)
     else:
         rewrite(Run.open(bad), file, content)
@@ -140,8 +165,21 @@ def test_a_bad_file_leaves_out_its_run_and_no_other(tmp_path, file, content):
     result = run(tmp_path)
     assert result.exit_code == 0, result.output
     assert "left out" in result.output
-    assert str(bad / file) in result.output.replace("\n", "")
+    place = str(bad) if file == "config.json" else str(bad / file)
+    assert place in result.output.replace("\n", "")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "About training" in text
     assert "About limit" not in text
     assert run(bad).exit_code == 1  # asked for by name it is an error
+
+
+def test_claims_that_do_not_fit_together_make_a_page(tmp_path):
+    """A card of an id that only a verdict has, headlines of blanks, and a claim twice."""
+    found = Run.open(make_run(tmp_path / "a"))
+    claims = [{"id": "C3", "name": "n", "sentence": "s", "card": "X9"}] * 2
+    fields = read_sealed(found.folder / "config.json")
+    rewrite(found, "config.json", sealed(fields | {"claims": claims}))
+    blank = verdict(headline="   ")
+    rewrite(found, "verdicts.json", to_json([verdict("X9"), blank, blank, verdict(headline=".")]))
+    assert run(tmp_path / "a", "--out", tmp_path / "page.html").exit_code == 0
+    assert "X9" in (tmp_path / "page.html").read_text("utf-8")

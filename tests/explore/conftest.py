@@ -6,6 +6,7 @@ import json
 import pytest
 import torch
 import xarray as xr
+from run_folders import png
 
 from largeprompt.audit import Heads, audit_heads, summary
 from largeprompt.audit.parts import AuditConfig
@@ -49,10 +50,7 @@ def stored(folder, study, data, verdicts, finished=True):
         }
         captions = {"heads": f"Caption {EVIL}", "lost": "A figure that is lost."}
         for name in captions:
-            files |= {
-                f"figures/{name}.png": b"\x89PNG\r\n\x1a\n" + bytes(40),
-                f"figures/{name}.pdf": b"%PDF-1.4",
-            }
+            files |= {f"figures/{name}.png": png(40, 30), f"figures/{name}.pdf": b"%PDF-1.4"}
         files["figures/captions.json"] = to_json(captions)
         run.write_results(files, {"finished": "2026-01-01T00:00:00"})
         (folder / "figures" / "lost.png").unlink()

@@ -44,8 +44,8 @@ def test_what_fails_says_what_it_means_and_controls_come_last(run):
 def test_figures_are_there_or_said_to_be_lost(run):
     page = runs_page.figures(run)
     assert page.count("data:image/png;base64,") == 1
-    assert "The figure lost is missing or damaged." in page
-    assert '<img class="curves"' in page  # turned dark with the page; a map of colours is not
+    assert "Damaged figure: lost." in page
+    assert '<img class="heat"' in page  # curves turn dark with the page, filled pictures do not
 
 
 def test_the_map_has_a_letter_and_a_colour_for_every_head(audit):

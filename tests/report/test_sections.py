@@ -2,19 +2,22 @@
 
 import base64
 import io
+import struct
+import zlib
 
 import pytest
 from matplotlib.figure import Figure
-from run_folders import make_run, png, verdict
+from run_folders import make_run, png, rewrite, verdict
 
+from largeprompt.report.page import write_report
 from largeprompt.report.sections import (
     _value,
     distinct,
     duration,
     embedded,
-    heat_map,
     machine,
     moment,
+    picture,
     read_section,
 )
 
@@ -103,12 +106,60 @@ def test_pictures_that_colour_fills_keep_their_colours():
         figure.savefig(file)
         return file.getvalue()
 
-    assert heat_map(
-        drawn(lambda axes: axes.imshow([[0.0, 1.0], [2.0, 3.0]], aspect="auto", cmap="cividis"))
-    )
+    filled = drawn(lambda axes: axes.imshow([[0.0, 1.0], [2.0, 3.0]], aspect="auto"))
+    assert picture(filled) == (300, 200, True)
     curves = drawn(lambda axes: axes.plot([0, 1], [[0, 1, 2], [2, 1, 0]]))
-    assert not heat_map(curves)
-    assert not heat_map(curves[: len(curves) // 2])  # damaged
+    assert picture(curves) == (300, 200, False)
+    assert picture(curves[: len(curves) // 2]) is None
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def with_chunk(kind, data):
+    """A picture with one more chunk, after its header."""
+    whole = png(40, 30)
+    return whole[:33] + chunk(kind, data) + whole[33:]
+
+
+def with_header(*fields):
+    whole = png(40, 30)
+    return whole[:8] + chunk(b"IHDR", struct.pack(">IIBBBBB", *fields)) + whole[33:]
+
+
+BOMB = zlib.compress(b"a" * 10**8)
+DAMAGED = {
+    "bomb": with_header(60_000, 60_000, 8, 0, 0, 0, 0),
+    "no width": with_header(0, 30, 8, 0, 0, 0, 0),
+    "bits": with_header(40, 30, 7, 0, 0, 0, 0),
+    "short header": png(40, 30)[:8] + chunk(b"IHDR", b"\0\0\0(" * 3) + png(40, 30)[33:],
+    "tRNS": with_chunk(b"tRNS", b"a"),
+    "pHYs": with_chunk(b"pHYs", b"a"),
+    "gAMA": with_chunk(b"gAMA", b"a"),
+    "cHRM": with_chunk(b"cHRM", b"abc"),
+    "sRGB": with_chunk(b"sRGB", b""),
+    "acTL": with_chunk(b"acTL", b"a"),
+    "fcTL": with_chunk(b"fcTL", b"a"),
+    "fdAT": with_chunk(b"fdAT", b"a"),
+    "iCCP": with_chunk(b"iCCP", b"a\0\0" + BOMB),
+    "zTXt": with_chunk(b"zTXt", b"a\0\0" + BOMB),
+    "iTXt": with_chunk(b"iTXt", b"a\0\1\0\0\0" + BOMB),
+    "pixels": png(40, 30)[:45] + b"garbage" + png(40, 30)[52:],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_picture_stops_no_page(tmp_path, name):
+    """Each chunk made the decoder raise another exception, or take all memory."""
+    run = make_run(tmp_path / "a", [verdict()], figures=("curve", "surface"))
+    rewrite(run, "figures/curve.png", DAMAGED[name])
+    rewrite(run, "figures/surface.C3.png", DAMAGED[name])
+    bad, good = read_section(run, "here").plates
+    assert good.source
+    assert bad.source == "" or name in ("pHYs", "gAMA", "cHRM", "sRGB", "tRNS", "iCCP", "zTXt")
+    assert bad.source or bad.problem.startswith("Damaged figure: figures/curve.png")
+    assert "Caption of curve" in write_report([run], tmp_path / "a.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from largeprompt.audit.kinds import FINDINGS
 from largeprompt.explore.picture import Picture, Scale, decades, figure, in_words
 from largeprompt.explore.reading import Audit
 from largeprompt.report.page import typeset
-from largeprompt.report.sections import embedded, heat_map, judgement
+from largeprompt.report.sections import embedded, judgement, picture
 from largeprompt.runs.store import Run
 
 LETTERS = dict(zip(FINDINGS, "MLCSOUN", strict=True))
@@ -41,18 +41,14 @@ def figures(run: Run) -> str:
     shown = []
     for each in run.figures:
         image = ""
-        if each.whole:
-            content = each.read("png")
-            kind = "heat" if heat_map(content) else "curves"
+        content = each.read("png") if each.whole else b""
+        if found := picture(content):
+            kind = "heat" if found[2] else "curves"
             image = (
                 f'<img class="{kind}" alt="{html.escape(each.caption)}" '
                 f'src="{embedded("image/png", content)}"/>'
             )
-        words = (
-            html.escape(each.caption)
-            if image
-            else f"The figure {html.escape(each.name)} is missing or damaged."
-        )
+        words = html.escape(each.caption) if image else f"Damaged figure: {html.escape(each.name)}."
         shown.append(f'<figure class="plate">{image}<figcaption>{words}</figcaption></figure>')
     return f'<div class="plates">{"".join(shown)}</div>'
 

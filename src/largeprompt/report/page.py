@@ -1,14 +1,17 @@
 """The report: runs in, one HTML file out that opens from disk and needs nothing else."""
 
+import base64
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 import importlib.metadata
 import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import markupsafe
@@ -23,39 +26,71 @@ from largeprompt.report.sections import (
     machine,
     moment,
     named,
+    picture,
     read_section,
 )
 from largeprompt.runs.files import RunError
-from largeprompt.runs.judging import Claim
+from largeprompt.runs.judging import Claim, Outcome, Verdict
 from largeprompt.runs.store import Run, StoredFigure
 
-WORDS = {
+TEMPLATES = Path(__file__).parent / "templates"
+PARTS = ("What the paper claims", "Experiments asked for", "Beyond the paper")
+WORDS: dict[Outcome, tuple[str, str]] = {
     "holds": ("holds", "yes"),
     "holds in part": ("in part", "in part"),
     "fails": ("fails", "no"),
     "undecided": ("open", "open"),
 }
 LONGEST = 25  # words on a card
+# in a sentence; C3 and 2D are none
+NUMBER = re.compile(r"(?<![\w.,])[-−]?\d[\d,.]*(?:[×·]10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*)?(?!\w)")
 POWER = re.compile(r"\^([-−]?)(?:\(((?:[^()]|\([^()]*\))*)\)|([\w½¼|]+(?:\.\d+)?))")
 
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """What all runs say of one claim; ``see`` are the sections that answer it under other claims,
-    or have begun to.
-    """
+    """What all runs say of one claim; ``see`` are sections that name it without a verdict."""
 
     claim: Claim
     anchor: str
-    beyond: bool
     rows: tuple[tuple[Judgement, Section], ...]
     see: tuple[Section, ...]
 
     @property
-    def counts(self) -> list[tuple[str, int, str]]:
-        """How many questions have each outcome: word, number, class; a control counts only where it
-        does not fail.
+    def part(self) -> str:
+        """Under which heading it stands."""
+        return PARTS[2 if self.claim.question else 1 if self.claim.experiment else 0]
+
+    @property
+    def sections(self) -> list[Section]:
+        """Where it is answered, or begun."""
+        return [*(section for _, section in self.rows), *self.see]
+
+    @property
+    def asked(self) -> list[tuple[Verdict, str]]:
+        """Its verdicts without controls, and the name of the run of each."""
+        return [
+            (judgement.verdict, section.name)
+            for judgement, section in self.rows
+            if not judgement.verdict.control
+        ]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The outcome of what the claim says; None while there is no verdict.
+
+        Verdicts with a headline decide where there are some: the others are details of them. A
+        stronger reading, and what is undecided, decide nothing where there is more.
         """
+        weighed = [verdict for verdict, _ in self.asked if not verdict.stronger]
+        spoken = [verdict for verdict in weighed if verdict.headline.strip()]
+        found = {verdict.outcome for verdict in spoken or weighed}
+        decided = found - {"undecided"} or found
+        return decided.pop() if len(decided) == 1 else "holds in part" if decided else None
+
+    @property
+    def counts(self) -> list[tuple[str, int, str]]:
+        """Word, number and class of each outcome; a control counts where it does not fail."""
         kinds = Counter(judgement.kind for judgement, _ in self.rows)
         words = {
             "good": "hold",
@@ -77,9 +112,7 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """A claim or a question at a glance: a word, its class, a sentence, a small picture, and where
-    the rest is.
-    """
+    """A claim at a glance: a word, its class, a sentence, a picture, and where the rest is."""
 
     claim: Claim
     anchor: str
@@ -116,7 +149,7 @@ def render(runs: Sequence[Run]) -> str:
     )
     groups = _groups(sections, taken)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -132,27 +165,17 @@ def render(runs: Sequence[Run]) -> str:
         for judgement in section.judgements
         if judgement.verdict.control
     ]
-    parts = (("What the paper claims", False), ("Beyond the paper", True))
+    heading = "Softmax attention over long prompts"
+    parts = [(words, [each for each in groups if each.part == words]) for words in PARTS]
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     return environment.get_template("report.html.j2").render(
+        script=markupsafe.Markup(script),
+        allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         sections=sections,
-        heading=sections[0].run.title
-        if len(sections) == 1
-        else "Softmax attention over long prompts",
-        parts=[
-            (words, [group for group in groups if group.beyond == beyond])
-            for words, beyond in parts
-        ],
-        cards=[
-            (
-                words,
-                [
-                    _card(group, groups)
-                    for group in groups
-                    if group.beyond == beyond and not group.claim.card
-                ],
-            )
-            for words, beyond in parts
-        ],
+        heading=sections[0].run.title if len(sections) == 1 else heading,
+        parts=parts,
+        summary=_summary(parts),
+        cards=[(words, [_card(group) for group in found]) for words, found in parts],
         controls=(len(controls), controls.count("warning")),
         unfinished=[section for section in sections if not section.complete],
         quick_runs=[section for section in sections if section.run.quick],
@@ -164,104 +187,105 @@ def render(runs: Sequence[Run]) -> str:
     )
 
 
+def _summary(parts: Sequence[tuple[str, Sequence[Group]]]) -> list[tuple[str, str]]:
+    """What holds, what does not, and what is new: a sentence each, from the verdicts."""
+    found = dict(parts)
+    claims = [each for each in found[PARTS[0]] if each.outcome]
+    asked = [each for part in PARTS[:2] for each in found[part] if each.outcome]
+    beyond = [each for each in found[PARTS[2]] if each.outcome]
+    if not asked and not beyond:
+        return []
+    holds = [each for each in claims if each.outcome == "holds"]
+    many = f"{len(holds)} of the {len(claims)} claims tested hold"
+    if holds and len(holds) == len(claims):
+        many = "the claim tested holds" if len(claims) == 1 else f"all {len(claims)} claims hold"
+    less = [
+        f"{each.claim.name} ({each.claim.id}) {words}"
+        for outcome, words in (("fails", "fails"), ("holds in part", "holds in part"))
+        for each in asked
+        if each.outcome == outcome
+    ]
+    answers = [
+        f"{words}: {', '.join(each.claim.name for each in beyond if each.outcome == outcome)}"
+        for outcome, words in (("holds", "yes"), ("holds in part", "in part"), ("fails", "no"))
+        if any(each.outcome == outcome for each in beyond)
+    ]
+    told = [
+        ("What holds", f"{many} ({_ids(holds)})." if holds else ""),
+        ("What does not", f"{'; '.join(less)}." if less else "nothing that was asked here fails."),
+        ("What is new", f"answers beyond the paper: {'; '.join(answers)}." if answers else ""),
+    ]
+    return [(words, sentence) for words, sentence in told if sentence and (asked or answers)]
+
+
+def _ids(groups: Sequence[Group]) -> str:
+    return ", ".join(each.claim.id for each in groups)
+
+
 def _groups(sections: Sequence[Section], taken: set[str]) -> list[Group]:
     """Verdicts of all runs by claim: the claims that the runs name, by id (C2 before C10), then any
     other id as it appears.
     """
     known = {claim.id: claim for section in sections for claim in section.run.claims}
-    ordered = sorted(
-        known,
-        key=lambda name: [
-            int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)
-        ],
-    )
-    rows: dict[str, list[tuple[Judgement, Section]]] = {name: [] for name in ordered}
+    rows: dict[str, list[tuple[Judgement, Section]]] = {
+        name: [] for name in sorted(known, key=_in_order)
+    }
     for section in sections:
         for judgement in section.judgements:
             rows.setdefault(judgement.verdict.claim, []).append((judgement, section))
     found = []
     for name, spoken in rows.items():
         claim = known.get(name, Claim(name, "", ""))
-        if claim.card not in rows:
-            claim = dataclasses.replace(claim, card="")
-        see = (
-            []
-            if spoken
-            else [each for each in sections if name in {here.id for here in each.run.claims}]
-        )
-        beyond = bool(known[claim.card].question if claim.card else claim.question)
-        found.append(
-            Group(claim, _anchor(f"claim-{name}", taken), beyond, tuple(spoken), tuple(see))
-        )
+        named = [each for each in sections if name in {here.id for here in each.run.claims}]
+        anchor = _anchor(f"claim-{name}", taken)
+        found.append(Group(claim, anchor, tuple(spoken), () if spoken else tuple(named)))
     return found
 
 
-def _card(group: Group, groups: Sequence[Group]) -> Card:
-    """The claim and those told with it, by as many of their headlines as a sentence of 25 words
-    holds; else the claim's own.
-    """
-    claim = group.claim
-    told = [group, *(each for each in groups if each.claim.card == claim.id)]
-    rows = [
-        (judgement.verdict, section.name)
-        for each in told
-        for judgement, section in each.rows
-        if not judgement.verdict.control
+def _in_order(id: str) -> list[Any]:
+    """C2 before C10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", id)]
+
+
+def _card(group: Group) -> Card:
+    """The claim with one headline of at most one number; else with the claim's own sentence."""
+    claim, outcome = group.claim, group.outcome
+    spoken = [
+        (verdict, name)
+        for verdict, name in group.asked
+        if verdict.headline.strip() and len(NUMBER.findall(verdict.headline)) < 2
     ]
-    spoken = [(verdict, name) for verdict, name in rows if verdict.headline]
-    outcomes = {verdict.outcome for verdict, _ in spoken or rows} & {
-        "holds",
-        "holds in part",
-        "fails",
-    }
-    outcome = (
-        "undecided" if not outcomes else outcomes.pop() if len(outcomes) == 1 else "holds in part"
-    )
+    # what decides the badge comes first
+    spoken.sort(key=lambda pair: pair[0].outcome != outcome)
     sentence = ""
     for verdict, name in spoken:
-        longer = _joined(sentence, verdict.headline, name)
-        if not sentence or len(longer.split()) <= LONGEST:
+        longer = f"{sentence.removesuffix('.')}; {name}: {verdict.headline}".removeprefix("; ")
+        if name and (not sentence or len(longer.split()) <= LONGEST):
             sentence = longer
-    runs = [
-        section.run
-        for each in told
-        for section in (*(section for _, section in each.rows), *each.see)
-        if section.complete
-    ]
+        sentence = sentence or verdict.headline
+    runs = [section.run for section in group.sections if section.complete]
     ending = f"{claim.id}.png"
-    picture = next((figure for run in runs for figure in run.figures if figure.has(ending)), None)
+    shown = next((figure for run in runs for figure in run.figures if figure.has(ending)), None)
     return Card(
         claim,
         group.anchor,
-        WORDS[outcome][group.beyond] if rows else "to come",
-        KINDS[outcome],
+        WORDS[outcome or "undecided"][bool(claim.question)] if group.asked else "to come",
+        KINDS[outcome or "undecided"],
         sentence or claim.sentence,
-        _embedded_picture(picture, ending) if picture else "",
+        _embedded_picture(shown, ending) if shown else "",
     )
-
-
-def _joined(sentence: str, more: str, name: str = "") -> str:
-    """Two sentences as one, the second after the name of its run."""
-    if name:
-        return f"{sentence.removesuffix('.')}; {name}: {more}".removeprefix("; ")
-    if not sentence:
-        return more
-    word = more.split(maxsplit=1)[0]
-    small = word[1:].islower() or word == "A"  # not SGD, nor the L of a length
-    return f"{sentence.removesuffix('.')}; {more[0].lower() if small else more[0]}{more[1:]}"
 
 
 def _embedded_picture(figure: StoredFigure, ending: str) -> str:
     try:
-        return embedded("image/png", figure.read(ending))
+        content = figure.read(ending)
     except RunError:  # the figure itself says what is wrong
         return ""
+    return embedded("image/png", content) if picture(content) else ""
 
 
 def typeset(text: str, groups: Mapping[str, Group]) -> markupsafe.Markup:
-    """Text as HTML: powers raised, and ids of claims with their names, as links to where they are
-    defined.
-    """
+    """Text as HTML: powers raised, and ids of claims linked to where they are defined."""
 
     def defined(found: re.Match[str]) -> str:
         group = groups.get(found[0])

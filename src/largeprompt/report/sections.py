@@ -1,6 +1,4 @@
-"""What the page says of one run: its verdicts, its figures with their files inside, its settings,
-and how it was made.
-"""
+"""What the page says of one run: verdicts, figures, settings, and how it was made."""
 
 import base64
 import dataclasses
@@ -17,13 +15,14 @@ from largeprompt.runs.store import Run, StoredFigure
 from largeprompt.runs.words import typeset
 
 PNG = b"\x89PNG\r\n\x1a\n"
+MOST_PIXELS = 2 * 10**7  # far above our largest figure, far below what fills memory
 # class in the style sheet
 KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": "open"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Judgement:
-    """A verdict as the page shows it: the badge's words and colour."""
+    """A verdict as the page shows it: the badge's words and color."""
 
     verdict: Verdict
     badge: str
@@ -32,10 +31,9 @@ class Judgement:
 
 @dataclasses.dataclass(frozen=True)
 class Plate:
-    """A figure with its files inside: ``source`` is empty where the image is missing, and
-    ``problem`` says why.
+    """A figure with its files inside; ``problem`` says why ``source`` is empty.
 
-    ``heat_map``: its colours mean numbers, and are not inverted in the dark.
+    ``heat_map``: its colors mean numbers, and are not inverted in the dark.
     """
 
     anchor: str
@@ -75,9 +73,7 @@ class Section:
 
 
 def named(sections: Sequence[Section]) -> list[Section]:
-    """The sections with names: of runs of one study whose titles differ, what comes last in the
-    title (audits end in the model).
-    """
+    """The sections, named by the end of their titles where runs of one study differ in them."""
     titles: dict[str, set[str]] = {}
     for each in sections:
         titles.setdefault(each.run.study, set()).add(each.run.title)
@@ -130,9 +126,7 @@ def told(run: Run) -> Told:
 
 
 def judgement(verdict: Verdict) -> Judgement:
-    """The badge of a verdict: a control that fails is good news, and anything else of
-    it a warning.
-    """
+    """The badge of a verdict: a control that fails is good news, any other one a warning."""
     if not verdict.control:
         return Judgement(verdict, verdict.outcome, KINDS[verdict.outcome])
     if verdict.outcome == "fails":
@@ -141,43 +135,44 @@ def judgement(verdict: Verdict) -> Judgement:
 
 
 def _plate(figure: StoredFigure, anchor: str) -> Plate:
-    problem, source, size = "", "", (0, 0)
+    problem, source, found = "", "", None
     try:
-        image = figure.read("png")
-        if image[:8] != PNG or len(image) < 24:
-            problem = f"figures/{figure.name}.png is not a PNG file"
+        content = figure.read("png")
+        found = picture(content)
+        if found:
+            source = embedded("image/png", content)
         else:
-            size = struct.unpack(">II", image[16:24])
-            source = embedded("image/png", image)
+            problem = f"Damaged figure: figures/{figure.name}.png is not a picture that can be read"
     except RunError as error:
-        problem = str(error)
+        problem = f"Damaged figure: {error}"
     try:
         pdf = embedded("application/pdf", figure.read("pdf"))
     except RunError:
         pdf = ""
+    width, height, heat = found or (0, 0, False)
     return Plate(
-        anchor,
-        figure.name,
-        figure.caption,
-        source,
-        pdf,
-        *size,
-        problem,
-        bool(source) and heat_map(image),
+        anchor, figure.name, figure.caption, source, pdf, width, height, problem, bool(heat)
     )
 
 
-def heat_map(image: bytes) -> bool:
-    """Whether colours fill a picture: less than 60 % of it is white, where pictures of curves have
-    75 % and more.
+def picture(content: bytes) -> tuple[int, int, bool] | None:
+    """Return width, height and whether colors fill a PNG; None where it cannot be shown.
+
+    Curves leave 75 % and more of a picture white, heat maps less than 60 %.
     """
     from PIL import Image
 
+    if content[:8] != PNG or len(content) < 24:
+        return None
+    width, height = struct.unpack(">II", content[16:24])
+    if not 0 < width * height <= MOST_PIXELS:
+        return None
     try:
-        small = Image.open(io.BytesIO(image)).convert("L").resize((80, 60))
-    except OSError:  # a damaged file, which the reader will see
-        return False
-    return sum(small.histogram()[235:]) < 0.6 * 80 * 60
+        image = Image.open(io.BytesIO(content), formats=["PNG"])
+        small = image.convert("L").resize((80, 60))
+    except Exception:  # a stranger's file: decoders have many kinds of complaint
+        return None
+    return width, height, sum(small.histogram()[235:]) < 0.6 * 80 * 60
 
 
 def embedded(kind: str, content: bytes) -> str:

@@ -3,9 +3,10 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
+import pydantic
 import xarray as xr
 
 from largeprompt.runs.words import typeset
@@ -13,6 +14,8 @@ from largeprompt.runs.words import typeset
 Outcome = Literal["holds", "holds in part", "fails", "undecided"]
 Answer = tuple[Outcome, str] | tuple[Outcome, str, str]  # outcome, numbers behind it, headline
 Labelled = TypeVar("Labelled", xr.Dataset, xr.DataArray)
+# of a claim; plain, as strangers write them too
+Id = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
 
 # rate of false alarms of one verdict, over all of its comparisons of samples with predictions
 # together
@@ -87,17 +90,16 @@ class Claim:
         What verdicts name: C1 to C7 for the paper's claims, E1, N1, Q1, ... for the experiments
         asked of it.
     question
-        A few words that 'yes' or 'no' answers, for what goes beyond the paper; '' for what the
-        paper claims.
-    card
-        Id of the claim on whose card of the report this one is told; '' for a card of its own.
+        A few words that 'yes' or 'no' answers, for what goes beyond the paper; '' otherwise.
+    experiment
+        Whether it is an experiment that was asked for, rather than a claim of the paper.
     """
 
-    id: str
+    id: Id
     name: str
     sentence: str
     question: str = ""
-    card: str = ""
+    experiment: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,15 +124,18 @@ class Verdict:
     meaning
         Of one that fails: what has failed (the paper's form, a conjecture of ours, a method), and
         what that means.
+    stronger
+        Whether more is asked than the claim says: the badge of the claim does not depend on it.
     """
 
-    claim: str
+    claim: Id
     asked: str
     outcome: Outcome
     measured: str
     control: bool = False
     headline: str = ""
     meaning: str = ""
+    stronger: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +149,7 @@ class Rule:
     answer: Callable[[xr.Dataset], Finding | Answer | None]
     control: bool = False
     fails: str = ""
+    stronger: bool = False
 
     def __call__(self, data: xr.Dataset) -> Verdict | None:
         """The verdict; None where the settings of the run leave the question out."""
@@ -158,7 +164,9 @@ class Rule:
         asked, measured, headline, meaning = map(
             typeset, (asked, measured, headline, self.fails if outcome == "fails" else "")
         )
-        return Verdict(self.claim, asked, outcome, measured, self.control, headline, meaning)
+        return Verdict(
+            self.claim, asked, outcome, measured, self.control, headline, meaning, self.stronger
+        )
 
 
 def rule(
@@ -167,13 +175,14 @@ def rule(
     *,
     control: bool = False,
     fails: str = "",
+    stronger: bool = False,
 ) -> Callable[[Any], Rule]:
     """Make a function of the dataset the rule for a question: it returns (outcome, text), or None
     for no verdict.
 
     A third entry is the finding as a headline. Numbers are written as Python writes them, and
     typeset when the rule is applied. ``fails`` is said where it fails: what has failed, and what
-    that means.
+    that means. A ``stronger`` rule asks more than the claim says.
 
     Examples
     --------
@@ -187,7 +196,7 @@ def rule(
     """
 
     def made(answer: Callable[[xr.Dataset], Finding | Answer | None]) -> Rule:
-        return Rule(claim, question, answer, control, fails)
+        return Rule(claim, question, answer, control, fails, stronger)
 
     return made
 

@@ -207,6 +207,9 @@ class Study:
             raise InvalidArgumentError(
                 "name", repr(self.name), "letters, digits and underscores: it becomes a folder"
             )
+        for id in [*(claim.id for claim in self.claims), *(rule.claim for rule in self.rules)]:
+            if not PLAIN_WORD.fullmatch(id):
+                raise InvalidArgumentError("claim", repr(id), "letters, digits and underscores")
 
     @property
     def computing(self) -> list[Any]:

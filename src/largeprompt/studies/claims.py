@@ -1,6 +1,4 @@
-"""The paper's claims and what is asked beyond them, a short sentence each; studies name those that
-they test.
-"""
+"""The paper's claims, the experiments asked for, and the questions beyond, a sentence each."""
 
 from largeprompt.runs.judging import Claim
 
@@ -51,19 +49,19 @@ CLAIMS = (
         "Convergence",
         "Distance of the finite-prompt output and gradients to the limit, from L = 10 to 10,000, "
         "against the bound.",
-        card="C3",
+        experiment=True,
     ),
     Claim(
         "E2",
         "Trajectories",
-        "Parameters at length L along training, beside those of the infinite prompt: the tube.",
-        card="C5",
+        "Parameters at length L along training, compared with those of the infinite prompt.",
+        experiment=True,
     ),
     Claim(
         "E3",
         "Covariance stress",
-        "Which constants of the bounds survive when the eigenvalues of Γ are spread.",
-        card="F1",
+        "Which constants of the bounds remain when the eigenvalues of Γ are spread.",
+        experiment=True,
     ),
     Claim(
         "N1",
@@ -113,7 +111,7 @@ CLAIMS = (
         "P1",
         "The authors' experiment",
         "Softmax and linear attention trained by SGD on in-context regression in d = 5.",
-        card="C7",
+        experiment=True,
     ),
 )
 
