@@ -12,7 +12,8 @@ import pytest
 import torch
 import xarray as xr
 
-from largeprompt.audit import Heads, audit_heads, head_statistics, summary
+from largeprompt.audit import Heads, Plan, audit_heads, head_statistics, summary
+from largeprompt.audit.factors import with_factors
 from largeprompt.audit.findings import derived
 
 DIMS = ("text", "layer", "head", "position")
@@ -225,7 +226,7 @@ def run_data(planted):
     )
     data = audit_heads(heads, positions=list(range(16)), components=(1, 4))
     data = xr.concat([data, data], xr.Variable("length", [200, 400]))
-    found = summary(data)
+    found = with_factors(summary(data))
     data = data.merge(found.rename({name: f"head_{name}" for name in found.data_vars}))
     curves = ["audit", "reverse", "random", "mean", "mixture"]
     cosine = np.array([[0.99, 0.9], [0.7, 0.9], [0.8, 0.9], [0.85, 0.8], [0.98, 0.95]])
@@ -233,3 +234,15 @@ def run_data(planted):
     for name, values in (("cosine", cosine), ("kl", 1 - cosine), ("loss_change", 1 - cosine)):
         data[name] = (("curve", "replaced"), values)
     return data.assign_attrs(tolerance=0.2, sinks=1, model="planted")
+
+
+@pytest.fixture
+def told(run_data):
+    """A run in which two heads were chosen."""
+    order = run_data.head_order.isel(length=-1, drop=True)
+    chosen = (order <= 2).astype(np.int8)
+    numbers = {"kept": 0.998, "confirmed": 0.996, "kept_error": np.nan, "confirmed_error": np.nan}
+    plan = Plan(heads=((0, 0),), layers=(0,), heads_in_layer=4).json()
+    return run_data.assign(
+        chosen=chosen, chosen_order=order.where(chosen > 0), **numbers
+    ).assign_attrs(budget=0.99, plan=plan)

@@ -4,10 +4,9 @@ import math
 
 import pytest
 import torch
-import xarray as xr
 
 from largeprompt.audit import linearize, perplexity, plan_linear
-from largeprompt.audit.choose import kept, replacement_order
+from largeprompt.audit.choose import kept
 from largeprompt.audit.replace import outputs
 from largeprompt.errors import InvalidArgumentError
 
@@ -51,10 +50,9 @@ def test_as_many_heads_as_the_budget_allows(sharp, tokens):
     assert plan_linear(sharp, tokens(length=80), 0.999, order=ALL).confirmed is None
 
 
-def test_whole_layers_and_files(sharp, tokens, tmp_path):
-    plan = plan_linear(sharp, tokens(length=80), 0.999, whole_layers=True)
-    assert plan.linear_layers == [1]
-    assert plan.full_attention == [[1] * 4, [0] * 4]
+def test_a_plan_is_used_from_its_file(sharp, tokens, tmp_path):
+    plan = plan_linear(sharp, tokens(length=80), 0.999)
+    assert 0 < len(plan.heads) < 8
     inputs = tokens(length=80, seed=1)
     with linearize(sharp, plan.heads):
         expected = outputs(sharp, inputs).embedding
@@ -78,8 +76,3 @@ def test_bad_budgets_are_refused(built, tokens):
     for bad in (0.0, 1.01, -1.0, float("nan")):
         with pytest.raises(InvalidArgumentError, match="budget"):
             plan_linear(built("bert"), tokens(), bad)
-
-
-def test_heads_are_replaced_in_their_order():
-    order = xr.DataArray([[2.0, 4.0], [1.0, 3.0]], coords={"layer": [2, 5], "head": [0, 7]})
-    assert replacement_order(xr.Dataset({"order": order})) == [(5, 0), (2, 0), (5, 7), (2, 7)]

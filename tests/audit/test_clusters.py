@@ -2,7 +2,6 @@
 
 import torch
 
-from largeprompt.audit import clusters
 from largeprompt.audit.clusters import responsibilities
 
 
@@ -21,22 +20,21 @@ def test_planted_clusters_are_found_by_the_likelier_start(planted):
     heads = planted("mixture", texts=2)
     member = responsibilities(heads, (3,), seed=1)[3]
     joint = torch.cat([heads.key, heads.value], -1)
-    centres = (member.mT @ joint) / member.sum(2)[..., None]  # (texts, 1, 3, width)
-    spread = ((joint[..., None, :] - centres[:, :, None]).square().sum(-1) * member).sum(
+    centers = (member.mT @ joint) / member.sum(2)[..., None]  # (texts, 1, 3, width)
+    spread = ((joint[..., None, :] - centers[:, :, None]).square().sum(-1) * member).sum(
         (2, 3)
     ) / 400
     whole = (joint - joint.mean(2, keepdim=True)).square().sum(-1).mean(2)
     assert bool((spread < 0.05 * whole).all())
 
 
-def test_half_of_the_work_ends_with_the_trial(random_heads, monkeypatch):
-    """Tokens are compared with both starts in the trial rounds, and with one afterwards."""
-    seen, original = [], clusters.expectation
-    watched = lambda *given: (  # noqa: E731
-        seen.append(sum(count * starts for count, starts in given[3])) or original(*given)
-    )
-    monkeypatch.setattr(clusters, "expectation", watched)
-    monkeypatch.setattr(clusters, "SETTLED", 0.0)
-    found = responsibilities(random_heads(), (1, 2, 4))
-    assert seen == [13] * clusters.TRIAL + [7] * (clusters.ROUNDS - clusters.TRIAL)
+def test_all_sizes_are_fitted_and_more_components_fit_better(planted):
+    heads = planted("mixture", texts=2)
+    found = responsibilities(heads, (1, 2, 4))
     assert [each.shape[-1] for each in found.values()] == [1, 2, 4]
+    x = torch.cat([heads.key, heads.value], -1)
+    errors = []
+    for member in found.values():
+        centers = (member.mT @ x) / member.sum(2)[..., None]
+        errors.append(float((member @ centers - x).square().sum()))
+    assert errors == sorted(errors, reverse=True)

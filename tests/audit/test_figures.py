@@ -67,7 +67,9 @@ def test_an_audit_draws_its_verdicts(run_data, random_heads):
         axes = Figure().subplots()
         assert lp.audit.plot(audit, axes) is axes
         (image,) = axes.images
-        np.testing.assert_array_equal(image.get_array().filled(-1), expected)
+        there = np.unique(expected)
+        shown = there[image.get_array().filled(-1).astype(int)]
+        np.testing.assert_array_equal(shown, expected)
     for bad in (xr.Dataset({"x": 1}), "audit"):
         with pytest.raises(lp.InvalidArgumentError, match=r"audit: got .* without verdicts"):
             lp.audit.plot(bad)

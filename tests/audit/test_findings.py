@@ -1,13 +1,12 @@
 """Verdicts of heads with planted laws."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 import xarray as xr
 
 from largeprompt.audit import FINDINGS, Heads, Rule, audit_heads, summary
+from largeprompt.audit.findings import replacement_order
 
 RULE = Rule(tolerance=0.15)
 
@@ -76,78 +75,12 @@ def gaussian():
     return at_lengths(made)
 
 
-def test_a_longer_prompt_is_asked_for_where_such_predictions_came_true(gaussian):
-    found = summary(gaussian, RULE)
-    assert int(found.predictions_made) >= 5
-    assert int(found.predictions_kept) >= 0.8 * int(found.predictions_made)
-    assert float(found.predictions_close) > 0.5
-    middle = found.sel(length=512)
-    asked = names(middle).count("needs a longer prompt")
-    assert asked >= 4
-    assert bool((middle.needed_length > 512).all())
-    assert bool((found.sel(length=2048).affine_error <= 0.15).sum() >= asked)
-    seen, predicted = (found[name].sel(length=2048) for name in ("affine_error", "predicted_error"))
-    assert 0.75 < float((predicted / seen).median()) < 1.33
-    assert float(found.shape_share.sel(length=2048).median()) < 0.5
-
-
-def test_the_verdict_is_not_given_without_proof_or_beyond_what_the_model_reads(gaussian):
-    # nothing was tested
-    assert "needs a longer prompt" not in names(summary(gaussian.sel(length=512), RULE))
-    assert "needs a longer prompt" not in names(
-        summary(gaussian, dataclasses.replace(RULE, trials=10**6))
-    )
-    out = summary(gaussian.assign_attrs(positions_allowed=2048), RULE)
-    far = out.needed_length > 2048
-    assert bool(far.any())
-    np.testing.assert_array_equal(out.out_of_reach, far)
-    assert FINDINGS.index("needs a longer prompt") not in out.finding.where(far, -1)
-
-
-def test_a_row_never_contradicts_itself(gaussian):
-    found = summary(gaussian, RULE)
-    within = found.affine_error <= 0.15
-    length = found.length.broadcast_like(within).transpose(*within.dims)
-    assert bool((found.needed_length == length).where(within, True).all())
-    assert bool(
-        (found.needed_length > length).where(~within & found.needed_length.notnull(), True).all()
-    )
-    assert bool(
-        (found.shape_error <= found.affine_error * (1 + 1e-9))
-        .where(found.shape_error.notnull(), True)
-        .all()
-    )
-
-
-def test_shape_is_not_called_length(planted):
-    """Exponential keys: the error stays however many there are."""
-    found = summary(at_lengths(lambda tokens: planted("skewed", tokens=tokens, texts=2)), RULE)
-    assert found.shape_share.sel(length=2048).item() > 0.8
-    assert "needs a longer prompt" not in names(found)
-
-
-def test_causal_prefixes_of_256_tokens_already_predict(random_heads):
-    """The median query of 256 tokens sees 144 keys; there are predictions for 512, and something to
-    compare them with.
-    """
-    parts = [
-        audit_heads(random_heads(tokens=tokens, causal=True), positions=16, components=())
-        for tokens in (256, 512)
-    ]
-    found = summary(
-        xr.concat(parts, xr.Variable("length", [256, 512]), join="outer", data_vars="all")
-    )
-    assert bool(found.predicted_error.sel(length=512).notnull().all())
-    assert 0 <= float(found.predictions_close) <= 1
-
-
 @pytest.mark.filterwarnings("error")
 def test_a_text_of_three_tokens_gives_no_warning(planted):
     heads = planted("linear", tokens=20, texts=1)
     short = Heads(heads.query[:, :, :3], heads.key[:, :, :3], heads.value[:, :, :3], None, 1.0)
     found = summary(audit_heads(short, components=()))
     assert names(found) == ["not judged"]
-    assert bool(found.law_slope.isnull().all())
 
 
 def test_errors_have_standard_errors_over_texts(gaussian):
@@ -178,3 +111,13 @@ def test_the_order_is_that_of_the_errors(gaussian):
         name.replace(" ", "_") for name in FINDINGS
     ]
     assert len(found.finding.attrs["flag_values"]) == len(FINDINGS) + 1
+
+
+def test_the_order_of_replacement_needs_no_summary(gaussian):
+    order = summary(gaussian).isel(length=-1).order.stack(pair=("layer", "head"))
+    pairs = [(int(i), int(j)) for i, j in order.sortby(order).pair.values.tolist()]
+    assert replacement_order(gaussian) == pairs
+    some = gaussian.isel(length=-1).assign_coords(layer=[3])
+    some = some.sel(head=[5, 2, 7])
+    error = some.affine_error.median(["text", "position"]).values[0]
+    assert replacement_order(some) == [(3, [5, 2, 7][place]) for place in np.argsort(error)]

@@ -19,7 +19,6 @@ from largeprompt.audit import (
     read_out,
     summary,
 )
-from largeprompt.audit.subsets import subset_statistics
 from largeprompt.errors import InvalidArgumentError
 
 
@@ -35,6 +34,24 @@ def test_bad_heads_are_refused(random_heads):
         Heads(good.query, good.key, good.value, torch.ones(1, 1, 50, 50, dtype=torch.int64), 1.0)
     with pytest.raises(InvalidArgumentError, match="kind"):
         read_out(good, "cubic")
+
+
+def test_mask_and_scale_are_optional_and_numpy_is_taken(random_heads):
+    made = random_heads()
+    plain = Heads(*(each.numpy() for each in (made.query, made.key, made.value)))
+    assert plain.scale == 5**-0.5
+    assert plain.mask is None
+    torch.testing.assert_close(plain.query, made.query)
+    seen = np.ones((1, 1, 50, 50), dtype=bool)
+    assert Heads(plain.query, made.key, made.value.numpy(), seen).mask.dtype == torch.bool
+    with pytest.raises(InvalidArgumentError, match="query: got"):
+        Heads(np.ones((1, 2, 3, 4), dtype=int), made.key, made.value)
+
+
+def test_tokens_before_heads_give_a_warning():
+    tokens = torch.randn(1, 200, 4, 8)
+    with pytest.warns(UserWarning, match="200 heads read only 4 tokens.*transpose"):
+        Heads(tokens, tokens, tokens)
 
 
 def test_bare_tensors_get_verdicts(planted):
@@ -68,23 +85,10 @@ def test_a_position_bias_is_the_number_of_copies_of_a_key():
     biased = Heads(query, key, value, mask, 0.7)
     copied = Heads(query, key[:, :, again], value[:, :, again], None, 0.7)
     at = torch.arange(3)
-    found, expected = (
-        head_statistics(each, at, (1,), 1) | subset_statistics(each, at)
-        for each in (biased, copied)
-    )
+    found, expected = (head_statistics(each, at, (1,), 1) for each in (biased, copied))
     # which count keys one by one
-    unlike = {"tokens", "collision", "entropy", "largest_weight", "tail_index", "sandwich"}
-    names = {name for name in found if not name.startswith("subset_")} - unlike - {
-        "weighed_tokens"
-    } | {"subset_all_error"}
-    assert {
-        "affine_error",
-        "fourth_error",
-        "mass_fourth",
-        "score_kurtosis",
-        "mixture_1_error",
-        "value_spread",
-    } <= names
+    names = set(found) - {"tokens", "collision", "entropy", "largest_weight", "weighed_tokens"}
+    assert {"affine_error", "fourth_error", "score_kurtosis", "mixture_1_error"} <= names
     for name in names:
         torch.testing.assert_close(found[name], expected[name], msg=name)
     without = head_statistics(dataclasses.replace(biased, mask=None), at)
@@ -145,7 +149,7 @@ def test_heads_come_from_transformer_lens(recipes, built, tokens, kind):
     with torch.no_grad():
         _, cache = bridge.run_with_cache(tokens()["input_ids"])
         heads = recipes.heads_in_cache(cache, 1)
-        read = torch.cat([rows.read(rows.weights()[0]) for _, rows in heads.rows()], 2)
+        read = torch.cat([rows.read(rows.weights()) for _, rows in heads.rows()], 2)
     torch.testing.assert_close(read.transpose(1, 2), cache["blocks.1.attn.hook_z"])
 
 

@@ -64,7 +64,7 @@ def test_a_small_head_is_checked_too(built, tokens):
     model = copy.deepcopy(built("llama").to(torch.float32))
     with torch.no_grad():
         model.model.layers[0].self_attn.v_proj.weight[:8] *= 3e-5
-    with pytest.raises(AuditError, match="layer 0, head 0"), linearize(model, [(0, 0)], "mean"):
+    with pytest.raises(AuditError, match="L0H0"), linearize(model, [(0, 0)], "mean"):
         audit_model(model, tokens(), components=())
 
 
@@ -124,7 +124,7 @@ def test_parity_is_refused_with_layer_and_head(monkeypatch, built, tokens):
 
     monkeypatch.setattr(sdpa_attention, "torch", Torch())
     model.set_attn_implementation("sdpa")
-    with pytest.raises(AuditError, match="layer 0, head 2"):
+    with pytest.raises(AuditError, match="L0H2"):
         audit_model(model, tokens(), components=())
 
 

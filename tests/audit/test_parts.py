@@ -1,12 +1,14 @@
 """Settings and parts of the audit as a study."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 import xarray as xr
 
 from largeprompt.audit import audit_model, parts, plan_linear, replacement_curves
-from largeprompt.audit.parts import AuditConfig, Loaded, combine, lengths, only, replacement, steps
+from largeprompt.audit.parts import AuditConfig, Loaded, combine, only, replacement, steps
 from largeprompt.audit.study import STUDY
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.settings import config_of
@@ -55,14 +57,6 @@ def test_attributes_of_the_heads_reach_the_run():
     assert found.regime.attrs["flag_meanings"] == "unknown linear heavy frozen"
 
 
-def test_shorter_lengths_are_read_to_test_predictions():
-    whole = {"input_ids": torch.zeros(2, 300)}
-    assert lengths(AuditConfig(), whole) == [75, 150, 300]
-    assert lengths(AuditConfig(lengths=(160,)), whole) == [80, 160]
-    assert lengths(AuditConfig(lengths=(10, 20)), whole) == [10, 20]
-    assert lengths(AuditConfig(), whole | {"attention_mask": torch.ones(2, 300)}) is None
-
-
 def test_curves_are_compared_at_every_other_of_halving_counts():
     assert steps(72, 6) == ([2, 4, 9, 18, 36, 72], [36, 9, 2])
     assert steps(270, 6) == ([8, 17, 34, 68, 135, 270], [135, 34, 8])
@@ -104,6 +98,7 @@ def test_the_plan_goes_by_the_texts_that_choose_and_the_heads_are_looked_at_once
     assert not audits
     chosen = found.chosen_order.values.ravel()
     assert chosen[chosen > 0].tolist() == [*range(1, int(found.chosen.sum()) + 1)]
+    assert len(json.loads(found.attrs["plan"])["heads"]) == int(found.chosen.sum())
     loaded.seen = None  # another process has it
     replacement(AuditConfig(counts=2, components=(), budget=0.5), lambda line: None)
     assert len(audits) == 1

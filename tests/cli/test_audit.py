@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from largeprompt.audit import Plan, parts
 from largeprompt.audit.adapters import load, texts
-from largeprompt.audit.answer import COLUMNS
 from largeprompt.audit.study import STUDY
+from largeprompt.audit.table import COLUMNS
 from largeprompt.cli import audit
 from largeprompt.cli.app import app
 from largeprompt.runs.store import Run
@@ -92,8 +92,8 @@ def test_table_findings_and_page(audited):
     assert result.exit_code == 0, result.output
     for word in (
         "gpt2",
-        "0.0",
-        "1.2",
+        "L0H0",
+        "L1H2",
         "verdict",
         "Do the heads read only",
         "KL divergence",
@@ -166,36 +166,27 @@ def test_terminal_page_json_and_dataset_say_the_same(audited, place, orders):
     data = Run.open(folder).dataset
     page = (folder / "report.html").read_text(encoding="utf-8")
     headings = told["headings"]
-    assert (
-        {"saves", "cache", "longer L", "saves then", "cache then"}
-        <= set(headings)
-        == set(told["meanings"])
-    )
+    assert {"saves", "cache"} <= set(headings) == set(told["meanings"])
     for row, cells in zip(found["heads"], told["rows"], strict=True):
         assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" in page
-        here = data.sel(length=row["length"], layer=row["layer"], head=row["head"])
+        here = data.sel(length=row["length"], layer=row["layer"], head=row["number"])
         at = dict(zip(headings, cells, strict=True))
-        assert at["head"] == f"{row['layer']}.{row['head']}"
-        for heading, name in (
-            ("saves", "saved_operations"),
-            ("cache", "saved_cache"),
-            ("cache then", "saved_cache_longer"),
-        ):
+        assert at["head"] == row["head"] == f"L{row['layer']}H{row['number']}"
+        for heading, name in (("saves", "saved_operations"), ("cache", "saved_cache")):
             assert row[name] == pytest.approx(float(here[f"head_{name}"]))
             assert at[heading] == f"{row[name]:.0%}"
-        assert row["longer_length"] == 128  # what the model reads
         assert int(at["order"]) == row["order"] == int(here.head_order)
         assert (row["chosen"], at["replace"]) == (
             (True, "yes") if int(here.chosen) else (False, "no")
         )
-    ranked = [(row["layer"], row["head"]) for row in found["heads"] if row["length"] == 90]
+    ranked = [(row["layer"], row["number"]) for row in found["heads"] if row["length"] == 90]
     assert orders == [ranked]
     shown_rows = [
-        line.split()[1]
+        line.split()[0]
         for line in shown.output.splitlines()
         if line.strip().endswith((" yes", " no"))
     ]
-    assert shown_rows == [f"{layer}.{head}" for layer, head in ranked]  # the longest length alone
+    assert shown_rows == [f"L{layer}H{head}" for layer, head in ranked]  # the longest length alone
     assert "6 more rows (shorter lengths too) are on the page" in " ".join(shown.output.split())
 
 
@@ -207,20 +198,14 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     again = run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json")
     found = json.loads(again.stdout, parse_constant=pytest.fail)  # JSON has no NaN
     rows = found["heads"]
-    assert found["answer"].startswith("Replace")
+    assert "Replace" in found["answer"]
     assert [(row["length"], row["order"]) for row in rows] == [
         (length, order) for length in (90, 40) for order in range(1, 7)
     ]
     assert path.stat().st_mtime_ns == before
-    assert {
-        "finding",
-        "score_variance",
-        "affine_error",
-        "shape_share",
-        "needed_length",
-        "order",
-        "chosen",
-    } <= set(rows[0])
+    assert {"verdict", "score_variance", "affine_error", "factor_4", "order", "chosen"} <= set(
+        rows[0]
+    )
     listed = CliRunner().invoke(app, ["runs", "--out", str(out)])
     assert "audit" in listed.output
 
@@ -234,8 +219,10 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
         (("gpt2", "--text", "short.txt", "--lengths", "100"), "Give a longer text"),
         (
             ("gpt2", "--text", "long.txt", "--text", "short.txt", "--lengths", "100"),
-            "the shortest text has 90 tokens",
+            "100, and the shortest text has 90 tokens",
         ),
+        # beyond what the model reads, too: the numbers are the user's
+        (("gpt2", "--text", "short.txt", "--lengths", "4096"), "4,096, and the text has 90 tokens"),
         (
             ("gpt2", "--text", "long.txt", "--lengths", "64", "--device", "meta"),
             "a device that PyTorch finds here",
@@ -341,7 +328,7 @@ def test_chosen_layers_without_mixtures_or_replacement(place):
     words = ("--layers", "1", "--positions", "8", "--components", "none", "--no-replace", "--json")
     result = run(place / "gpt2", "--text", place / "short.txt", *words, "--out", place / "runs")
     rows = json.loads(result.stdout)["heads"]
-    assert sorted((row["layer"], row["head"]) for row in rows) == [(1, 0), (1, 1), (1, 2)]
+    assert sorted(row["head"] for row in rows) == ["L1H0", "L1H1", "L1H2"]
     assert not [name for name in rows[0] if "mixture" in name]
 
 
@@ -522,29 +509,17 @@ def test_cells_may_be_computed_elsewhere(place, tmp_path):
 
 def test_eighty_columns_hold_the_table_whatever_replacing_saves():
     """Windows and whole layers save different shares, which are said below; nothing is cut off."""
-    numbers = {name: 0.123 for _, name, _ in COLUMNS} | {
-        "effective_tokens": 1234.0,
-        "longer_length": 8192.0,
-    }
-    heads = [
-        (layer, {"order": layer, "layer": layer, "head": 31, "finding": "mixtures not tried"})
+    numbers = {name: 0.123 for _, name, form, _ in COLUMNS if form}
+    numbers |= {"effective_tokens": 1234.0, "length": 1024, "chosen": True}
+    rows = [
+        numbers
+        | {"order": layer, "head": f"L{layer}H31", "verdict": "mixtures not tried"}
+        | {"saved_operations": layer / 60, "saved_cache": 1 - layer / 60}
         for layer in range(1, 30)
     ]
-    shares = {
-        "saved_operations": lambda layer: layer / 60,
-        "saved_cache": lambda layer: 1 - layer / 60,
-    }
-    rows = [
-        head | numbers | {name: share(layer) for name, share in shares.items()}
-        for layer, head in heads
-    ]
-    rows = [row | {"chosen": True, "length": 1024} for row in rows]
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(audit._table(rows, "some/model"))
+    console.print(audit._shown(rows, "some/model", 1024))
     text = console.export_text()
     assert "…" not in text
-    assert "29.31" in text
-    assert (
-        "replacing a head saves 2% to 48% of its operations and 52% to 98% of its cache"
-        in " ".join(text.split())
-    )
+    assert "L29H31" in text
+    assert "replacing a head saves 2% to 48% of its operations (counted)" in " ".join(text.split())

@@ -203,10 +203,11 @@ CALLS = [
     "lp.audit.read_out(heads=heads, kind='affine', components=2, sinks=1)",
     "lp.audit.module_heads(module=attending, tokens=torch.ones(1, 3, 4, dtype=F), attn_mask=None, "
     "causal=False)",
-    "lp.audit.Rule(tolerance=0.2, flat=0.1, trusted=0.8, trials=5, few=16.0, fewest=32)",
+    "lp.audit.Rule(tolerance=0.2, flat=0.1, few=16.0, fewest=32)",
     "lp.audit.Plan(heads=((0, 0),), layers=(0,), heads_in_layer=2, measure='loss', budget=1.0, "
     "kept=1.0, confirmed=None, sinks=1)",
     "lp.audit.summary(data=audited, rule=None)",
+    "lp.audit.table(data=audited)",
     "lp.audit.plot(audit=None)",
     "lp.audit.load_model(model='/nowhere')",
     "lp.audit.load_model(model='nobody/nowhere')",
@@ -247,7 +248,7 @@ NO_CALLS = """
 Attention Measure Task GaussianTask Parametrisation ScalarLaw ProductMeasure LogConcaveLaw AtomicMeasure
 Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples Trajectory CollisionMoments RunningTilt
 PlantedMoments ScalarPrompt Contexts DescentGap IsotropicOptimum LinearOptimum Solution Tube
-RiskEstimate DeepLimit DeepNoise FINDINGS Normalisation
+RiskEstimate DeepLimit DeepNoise FINDINGS HeadTable Normalisation
 AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError TiltDomainError __version__
 """  # abstract classes, results, errors, and words
 NAMED = {  # what was found in 0.4.0, and what is said now

@@ -1,4 +1,4 @@
-# The public names and where they come from: read by type checkers, and by __init__.py when it is imported.
+# The public names and where they come from: read by type checkers and by __init__.py.
 from .adapters.load import load_model as load_model
 from .adapters.modules import module_heads as module_heads
 from .adapters.texts import read_texts as read_texts
@@ -22,4 +22,6 @@ from .readouts import read_out as read_out
 from .replace import linearize as linearize
 from .replace import replacement_curves as replacement_curves
 from .statistics import head_statistics as head_statistics
+from .table import HeadTable as HeadTable
+from .table import table as table
 from .zero import zero_heads as zero_heads

@@ -12,16 +12,10 @@ from largeprompt.display.look import given_axes
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, study_figure
 
-TINTS = (COLOURS[0], COLOURS[4], COLOURS[1], COLOURS[5], COLOURS[3], COLOURS[2], "#999999")
-SHORT = (
-    "moments",
-    "longer\nprompt",
-    "few\nclusters",
-    "selects",
-    "other\nshape",
-    "uniform",
-    "mixtures\nnot tried",
-)
+# by verdict, in the order of FINDINGS: no two alike, in print and for the color-blind
+TINTS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
+SHORT = ("moments", "few\nclusters", "selects", "other\nshape", "uniform", "not\ntried")
+MOST_TICKS = 9  # on an axis of the map: more overlap
 CURVES = {
     "audit": "audit's order, affine",
     "random": "random order, affine",
@@ -61,32 +55,33 @@ def heads(data: xr.Dataset, *panels: Axes) -> None:
         _map(panel, last[name], title, extend, norm=norm, cmap=cmap)
 
 
-def _map(panel: Axes, values: xr.DataArray, title: str, extend: str, **colours: Any) -> Any:
-    """Numbers of the heads as colours, layer by head; the bar that explains them."""
+def _map(panel: Axes, values: xr.DataArray, title: str, extend: str, **colors: Any) -> Any:
+    """Numbers of the heads as colors, layer by head; the bar that explains them."""
     values = values.transpose("layer", "head").astype(float)
     known = values.where(values >= 0)  # -1: not known
     image = panel.imshow(
-        known.values, aspect="auto", origin="lower", interpolation="nearest", **colours
+        known.values, aspect="auto", origin="lower", interpolation="nearest", **colors
     )
     panel.set(title=title, xlabel="head", ylabel="layer")
     panel.grid(False)
-    for axis, labels in (
-        (panel.xaxis, values["head"].values),
-        (panel.yaxis, values["layer"].values),
-    ):
-        step = -(-len(labels) // 12)
-        axis.set_ticks(np.arange(0, len(labels), step), [str(label) for label in labels[::step]])
+    for axis, name in ((panel.xaxis, "head"), (panel.yaxis, "layer")):
+        labels = values[name].values
+        step = -(-len(labels) // MOST_TICKS)
+        axis.set_ticks(np.arange(0, len(labels), step), [str(each) for each in labels[::step]])
     return panel.figure.colorbar(image, ax=panel, extend=extend)
 
 
 def _verdicts(panel: Axes, finding: xr.DataArray) -> None:
-    """Every head in the colour of its verdict."""
+    """Every head in the color of its verdict; the bar names the verdicts that there are."""
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
-    count = len(FINDINGS)
-    norm, colours = BoundaryNorm(np.arange(-0.5, count), count), ListedColormap(TINTS)
-    bar = _map(panel, finding, "verdict", "neither", norm=norm, cmap=colours)
-    bar.set_ticks(range(count), labels=SHORT)
+    there = [code for code in range(len(FINDINGS)) if bool((finding == code).any())] or [0]
+    place = {code: number for number, code in enumerate(there)}
+    codes = xr.apply_ufunc(lambda code: place.get(int(code), -1), finding, vectorize=True)
+    norm = BoundaryNorm(np.arange(-0.5, len(there)), len(there))
+    colors = ListedColormap([TINTS[code] for code in there])
+    bar = _map(panel, codes, "verdict", "neither", norm=norm, cmap=colors)
+    bar.set_ticks(range(len(there)), labels=[SHORT[code] for code in there])
     bar.ax.tick_params(labelsize=7, length=0)
 
 
@@ -172,58 +167,32 @@ def regimes(data: xr.Dataset, left: Axes, right: Axes) -> None:
 @study_figure(
     "readouts",
     "Error of the read-outs: mean value, affine, with third and fourth cumulants along the tilt, "
-    "Gaussian mixtures. Right: the affine error against its median by the exact law for as many "
-    "Gaussian tokens with the same moments (line: equal).",
-    size=(7.2, 3.2),
-    width_ratios=(1.4, 1),
+    "Gaussian mixtures; median and quartiles over the heads of each verdict.",
+    size=(5.2, 3.4),
+    panels=(1, 1),
 )
-def readouts(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Error of the read-outs, from the mean alone over the cumulant ladder to many clusters, by
-    verdict; and the law's share.
-    """
+def readouts(data: xr.Dataset, axes: Axes) -> None:
+    """Draw the error of the read-outs by verdict, from the mean alone to many clusters."""
     last, sizes = longest(data), mixtures(data)
     names = [*READ_OUTS, *(f"mixture_{size}" for size in sizes)]
     places = np.arange(len(names), dtype=float)
-    law, error = last.head_law_error.values, last.head_affine_error.values
     for index, chosen, look in _by_finding(last.head_finding.values):
-        low, middle, high = np.nanquantile(
-            [last[f"head_{name}_error"].values[chosen] for name in names], (0.25, 0.5, 0.75), axis=1
-        )
-        label = f"{FINDINGS[index]} ({int(chosen.sum())})"
-        left.errorbar(
+        errors = [last[f"head_{name}_error"].values[chosen] for name in names]
+        low, middle, high = np.nanquantile(errors, (0.25, 0.5, 0.75), axis=1)
+        axes.errorbar(
             places + 0.12 * (index - 2),
             middle,
             [middle - low, high - middle],
             ms=4,
             lw=1,
-            label=label,
+            label=f"{FINDINGS[index]} ({int(chosen.sum())})",
             **look,
         )
-        right.plot(law[chosen], error[chosen], ms=3.5, alpha=0.8, **look)
-    left.set_xticks(
-        places,
-        ["mean", "affine", "+ 3rd", "+ 4th", *(f"{size} comp." for size in sizes)],
-        rotation=35,
-        ha="right",
-    )
-    left.set(
-        yscale="log",
-        ylabel="error over output",
-        title="read-outs (median and quartiles over heads)",
-    )
-    left.figure.legend(
-        *left.get_legend_handles_labels(), fontsize=7, loc="outside lower center", ncols=3
-    )
-    both = np.concatenate([law.ravel(), error.ravel()])
-    ends = [float(np.nanmin(both[both > 0])), float(np.nanmax(both))]
-    right.plot(ends, ends, "-", color="0.3", lw=1)
-    right.set(
-        xscale="log",
-        yscale="log",
-        xlabel="by the exact law",
-        ylabel="measured",
-        title="affine error",
-    )
+    words = ["mean", "affine", "+ 3rd", "+ 4th", *(f"{size} comp." for size in sizes)]
+    axes.set_xticks(places, words, rotation=35, ha="right")
+    axes.set(yscale="log", ylabel="error over output", title="read-outs")
+    handles = axes.get_legend_handles_labels()
+    axes.figure.legend(*handles, fontsize=7, loc="outside lower center", ncols=3)
 
 
 @study_figure(

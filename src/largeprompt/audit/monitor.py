@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -213,14 +212,11 @@ def _statistics(heads: Heads, positions: int) -> Tensor:
     length = heads.query.shape[2]
     count = min(positions, length - length // 2)
     places = torch.linspace(length // 2, length - 1, count).round().long()
-    detached = dataclasses.replace(
-        heads, query=heads.query.detach(), key=heads.key.detach(), value=heads.value.detach()
-    )
-    rows = detached.at(places.to(heads.query.device)).scored()
-    weights, _ = rows.weights()
+    rows = heads.at(places.to(heads.query.device)).scored()
+    weights = rows.weights()
     keys = rows.number().expand(weights.shape[:-1]).to(weights.dtype)
     scores = rows.whole()
-    variance = rows.weighted(rows.centred()[1].square()).sum(-1) / keys
+    variance = rows.weighted(rows.centered()[1].square()).sum(-1) / keys
     entropy = -torch.xlogy(weights, weights).sum(-1)
     several = keys > 1  # a query of padding may read nothing
 

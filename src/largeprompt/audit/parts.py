@@ -1,6 +1,4 @@
-"""The audit of one model over some texts: its settings, the statistics of its heads, and what
-replacing heads does.
-"""
+"""The audit of one model over some texts: its settings, its heads, and what replacing them does."""
 
 import dataclasses
 import functools
@@ -15,23 +13,18 @@ from torch import Tensor
 from largeprompt.audit.adapters.load import load_with_texts
 from largeprompt.audit.adapters.source import Source
 from largeprompt.audit.adapters.transformers import Model
-from largeprompt.audit.choose import plan_linear, replacement_order
-from largeprompt.audit.findings import Rule, summary
+from largeprompt.audit.choose import plan_linear
+from largeprompt.audit.factors import with_factors
+from largeprompt.audit.findings import Rule, replacement_order, summary
 from largeprompt.audit.kinds import described, longest
 from largeprompt.audit.model import COMPONENTS, SINKS, audit_model
 from largeprompt.audit.replace import replacement_curves
-from largeprompt.audit.subsets import SMALLEST
 from largeprompt.runs.settings import Count, NonNegative, Seed, settings
 from largeprompt.runs.study import Progress, side_by_side
 
-ABOUT = (
-    "tokens",
-    "dtype",
-    "positions_allowed",
-    "attending_layers",
-    "silent_layers",
-)  # attributes of the heads' dataset that the run's keeps
-RANDOMS = 2  # random orders beside the audit's
+# attributes of the parts' datasets that the run's keeps
+ABOUT = ("tokens", "dtype", "positions_allowed", "attending_layers", "silent_layers", "plan")
+RANDOMS = 2  # random orders beside the audit's: fewer say nothing, more cost more than the audit
 Number = Annotated[int, pydantic.Field(ge=0)]
 
 
@@ -69,9 +62,7 @@ class AuditConfig:
 
 @dataclasses.dataclass
 class Loaded:
-    """A model, its texts, and what was seen of its heads where both parts are computed by one
-    process.
-    """
+    """A model, its texts, and its audit where one process computes both parts."""
 
     model: Model
     inputs: dict[str, Tensor]
@@ -81,66 +72,44 @@ class Loaded:
 @functools.lru_cache(maxsize=1)
 def _loaded(config: AuditConfig) -> Loaded:
     """The model and its texts, read once for both parts where one process computes them."""
-    longest = config.lengths[-1] if config.lengths else None
-    loading = {
-        name: getattr(config, name) or None
-        for name in ("device", "dtype", "device_map", "attn_implementation")
-    }
-    return Loaded(
-        *load_with_texts(
-            Source(config.model, config.revision or None), config.texts, longest, **loading
-        )
-    )
-
-
-def lengths(config: AuditConfig, inputs: Mapping[str, Tensor]) -> list[int] | None:
-    """Lengths to read: those asked for; where it is one, or all texts have one length, a quarter
-    and a half of it too.
-
-    What the shorter ones predict is tested at the longer ones. None, each text as it is, where
-    texts differ in length.
-    """
-    if len(config.lengths) > 1 or (not config.lengths and "attention_mask" in inputs):
-        return list(config.lengths) or None
-    longest = config.lengths[0] if config.lengths else inputs["input_ids"].shape[1]
-    return [*(longest // part for part in (4, 2) if longest // part >= SMALLEST), longest]
+    cut = config.lengths[-1] if config.lengths else None
+    names = ("device", "dtype", "device_map", "attn_implementation")
+    loading = {name: getattr(config, name) or None for name in names}
+    source = Source(config.model, config.revision or None)
+    return Loaded(*load_with_texts(source, config.texts, cut, **loading))
 
 
 def heads(config: AuditConfig, progress: Progress) -> xr.Dataset:
-    """One pass over the texts for each length: statistics of every query, and of every head
-    (``head_...``).
-    """
+    """Statistics of every query at each length, and of every head (``head_...``)."""
     progress("loading")
     loaded = _loaded(config)
-    options: dict[str, Any] = {
-        "layers": config.layers or None,
-        "positions": config.positions,
-        "components": config.components,
-    }
-    options |= {
-        "sinks": config.sinks,
-        "lengths": lengths(config, loaded.inputs),
-        "progress": progress,
-    }
-    data = audit_model(loaded.model, loaded.inputs, **options)
+    data = audit_model(
+        loaded.model,
+        loaded.inputs,
+        layers=config.layers or None,
+        positions=config.positions,
+        lengths=config.lengths if len(config.lengths) > 1 else None,
+        components=config.components,
+        sinks=config.sinks,
+        progress=progress,
+    )
     loaded.seen = longest(data)
-    found = summary(data, Rule(tolerance=config.tolerance))
+    found = with_factors(summary(data, Rule(tolerance=config.tolerance)))
     return data.merge(found.rename({str(name): f"head_{name}" for name in found.data_vars}))
 
 
 def steps(heads: int, count: int) -> tuple[list[int], list[int]]:
-    """How many heads are replaced: all, a half, a quarter, ..., ascending; and at which of these
-    curves are compared.
+    """Return how many heads are replaced, and at which of these counts curves are compared.
 
-    That is every other one, all heads being left out: orders do not differ there.
+    All, a half, a quarter, ..., ascending; compared at every other one, all heads left out: there
+    the orders do not differ.
     """
     found = sorted({round(heads / 2**step) for step in range(count)} - {0})
     return found, [each for each in found[-2::-2] if each < heads] or found
 
 
 def replacement(config: AuditConfig, progress: Progress) -> xr.Dataset:
-    """The model run again and again with more and more heads replaced; and those that can be,
-    within the budget.
+    """Run the model with more and more heads replaced, and find those that fit in the budget.
 
     The curves go by the order of all texts, and the heads of the plan by that of the texts that
     choose them.
@@ -149,53 +118,54 @@ def replacement(config: AuditConfig, progress: Progress) -> xr.Dataset:
     loaded = _loaded(config)
     model, inputs, seen = loaded.model, loaded.inputs, loaded.seen
     if seen is None:  # another process looked at the heads
-        options: dict[str, Any] = {
-            "layers": config.layers or None,
-            "positions": config.positions,
-            "components": (),
-        }
-        seen = audit_model(model, inputs, progress=progress, **options)
-    order, choosing = (
-        replacement_order(summary(each)) for each in (seen, seen.isel(text=slice(0, None, 2)))
-    )
+        chosen_layers = config.layers or None
+        seen = audit_model(
+            model,
+            inputs,
+            layers=chosen_layers,
+            positions=config.positions,
+            components=(),
+            progress=progress,
+        )
+    order = replacement_order(seen)
     counts, compared = steps(len(order), config.counts)
-    size = min(config.components, key=lambda each: abs(each - 8), default=0)
-    options = {
-        "components": size,
-        "sinks": config.sinks,
-        "seed": config.seed,
-        "randoms": RANDOMS,
-        "progress": progress,
-    }
-    found = replacement_curves(model, inputs, order, counts, compared=compared, **options)
-    plan = plan_linear(model, inputs, config.budget, order=choosing, progress=progress)
-    layers, numbers = ([*sorted({pair[place] for pair in order})] for place in (0, 1))
-    place = {head: 1.0 + number for number, head in enumerate(plan.heads)}
-    chosen = np.array([[place.get((layer, head), 0.0) for head in numbers] for layer in layers])
-    found = found.assign_coords(layer=layers, head=numbers).assign(
-        chosen=(("layer", "head"), (chosen > 0).astype(np.int8))
+    found = replacement_curves(
+        model,
+        inputs,
+        order,
+        counts,
+        components=min(config.components, key=lambda each: abs(each - 8), default=0),
+        sinks=config.sinks,
+        seed=config.seed,
+        randoms=RANDOMS,
+        compared=compared,
+        progress=progress,
     )
-    found["chosen_order"] = ("layer", "head"), np.where(chosen > 0, chosen, np.nan)
+    choosing = replacement_order(seen.isel(text=slice(0, None, 2)))
+    plan = plan_linear(model, inputs, config.budget, order=choosing, progress=progress)
+    place = {head: 1.0 + number for number, head in enumerate(plan.heads)}
+    grid = {"layer": seen.layer.values, "head": seen["head"].values}
+    chosen = np.array([[place.get((i, j), np.nan) for j in grid["head"]] for i in grid["layer"]])
+    found = found.assign_coords(grid).assign(
+        chosen=(("layer", "head"), np.isfinite(chosen).astype(np.int8)),
+        chosen_order=(("layer", "head"), chosen),
+    )
     for name in ("kept", "confirmed", "kept_error", "confirmed_error"):
         value = getattr(plan, name)
         found[name] = np.nan if value is None else value
-    return found
+    return found.assign_attrs(plan=plan.json())
 
 
 def only(config: AuditConfig, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
-    """The one result of a part, attributes and all."""
+    """Return the one result of a part, attributes and all."""
     (result,) = results.values()
     return result
 
 
 def combine(config: AuditConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
-    """Both parts in one dataset, with the settings that rules and figures need."""
+    """Return both parts in one dataset, with the settings that rules and figures need."""
     data = described(side_by_side(config, parts))
-    data.attrs |= {name: value for name, value in parts["heads"].attrs.items() if name in ABOUT}
-    data.attrs |= {
-        "tolerance": config.tolerance,
-        "model": config.model,
-        "sinks": config.sinks,
-        "budget": config.budget,
-    }
-    return data
+    for part in parts.values():
+        data.attrs |= {name: value for name, value in part.attrs.items() if name in ABOUT}
+    names = ("tolerance", "model", "sinks", "budget")
+    return data.assign_attrs({name: getattr(config, name) for name in names})

@@ -34,6 +34,9 @@ def linearize(
     """Run ``model`` with the chosen heads replaced by a read-out of their prompt's moments, inside
     the block.
 
+    This shows what replacing heads does to the output. It frees nothing: the model computes its own
+    attention as well, and the replaced keys and values stay in its cache.
+
     Parameters
     ----------
     model

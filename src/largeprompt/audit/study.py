@@ -12,18 +12,18 @@ STUDY = Study(
     "audit",
     "Which heads read only the moments of the prompt",
     "For each head of this transformer: is softmax attention an affine read-out of mean and "
-    "covariance, is the prompt too short, "
-    "are the keys not Gaussian, or does the head select tokens?",
+    "covariance, are the keys not Gaussian, or does the head select tokens?",
     "One function registered with the attention interface of transformers sees queries, keys and "
     "values; the outputs recomputed from them equal the model's own. Scores give moments, regime "
-    "and errors of the read-outs; the exact law of a finite Gaussian prompt says which part of "
-    "the affine error is due to length. Then heads are replaced by their read-outs, in the "
+    "and errors of the read-outs. Then heads are replaced by their read-outs, in the "
     "audit's order and others.",
     AuditConfig,
     AuditConfig(positions=16, components=(1, 8), counts=3),
     parts=[
         Part("heads", heads, join=only),
-        Part("replacement", replacement, over=lambda config: [()] if config.counts else []),
+        Part(
+            "replacement", replacement, over=lambda config: [()] if config.counts else [], join=only
+        ),
     ],
     rules=RULES,
     figures=FIGURES,

@@ -42,6 +42,7 @@ MOST_ROWS = 20
 MOST_BYTES = 2**28  # of standard input
 # what error messages suggest
 TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}
+LEFT_TO_THE_PAGE = ("order", "L", "mean", "±", "saves", "cache")  # columns beyond the 80th
 LOAD_OPTIONS = ("revision", "device_map", "attn_implementation")
 CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
 
@@ -187,7 +188,8 @@ def audit(
     answer, a table, and a page.
     """
     with reporting_errors(fresh=fresh):
-        from largeprompt.audit.answer import answer, head_rows
+        from largeprompt.audit.answer import answer
+        from largeprompt.audit.table import table
         from largeprompt.report.page import write_report
         from largeprompt.runs.store import Run, default_folder
 
@@ -238,21 +240,20 @@ def audit(
         for error in errors:
             raise error
         data = run.dataset
-        told, rows = answer(data), head_rows(data)
+        told, shown = answer(data), table(data)
         page = write_report([run], run.folder / "report.html")
         if as_json:
-            typer.echo(json.dumps({"answer": told, "heads": rows}, indent=1))
+            typer.echo(json.dumps({"answer": told, "heads": shown.rows}, indent=1))
             return
         say(console, told)
-        first = [row for row in rows if row.get("length") == rows[0].get("length")][:MOST_ROWS]
-        console.print(_table(first, model))
-        if len(rows) > len(first):
-            lengths_too = (
-                " (shorter lengths too)" if rows[-1].get("length") != rows[0].get("length") else ""
-            )
+        longest = shown.rows[0].get("length")
+        first = [row for row in shown.rows if row.get("length") == longest][:MOST_ROWS]
+        console.print(_shown(first, model, int(data.attrs["tokens"])))
+        if len(shown.rows) > len(first):
+            shorter = " (shorter lengths too)" if shown.rows[-1].get("length") != longest else ""
             say(
                 console,
-                f"{len(rows) - len(first)} more rows{lengths_too} are on the page, which sorts "
+                f"{len(shown.rows) - len(first)} more rows{shorter} are on the page, which sorts "
                 "them; --json prints all.",
             )
         for verdict in run.verdicts:
@@ -363,26 +364,26 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
             "--device", config.device, "a device that PyTorch finds here, such as cpu"
         ) from None
     check_device_map(config.device_map or None)
-    longest = config.lengths[-1] if config.lengths else None
+    asked = config.lengths[-1] if config.lengths else None
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", AuditWarning)
         tokens = tokens_of(
-            source, described, [text for path in config.texts for text in texts_in(path)], longest
+            source, described, [text for path in config.texts for text in texts_in(path)], asked
         )
-    for most in [note.message.most for note in notes if isinstance(note.message, ShortenedWarning)]:
-        config = dataclasses.replace(
-            config, lengths=tuple(sorted({min(length, most) for length in config.lengths}))
-        )
-        longest = most
+    most = min(
+        (note.message.most for note in notes if isinstance(note.message, ShortenedWarning)),
+        default=None,
+    )
     counts = tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1)
-    if longest is not None and int(counts.min()) < longest:
-        given = (
-            f"{longest}, and {'the shortest' if len(counts) > 1 else 'the'} text has "
-            f"{int(counts.min())} tokens"
-        )
+    if asked is not None and int(counts.min()) < (asked if most is None else most):
+        which = "the shortest text" if len(counts) > 1 else "the text"
+        given = f"{asked:,}, and {which} has {int(counts.min()):,} tokens"
         raise InvalidArgumentError(
             "--lengths", given, "lengths up to that of every text", "Give a longer text."
         )
+    if most is not None:
+        shortened = tuple(sorted({min(length, most) for length in config.lengths}))
+        config = dataclasses.replace(config, lengths=shortened)
     for note in notes:
         say(console, f"Note: {note.message}")
     if getattr(described, "is_encoder_decoder", False):
@@ -443,47 +444,33 @@ def _short(model: str) -> str:
     return "/".join(Path(model).parts[-2:])
 
 
-def _table(rows: list[dict[str, Any]], model: str) -> Table:
-    """The rows as 80 columns hold them: what replacing saves is said below, the longer length is
-    left to the page.
-    """
-    from largeprompt.audit.answer import table
+def _shown(rows: list[dict[str, Any]], model: str, tokens: int) -> Table:
+    """The rows in 80 columns: what does not fit is said below."""
+    from largeprompt.audit.table import HeadTable
 
-    headings, cells = table(rows)
-    words = {
-        "shape": "what more keys do not mend (-: not known)",
-        "predicted": "what the next shorter length foretold for affine",
-    }
-    told = [f"{name}: {meaning}" for name, meaning in words.items() if name in headings]
-    saved = []
-    for name, what in (("saves", "operations"), ("cache", "cache")):
-        shares = [row[headings.index(name)] for row in cells] if name in headings else []
-        found = sorted(
-            {share for share in shares if share != "-"}, key=lambda share: float(share.rstrip("%"))
-        )
-        saved += (
-            [f"{' to '.join(dict.fromkeys((found[0], found[-1])))} of its {what}"] if found else []
-        )
-    told += [f"replacing a head saves {' and '.join(saved)}"] if saved else []
-    left_out = {"L", "saves", "cache", "longer L", "saves then", "cache then"}
-    left_out |= {"mean"} if {"±", "predicted"} <= set(headings) else set()
-    kept = [place for place, name in enumerate(headings) if name not in left_out]
-    at = f" at {rows[0]['length']:,} tokens" if "length" in rows[0] else ""
-    order = (
-        ", to be replaced in this order"
-        if any(row["finding"] != "not judged" for row in rows)
-        else ", too short to be judged"
-    )
-    caption = "; ".join(["errors relative to the head's output", *told])
+    table = HeadTable(tuple(rows))
+    kept = [
+        (place, name) for place, name in enumerate(table.headings) if name not in LEFT_TO_THE_PAGE
+    ]
+    factors = "×2, ×4, ×8: factors on the scores that keep 'reads' at so many times the length"
+    told = [factors] if "×2" in table.headings else []
+    for name, what in (("saved_operations", "operations"), ("saved_cache", "cache")):
+        shares = [row[name] for row in rows if row.get(name) is not None]
+        if shares:
+            ends = dict.fromkeys((f"{min(shares):.0%}", f"{max(shares):.0%}"))
+            told.append(f"replacing a head saves {' to '.join(ends)} of its {what} (counted)")
+    judged = any(row["verdict"] != "not judged" for row in rows)
+    order = "to be replaced in this order" if judged else "too short to be judged"
     shown = Table(
-        title=f"Heads of {_short(model)}{at}{order}", caption=caption, box=SIMPLE, padding=0
+        title=f"Heads of {_short(model)} at {rows[0].get('length', tokens):,} tokens, {order}",
+        caption="; ".join(told),
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        caption_justify="left",
     )
-    for place in kept:
-        shown.add_column(
-            headings[place],
-            justify="left" if headings[place] == "verdict" else "right",
-            no_wrap=True,
-        )
-    for row in cells:
-        shown.add_row(*(row[place] for place in kept))
+    for _, name in kept:
+        shown.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+    for row in table.cells:
+        shown.add_row(*(row[place] for place, _ in kept))
     return shown

@@ -141,30 +141,19 @@ class Audit:
         if finding == "moments":
             return f"{misses}, which is within the tolerance of {self.tolerance:g}."
         misses += f", more than the tolerance of {self.tolerance:g}."
-        known = not math.isnan(number("shape_share"))
-        length = (
-            f"{100 * number('shape_share'):.0f} % of the squared error is shape"
-            if known
-            else "Length and shape are not told apart"
-        )
-        if finding == "needs a longer prompt":
-            return (
-                f"{misses} {length}; {number('needed_length'):,.0f} tokens are predicted to "
-                "bring it within the tolerance."
-            )
         if finding == "few clusters":
             count = int(number("clusters"))
             return (
-                f"{misses} {length}. A Gaussian mixture of {count} misses only "
+                f"{misses} A Gaussian mixture of {count} misses only "
                 f"{in_words(number(f'mixture_{count}_error'))}."
             )
         tokens, alpha = in_words(number("effective_tokens")), in_words(number("alpha"))
         reads = f"it reads {tokens} effective tokens, with scores at σ/√(2 ln L) = {alpha}"
-        told = f"{misses} {length}, and no mixture that was tried is within the tolerance."
+        told = f"{misses} No mixture that was tried is within the tolerance."
         if finding == "selects":
             return f"{told} The head picks tokens: {reads}, where an average has less than 1/2."
         if finding == "mixtures not tried":
-            return f"{misses} {length}. The head averages: {reads}. Mixtures were not tried."
+            return f"{misses} The head averages: {reads}. Mixtures were not tried."
         return f"{told} Yet the head averages: {reads}. Its keys and values have another shape."
 
 

@@ -15,7 +15,7 @@ from largeprompt.report.page import typeset
 from largeprompt.report.sections import embedded, judgement, picture
 from largeprompt.runs.store import Run
 
-LETTERS = dict(zip(FINDINGS, "MLCSOUN", strict=True))
+LETTERS = dict(zip(FINDINGS, "MCSOUN", strict=True))
 ON_DARK = "MS"  # letters that are white on their tint
 TINT = dict(zip(FINDINGS, TINTS, strict=True))
 LABELS = {"mean": "mean", "affine": "affine", "third": "3rd", "fourth": "4th"}
@@ -105,7 +105,6 @@ def verdict(audit: Audit, name: str) -> str:
         "excess kurtosis": "score_kurtosis",
         "effective tokens": "effective_tokens",
         "affine error": "affine_error",
-        "due to shape": "shape_share",
     }
     cells = "".join(
         f'<tr><th scope="row">{words}</th><td '

@@ -91,6 +91,8 @@ def ticks(axes: Axes, which: str, values: Any) -> None:
 
 
 CARD = (2.0, 1.1)  # inches
+# a change of a color that an eye sees, of 255, and the share of pixels from which it matters
+VISIBLE, MERGED = 12, 1e-3
 Size = tuple[float, float]
 Panels = tuple[int, int]
 
@@ -193,13 +195,15 @@ def _saved(figure: Figure, ending: str, **options: Any) -> bytes:
 
 
 def _png(figure: Figure, **options: Any) -> bytes:
-    """A PNG of 256 colours, which is a third of the size and looks the same."""
+    """A PNG of 256 colors, a third of the size, where it looks like the picture itself."""
     from PIL import Image
 
+    whole = Image.open(io.BytesIO(_saved(figure, "png", **options))).convert("RGB")
+    small = whole.quantize(256, dither=Image.Dither.NONE)
+    one, other = (np.asarray(each.convert("RGB"), dtype=np.int16) for each in (whole, small))
+    merged = np.mean(np.abs(one - other).max(-1) > VISIBLE)
     buffer = io.BytesIO()
-    Image.open(io.BytesIO(_saved(figure, "png", **options))).convert("RGB").quantize(
-        256, dither=Image.Dither.NONE
-    ).save(buffer, format="PNG", optimize=True)
+    (whole if merged > MERGED else small).save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
 
 

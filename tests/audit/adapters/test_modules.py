@@ -12,7 +12,7 @@ def test_torch_module_outside_transformers():
     module = torch.nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
     tokens = torch.randn(2, 9, 12, dtype=torch.float64)
     heads = module_heads(module, tokens)
-    exact = torch.cat([rows.read(rows.weights()[0]) for _, rows in heads.rows(torch.arange(9))], 2)
+    exact = torch.cat([rows.read(rows.weights()) for _, rows in heads.rows(torch.arange(9))], 2)
     torch.testing.assert_close(
         module.out_proj(exact.transpose(1, 2).flatten(2)), module(tokens, tokens, tokens)[0]
     )

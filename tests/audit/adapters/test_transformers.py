@@ -23,6 +23,7 @@ from largeprompt.audit.adapters.transformers import (
     with_atom,
 )
 from largeprompt.audit.collect import check_parity
+from largeprompt.audit.statistics import measured
 from largeprompt.errors import InvalidArgumentError
 
 # which some architectures use on import
@@ -116,7 +117,7 @@ def test_an_atom_is_a_key_of_value_zero(random_heads):
     score = torch.tensor([2.0, -1.0, 0.0, 5.0], dtype=torch.float64)
     found = attention(with_atom(heads, score))
     plain = [rows for _, rows in heads.rows()]
-    normaliser = torch.cat([rows.weights()[1] for rows in plain], 2)
+    normaliser = torch.cat([rows.whole().logsumexp(-1, keepdim=True) for rows in plain], 2)
     share = 1 / (1 + torch.exp(score[None, :, None, None] - normaliser))
     torch.testing.assert_close(found, share * attention(heads))
     masked = with_atom(
@@ -239,20 +240,17 @@ def test_padded_passes_are_seen_as_they_are(architecture, built, padded):
     found = {}
 
     def look(layer, heads, output):
-        check_parity(layer, heads, output, torch.tensor([20, 44]))
+        some = torch.tensor([20, 44])
+        check_parity(layer, measured(heads, some), heads, output.index_select(2, some))
         found[layer] = head_statistics(heads, torch.tensor([20, 44]), (3,), 1)
 
     with torch.no_grad(), watching(model, look):
         model(**padded())
     alone = audit_model(model, padded(), positions=[20, 44], components=(3,))
     for layer in range(2):
-        for raw, name_of in (
-            ("score_variance", "score_variance"),
-            ("tokens", "tokens"),
-            ("mass_mixture_3", "mass_mixture_3"),
-        ):
+        for name in ("score_variance", "tokens", "score_kurtosis"):
             np.testing.assert_allclose(
-                found[layer][raw].numpy()[1], alone[name_of].values[1, layer], rtol=1e-6, atol=1e-9
+                found[layer][name].numpy()[1], alone[name].values[1, layer], rtol=1e-6, atol=1e-9
             )
 
 

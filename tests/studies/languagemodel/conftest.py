@@ -80,3 +80,11 @@ def config(folder, files):
 def data(config):
     """Computed once; copy before changing it."""
     return STUDY.run(config)
+
+
+@pytest.fixture(scope="session")
+def random_layer():
+    """Queries, keys and values of four heads in two groups over 200 tokens."""
+    draw = torch.Generator().manual_seed(0)
+    counts = (4, 2, 2)
+    return tuple(torch.randn(1, n, 200, 4, generator=draw, dtype=torch.float64) for n in counts)

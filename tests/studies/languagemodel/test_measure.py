@@ -43,7 +43,7 @@ def test_a_prefix_of_one_pass_is_the_audit_of_the_shorter_text():
     )
     expected = audit_heads(alone, positions=query_places(64, 4), components=(), sinks=0)
     found = seen.audit("read").sel(length=64, layer=3)
-    for name in ("affine_error", "score_variance", "law_error", "tokens"):
+    for name in ("affine_error", "score_variance", "value_spread", "tokens"):
         np.testing.assert_allclose(
             found[name].values, expected[name].isel(layer=0).values, rtol=1e-9
         )

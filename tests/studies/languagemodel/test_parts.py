@@ -5,10 +5,10 @@ import torch
 from study_checks import SettingChecks, same_in_any_order
 
 from largeprompt.audit import read_out, watching
-from largeprompt.audit.expected import expected_affine_error
-from largeprompt.audit.state import state_tokens
 from largeprompt.studies.languagemodel.parts import loaded, loss, sizes, state_instead
+from largeprompt.studies.languagemodel.state import state_tokens
 from largeprompt.studies.languagemodel.study import STUDY
+from largeprompt.studies.own_moments import expected_affine_error
 
 
 def test_law_foretold_by_hand(data):

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.audit.adapters.transformers import AuditError, evaluating
-from largeprompt.audit.heads import Heads
+from largeprompt.audit.heads import Heads, unchecked
 from largeprompt.errors import InvalidArgumentError
 
 
@@ -82,7 +82,8 @@ def module_heads(
     if key_padding_mask is not None:
         added.append(_numbers(key_padding_mask, tokens.dtype)[:, None, None, :])
     mask = sum(added[1:], added[0]).clamp_min(torch.finfo(tokens.dtype).min) if added else None
-    heads = Heads(query, key, value, mask, module.head_dim**-0.5, causal)
+    scale = module.head_dim**-0.5
+    heads = unchecked(query=query, key=key, value=value, mask=mask, scale=scale, causal=causal)
     count = query.shape[2]
     ahead = (
         torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
@@ -98,7 +99,7 @@ def module_heads(
             key_padding_mask=key_padding_mask,
             need_weights=False,
         )
-        read = torch.cat([rows.read(rows.weights()[0]) for _, rows in heads.rows()], 2)
+        read = torch.cat([rows.read(rows.weights()) for _, rows in heads.rows()], 2)
         again = module.out_proj(read.to(tokens.dtype).transpose(1, 2).flatten(2))
     own = own if module.batch_first else own.transpose(0, 1)
     wrong, size = (float(torch.nan_to_num(each).abs().max()) for each in (again - own, own))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.audit.heads import Heads
+from largeprompt.audit.heads import Heads, unchecked
 from largeprompt.errors import InvalidArgumentError, LargePromptError
 
 if TYPE_CHECKING:
@@ -305,7 +305,15 @@ def _heads(
     causal = bool(causal) and mask is None and query.shape[2] > 1
     if bias is not None:
         mask, causal = _biased(bias, mask, query, key, causal), False
-    heads = Heads(query, key, value, mask, scale, causal, given.get("softcap"))
+    heads = unchecked(
+        query=query,
+        key=key,
+        value=value,
+        mask=mask,
+        scale=scale,
+        causal=causal,
+        cap=given.get("softcap"),
+    )
     return heads if sink is None else with_atom(heads, sink)
 
 
@@ -352,15 +360,8 @@ def with_atom(heads: Heads, score: Tensor) -> Heads:
         )
     )
     query = torch.cat([heads.query.to(heads.wide), column], -1)
-    return Heads(
-        query,
-        key,
-        pad(heads.value, (0, 0, 1, 0)),
-        mask,
-        heads.scale,
-        heads.causal,
-        atoms=heads.atoms + 1,
-    )
+    value = pad(heads.value, (0, 0, 1, 0))
+    return heads.like(query=query, key=key, value=value, mask=mask, atoms=heads.atoms + 1)
 
 
 def tokens_read(model: Model, inputs: Mapping[str, Tensor]) -> int:

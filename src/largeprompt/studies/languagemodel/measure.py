@@ -14,10 +14,10 @@ from torch import Tensor
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.audit import Heads, head_statistics
 from largeprompt.audit.findings import derived
-from largeprompt.audit.state import state_read_out, state_tokens
-from largeprompt.audit.subsets import subset_statistics
 from largeprompt.measures import Gaussian
 from largeprompt.planning.dependent import effective_length
+from largeprompt.studies.languagemodel.shape import subset_errors
+from largeprompt.studies.languagemodel.state import state_read_out, state_tokens
 
 Array = NDArray[np.float64]
 FIRST = ("read", "left out")  # the first token, on which many heads put most of their weight
@@ -111,7 +111,7 @@ class Prefixes:
                 some = prefix(heads, length, start)
                 self.audits[first, length, layer] = head_statistics(
                     some, places - start
-                ) | subset_statistics(some, places - start)
+                ) | subset_errors(some, places - start)
             self.memory[length, layer] = autocorrelation(prefix(heads, length, 1), places - 1)
             some = prefix(heads, length)
             self.states[length, layer] = state_errors(
@@ -134,11 +134,11 @@ class Prefixes:
         dims = ("length", "text", "layer", "head", "position")
         lengths = [length - start for length in self.lengths]
         coordinates = {"length": lengths, "layer": layers, "head": range(missing.shape[1])}
-        return derived(
-            xr.Dataset(
-                {name: (dims, each.numpy()) for name, each in rows.items()}, coords=coordinates
-            )
+        made = xr.Dataset(
+            {name: (dims, each.numpy()) for name, each in rows.items()}, coords=coordinates
         )
+        drawn = [name for name in rows if name.startswith("subset_")]
+        return derived(made.drop_vars(drawn)).merge(made[drawn])
 
 
 def autocorrelation(heads: Heads, positions: Tensor) -> Array:
@@ -151,7 +151,7 @@ def autocorrelation(heads: Heads, positions: Tensor) -> Array:
     lags = min(LAGS, int(positions.min()) // 4)
     total = torch.zeros(heads.count, lags + 1, dtype=torch.float64)
     for _, rows in heads.rows(positions):
-        scores = rows.centred()[1].double()  # 0 for keys that may not be read
+        scores = rows.centered()[1].double()  # 0 for keys that may not be read
         power = torch.fft.rfft(scores, 2 * scores.shape[-1]).abs().square()
         total += torch.fft.irfft(power)[..., : lags + 1].sum((0, 2)).cpu()
     taper = 1 - torch.arange(1, lags + 1) / (lags + 1)

@@ -15,17 +15,16 @@ from torch import Tensor
 
 from largeprompt.audit import FINDINGS, Heads, linearize, load_model, summary, watching
 from largeprompt.audit.adapters.transformers import Model, Visitor, evaluating, transformers_module
-from largeprompt.audit.expected import expected_affine_error
-from largeprompt.audit.kinds import subsets
 from largeprompt.audit.plan import Head
-from largeprompt.audit.predictions import extrapolated
 from largeprompt.audit.readouts import chosen_heads
 from largeprompt.audit.real.models import SOURCES, fetched
-from largeprompt.audit.state import state_read_out, state_tokens
 from largeprompt.runs.settings import Count, Distinct, Increasing, Positive, Seed, settings
 from largeprompt.runs.study import Progress, along, side_by_side
 from largeprompt.studies.languagemodel.measure import FIRST, Prefixes, Trial, effective_share
+from largeprompt.studies.languagemodel.shape import extrapolated, separated, subsets
+from largeprompt.studies.languagemodel.state import state_read_out, state_tokens
 from largeprompt.studies.languagemodel.texts import tokens
+from largeprompt.studies.own_moments import expected_affine_error, typical_affine_error
 
 Number = Annotated[int, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
@@ -131,7 +130,8 @@ def heads(config: LanguageModelConfig, text: str, progress: Progress) -> xr.Data
     look(model, given, found)
     progress(f"{text}: what was foretold")
     audits = [
-        summary(found.audit(first)).assign_coords(length=list(config.lengths)) for first in FIRST
+        with_law(summary(found.audit(first))).assign_coords(length=list(config.lengths))
+        for first in FIRST
     ]
     data = xr.concat(
         [_kept(each) for each in audits],
@@ -153,6 +153,13 @@ def heads(config: LanguageModelConfig, text: str, progress: Progress) -> xr.Data
     data["state_error"] = (("length", "components", "recent", "layer", "head"), states)
     data["size_of_state"] = (("components", "recent"), sizes(config, model, config.recent))
     return data.assign_coords(components=list(config.components), recent=list(config.recent))
+
+
+def with_law(made: xr.Dataset) -> xr.Dataset:
+    """Return the medians with the exact law's error, and with what part of the error is shape."""
+    moments = [made[name] for name in MOMENTS]
+    law = xr.apply_ufunc(typical_affine_error, made.tokens.round(), *moments)
+    return separated(made.assign(law_error=law))
 
 
 def _kept(made: xr.Dataset) -> xr.Dataset:

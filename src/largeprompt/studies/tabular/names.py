@@ -14,7 +14,6 @@ NAMES = {
     "score_variance": "variance of the scores",
     "alpha": "standard deviation of the scores over √(2 ln N)",
     "effective_tokens": "effective number of rows read [rows]",
-    "affine_direction": "cosine of output and affine read-out",
     "finding_*": "whether the verdict is: *",
     "output": "mean squared output of the head",
     "found": "mean squared error of the affine read-out",

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from largeprompt.attention import LinearAttention
 from largeprompt.audit import FINDINGS, Heads, audit_heads, read_out, summary
-from largeprompt.audit.expected import expected_affine_error
 from largeprompt.audit.readouts import chosen_heads
 from largeprompt.audit.real.models import SOURCES, fetched
 from largeprompt.runs.settings import (
@@ -28,6 +27,7 @@ from largeprompt.runs.settings import (
     settings,
 )
 from largeprompt.runs.study import Progress, along, side_by_side
+from largeprompt.studies.own_moments import expected_affine_error
 from largeprompt.studies.tabular.model import TableTransformer, Visitor, load, prepared
 from largeprompt.studies.tabular.tables import (
     REAL,
@@ -43,14 +43,7 @@ Name = Literal["two classes", "regression", "iris", "wine", "breast cancer"]
 ORDERS = ("audit", "random", "reverse")
 CHUNK_ROWS = 2**13  # rows in one pass of the model
 SIZES = {"iris": 150, "wine": 178, "breast cancer": 569}  # rows of the real sets
-STATISTICS = (
-    "score_variance",
-    "alpha",
-    "effective_tokens",
-    "mean_error",
-    "affine_error",
-    "affine_direction",
-)
+STATISTICS = ("score_variance", "alpha", "effective_tokens", "mean_error", "affine_error")
 
 
 @settings

@@ -19,6 +19,7 @@ from largeprompt.audit.readouts import read_out
 from largeprompt.audit.statistics import head_statistics
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, along
+from largeprompt.studies.own_moments import expected_affine_error
 from largeprompt.studies.trained.config import Shape, TrainedConfig
 from largeprompt.studies.trained.theory import own_moment_risk, predictions, regression
 from largeprompt.studies.trained.transformer import (
@@ -167,9 +168,10 @@ class Trial:
                 for name, each in statistics.items()
             }
             raw = xr.Dataset({name: (dims, each) for name, each in by_run.items()})
-            full = derived(raw)
-            found.append(summary(full, Rule(fewest=1))[list(AUDITED)])
-            expected = (full.law_error**2 * raw.output).mean(["text", "position"])
+            found.append(summary(derived(raw), Rule(fewest=1))[list(AUDITED)])
+            moments = (raw.score_variance, raw.tilt, raw.value_spread)
+            law = xr.apply_ufunc(expected_affine_error, raw.weighed_tokens.round(), *moments)
+            expected = law.mean(["text", "position"])
             found[-1]["law_share"] = expected / raw.affine_error.mean(["text", "position"])
             return softmax_attention(query, key, value, mask, scale, layer)
 

@@ -1,26 +1,74 @@
-"""The part of a head's affine error that Gaussian keys and values of the same moments and the same
-number would have anyway.
+"""Exact error of the affine read-out with a prompt's own moments, over L Gaussian tokens.
+
+Studies of trained models compare a head's affine error with it.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 import scipy.special
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from largeprompt.audit.own_moments import own_moment_error
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.law import collision_moments
 
 Array = NDArray[np.float64]
-# standard deviations of the scores between which the law is tabulated; both coefficients start like
-# σ⁴
+# Standard deviations of the scores between which the law is tabulated. Both coefficients start
+# like sigma^4; above MOST the weights are those of an argmax.
 LEAST, MOST = 0.03, 500.0
-SPACING, BLOCK = 0.14, 8  # steps of ln σ in the table, and how many of them are made at a time
-COARSEST = (0.1, 1.25)  # least σ, and steps of σ, for which prompts are drawn
-DRAWN = 2**19  # tokens for each of them
-# lengths that are tabulated where there are many: all up to 12, then three in every octave and the
-# last
-PER_OCTAVE, EVERY = 3, 12
+SPACING, BLOCK = (
+    0.14,
+    8,
+)  # steps of ln sigma in the table (error 1e-3), and how many are made at once
+COARSEST = (0.1, 1.25)  # least sigma, and ratio of neighboring sigmas, for which prompts are drawn
+DRAWN = 2**19  # tokens drawn for each of them: their median is known to a few per cent
+PER_OCTAVE, EVERY = 3, 12  # tabulated lengths: all up to 12, then three in every octave
+
+
+def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor]:
+    """Error of the affine read-out with a prompt's own moments, along the tilt and across it.
+
+    With m̂ and Γ̂ the mean and covariance of the L tokens themselves, T̂ = m̂ + Γ̂u is what softmax
+    attention would give if they were an infinite Gaussian prompt. With q = σ² the variance of the
+    scores, e = Γu/σ and tokens z = m + eξ + r, ξ standard normal and r independent of it,
+
+        T_L - T̂ = e (S - ξ̄ - σ V̂) + Σ_l r_l [w_l - (1 + σ(ξ_l - ξ̄))/L],   V̂ = mean ξ² - ξ̄²,
+
+    so that E‖V(T_L - T̂)‖² = along ‖Ve‖² + across tr V(Γ - ee^T)V^T. Stein's identity gives, with
+    Y = Σ w², W3 = Σ w³ (docs/mathematics/own_moments.md),
+
+        across = E Y - 1/L - 2q(1 - E Y)/L + q(L-1)/L²,
+        along  = E Y - 1/L + q E[Y - 2(1 - Y)/L - 1/L² - 6 W3 + 6 Y²] + (4q²/L) E[Y - 4 W3 + 3 Y²],
+
+    of the shape of ``score_variance``, the variances q; both are 0 at ``length`` L = 1.
+
+    Examples
+    --------
+    >>> from largeprompt.studies.own_moments import own_moment_error
+    >>> along, across = own_moment_error(100, 1.0)
+    >>> f"{float(along):.6f} {float(across):.6f}"
+    '0.017872 0.005949'
+    """
+    length = validation.length("length", length)
+    q = validation.tensor("score_variance", score_variance)
+    if not bool((q >= 0).all() and torch.isfinite(q).all()):
+        raise InvalidArgumentError(
+            "score_variance",
+            f"values from {float(q.min()):g}",
+            "finite numbers that are not negative",
+        )
+    q = q.detach().to(torch.float64)
+    if length == 1:
+        return torch.zeros_like(q), torch.zeros_like(q)
+    y, w3, y2 = collision_moments(length, q.sqrt())
+    across = y - 1 / length - 2 * q * (1 - y) / length + q * (length - 1) / length**2
+    along = y - 1 / length + q * (y - 2 * (1 - y) / length - 1 / length**2 - 6 * w3 + 6 * y2)
+    along = along + 4 * q**2 * (y - 4 * w3 + 3 * y2) / length
+    return along.clamp_min(0.0), across.clamp_min(0.0)
 
 
 def expected_affine_error(

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from largeprompt.audit.clusters import responsibilities
 from largeprompt.audit.heads import Heads, Rows
-from largeprompt.errors import InvalidArgumentError
 
 
 def state_read_out(
@@ -57,26 +56,15 @@ def state_read_out(
     --------
     >>> import torch
     >>> from largeprompt.audit import Heads
-    >>> from largeprompt.audit.state import state_read_out
+    >>> from largeprompt.studies.languagemodel.state import state_read_out
     >>> draw = torch.Generator().manual_seed(0)
     >>> query, key, value = torch.randn(3, 1, 1, 200, 8, generator=draw)
-    >>> found = state_read_out(Heads(query, key, value, None, 8**-0.5, causal=True), [0, 50, 200], torch.tensor([199]))
+    >>> heads = Heads(query, key, value, causal=True)
+    >>> found = state_read_out(heads, [0, 50, 200], torch.tensor([199]))
     >>> exact = found[-1]  # the last 200 of 200 keys
     >>> [round(float((each - exact).norm() / exact.norm()), 2) for each in found]
     [0.28, 0.28, 0.0]
     """
-    if components < 0 or sinks < 0:
-        raise InvalidArgumentError(
-            "components, sinks", f"{components}, {sinks}", "numbers from 0 on"
-        )
-    if not recent or min(recent) < (0 if sinks + heads.atoms else 1):
-        raise InvalidArgumentError(
-            "recent", str(list(recent)), "numbers from 0 on, or from 1 on where there are no sinks"
-        )
-    if heads.biased:
-        raise InvalidArgumentError(
-            "heads", "a mask of position biases", "one that forbids keys, or none"
-        )
     atoms = heads.atoms + sinks
     if components > 1:
         member = responsibilities(heads, (components,), sinks)[components][
@@ -101,12 +89,13 @@ def state_read_out(
 def _read(rows: Rows, near: Tensor, far: Tensor, member: Tensor, components: int) -> Tensor:
     """Keys that are ``near`` exactly, those that are ``far`` by the moments of the components."""
     exact, rest = (dataclasses.replace(rows, allowed=allowed) for allowed in (near, far))
-    weights, normaliser = exact.weights()
-    output = torch.nan_to_num(exact.read(weights))  # padding that sees no key
+    whole = exact.whole()
+    normalizer = whole.logsumexp(-1, keepdim=True)
+    output = torch.nan_to_num(exact.read(torch.softmax(whole, -1)))  # padding that sees no key
     if not components or not bool(far.any()):
         return output
     others, mass = _clusters(rest, member)
-    share = torch.sigmoid(mass - normaliser.squeeze(-1))[..., None]
+    share = torch.sigmoid(mass - normalizer.squeeze(-1))[..., None]
     return torch.where((rest.number() > 0)[..., None], output + share * (others - output), output)
 
 
@@ -114,7 +103,7 @@ def _clusters(rows: Rows, member: Tensor) -> tuple[Tensor, Tensor]:
     """Output T₂ (batch, heads, t, o) and log Z₂ (batch, heads, t) of the clusters that the
     responsibilities describe.
     """
-    offset, scores = rows.centred()
+    offset, scores = rows.centered()
     everyone = rows.everyone()
     number = rows.read(everyone, member)  # (batch, heads, t, K)
     safe = number.clamp_min(1e-12)
@@ -126,8 +115,8 @@ def _clusters(rows: Rows, member: Tensor) -> tuple[Tensor, Tensor]:
     log_mass = torch.where(
         number > 1e-9, torch.log(safe) + mean_score + tilt * spread - tilt.square() / 2, -torch.inf
     )
-    normaliser = log_mass.logsumexp(-1)
-    share = torch.exp(log_mass - normaliser[..., None])
+    normalizer = log_mass.logsumexp(-1)
+    share = torch.exp(log_mass - normalizer[..., None])
     output = scores.new_zeros(())
     for c in range(member.shape[-1]):
         one = slice(c, c + 1)
@@ -137,7 +126,7 @@ def _clusters(rows: Rows, member: Tensor) -> tuple[Tensor, Tensor]:
         output = output + share[..., one] * (
             mean + covariance * (tilt / spread.clamp_min(1e-12))[..., one]
         )
-    return output, offset + normaliser
+    return output, offset + normalizer
 
 
 def state_tokens(
