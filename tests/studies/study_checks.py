@@ -171,7 +171,7 @@ def drawn(axes, values):
     values = np.asarray(values)
     return any(
         len(line.get_ydata()) == len(values)
-        and np.allclose(line.get_ydata(), values, equal_nan=True)
+        and np.allclose(np.asarray(line.get_ydata(), dtype=float), values, equal_nan=True)
         for line in axes.lines
     )
 

@@ -24,7 +24,7 @@ SECONDS = {
     "softmax_vs_linear": (15, 106),
     "nongaussian": (22, 125),
     "heavytail": (13, 45),
-    "depth": (4, 194),
+    "depth": (4, 37),
     "dependent": (8, 40),
     "discrete": (31, 207),
     "trained": (13, 250),

@@ -1,100 +1,61 @@
-"""Rules of the depth study (Q2, C7): each goes either way."""
+"""The depth study: settings, rules that go either way, and figures of the data."""
+
+import dataclasses
+import math
 
 import numpy as np
+import pydantic
 import pytest
-from study_checks import answers_to_few_settings, verdicts
+from study_checks import RuleChecks, SettingChecks, drawn, figures_are_complete
 
-from largeprompt.studies.depth.rules import breaking_window
+from largeprompt.studies.depth.figures import band, breaking, normalized
 from largeprompt.studies.depth.study import STUDY
 
 
-def named(verdicts, words):
-    (found,) = [each for each in verdicts if words in each.asked]
-    return found
+class TestSettings(SettingChecks):
+    study = STUDY
+    refused = ("spectra=flat", "weights=toeplitz", "scales=2", "dim=0", "lengths=512,32")
 
 
-def verdict(data, words):
-    return named(verdicts(STUDY, data, words), words)
+@pytest.mark.parametrize("bad", [{"judged_from": 4000}, {"normalized_lengths": (64,)}])
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(pydantic.ValidationError, match=next(iter(bad))):
+        dataclasses.replace(STUDY.quick, **bad)
 
 
-def test_verdicts_of_the_small_setting(judged):
-    """Q2 and C7."""
-    found = judged
-    assert {each.claim for each in found} == {"Q2", "C7"}
-    outcome = {each.asked: each.outcome for each in found}
-    assert named(found, "one layer the law").outcome == "holds"
-    assert named(found, "propagated finite-length noise").outcome == "holds"
-    assert named(found, "independent").outcome == "fails"
-    assert named(found, "leave the covariance").outcome == "fails"
-    assert sum(each.control for each in found) == 2
-    assert len(outcome) == len(found)
-
-
-DOCTORED = [
-    ("one layer the law", {"one_layer": 1.5}, "fails"),
-    ("propagated finite-length noise", {"band": 2.0}, "fails"),
-    ("like 1/L?", {"slope": 0.5}, "fails"),
-    ("Hermite moments", {"residual": 1e3}, "fails"),
-    ("keep the closure from breaking", {"normalised_error": 1e4}, "fails"),
-    ("keep the closure from breaking", {"normalised_error": 1e-4}, "holds"),
-    ("predicted level", {"level": 1e3}, "fails"),
-    ("linear-attention", {"raw": 1e4}, "fails"),
-    ("leave the covariance", {"frozen": 1e-6}, "holds"),
-]
-
-
-@pytest.mark.parametrize(("words", "changes", "outcome"), DOCTORED)
-def test_rules_go_either_way(data, judged, words, changes, outcome):
-    doctored = data.copy(deep=True)
-    for name, factor in changes.items():
-        doctored[name] = doctored[name] * factor
-    assert verdict(doctored, words).outcome == outcome
-    assert named(judged, words).outcome != outcome or words == "keep the closure from breaking"
-
-
-def xr_full(array, value):
-    return array.where(np.isnan(array), value)
-
-
-def test_more_rules(data):
-    doctored = data.copy(deep=True)
-    doctored["identity_error"] = 1e-3
-    assert verdict(doctored, "one layer the law").outcome == "fails"
-    doctored["independent"] = doctored.band.sel(quantity="token", drop=True)
-    assert verdict(doctored, "independent").outcome == "holds"
-    early, late = breaking_window(data)
-    doctored["measured_breaking"] = late.where(np.isfinite(data.measured_breaking))
-    assert verdict(doctored, "which layer the closure breaks").outcome == "holds"
-    none = float(data.layer.max()) + 1
-    doctored["measured_breaking"] = (
-        (early * 0 + 1).where(early >= 3, none).where(np.isfinite(data.measured_breaking))
+class TestRules(RuleChecks):
+    study = STUDY
+    reactions = (
+        ("propagated noise", "holds", "band", {}, lambda x: 2 * x, "fails"),
+        ("independent?", "fails", "band", {"quantity": 0}, lambda x: 0 * x + 1, "fails"),
+        ("keep the closure", "holds", "normalized_error", {}, lambda x: 100 * x, "fails"),
+        ("predicted level", "undecided", "level", {}, lambda x: 100 * x, "fails"),
+        ("linear attention does", "holds in part", "error", {}, lambda x: 1e4 * x, "fails"),
     )
-    assert verdict(doctored, "which layer the closure breaks").outcome == "fails"
-    doctored["measured_breaking"] = xr_full(data.measured_breaking, none)
-    assert verdict(doctored, "linear-attention").outcome == "holds"
-    for slope, outcome in ((-1.0, "fails"), (-0.5, "holds")):
-        doctored["slope"] = xr_full(data.slope, slope)
-        assert verdict(doctored, "Is 1/L lost").outcome == outcome
-    assert bool(((early <= late) | np.isnan(early)).all())
+
+    def test_predicted_layers_hold(self, data):
+        made = data.assign(measured_breaking=data.predicted_last)
+        rule = next(each for each in STUDY.rules if "which layer" in each.question)
+        assert rule(made).outcome == "holds"
+        early = made.assign(predicted_first=0 * made.predicted_first + 1)
+        early["predicted_last"] = early.predicted_first
+        early["measured_breaking"] = early.predicted_first + 3
+        assert rule(early).outcome == "fails"
+
+    def test_independent_noise_would_hold(self, data):
+        made = data.assign(independent=data.band.sel(quantity="token", drop=True))
+        rule = next(each for each in STUDY.rules if each.control)
+        assert rule(made).outcome == "holds"
 
 
-NANS = [
-    ("one layer the law", "one_layer"),
-    ("like 1/L?", "slope"),
-    ("propagated finite-length noise", "error"),
-    ("independent", "independent"),
-    ("Hermite moments", "residual"),
-    ("predicted level", "measured_level"),
-    ("keep the closure from breaking", "normalised_error"),
-    ("leave the covariance", "frozen"),
-    ("linear-attention", "raw"),
-]
-
-
-@pytest.mark.parametrize(("words", "name"), NANS)
-def test_rules_are_undecided_where_their_numbers_are_nan(data, words, name):
-    assert verdict(data.assign({name: data[name] * np.nan}), words).outcome == "undecided"
-
-
-def test_every_rule_has_an_answer_to_few_settings(data):
-    answers_to_few_settings(STUDY, data)
+def test_figures_draw_what_was_found(data):
+    above = band.draw(data).axes[0]
+    one = data.isel(case=0).sel(quantity="token")
+    assert drawn(above, np.sqrt(one.band.where(one.band > 0) / 64))
+    left, right = breaking.draw(data).axes
+    assert any(list(line.get_ydata()) == 2 * [math.log(16) / 2] for line in left.lines)
+    points = sum(len(line.get_xdata()) for line in right.lines if line.get_marker() != "None")
+    assert points == data.measured_breaking.size
+    sphere = data.isel(normalized=1, layer=slice(1, None)).normalized_error.mean("layer")
+    assert drawn(normalized.draw(data).axes[1], np.sqrt(sphere))
+    figures_are_complete(STUDY, data)

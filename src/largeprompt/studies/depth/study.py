@@ -1,52 +1,125 @@
-"""Does the picture survive depth? Gaussian closure of residual self-attention against systems of L
-tokens, layer by layer.
+"""Does the picture survive depth? The Gaussian closure of residual self-attention against systems
+of L tokens, layer by layer.
 """
 
+from typing import Annotated, Self
+
+import pydantic
+
+from largeprompt.runs.settings import (
+    Dimension,
+    Distinct,
+    Few,
+    Increasing,
+    Length,
+    Positive,
+    Replicas,
+    Seed,
+    Two,
+    settings,
+)
 from largeprompt.runs.study import Part, Study, side_by_side, stacked
 from largeprompt.studies.claims import claims
-from largeprompt.studies.depth.config import THRESHOLD, DepthConfig, normalised_stacks, stacks
+from largeprompt.studies.depth.cells import (
+    Scale,
+    Spectrum,
+    Weights,
+    normalized_errors,
+    normalized_stacks,
+    stack_errors,
+    stacks,
+)
 from largeprompt.studies.depth.figures import FIGURES
-from largeprompt.studies.depth.parts import normalised_errors, one_layer, stack_errors
 from largeprompt.studies.depth.rules import RULES
-from largeprompt.studies.variables import variables
+from largeprompt.studies.variables import labels
+
+
+@settings
+class DepthConfig:
+    """Gaussian tokens of trace d through N layers, for every spectrum, kind of weights and size of
+    V.
+    """
+
+    dim: Dimension = 4
+    layers: Few = 24
+    mean: pydantic.FiniteFloat = 0.25
+    spectra: Distinct[Spectrum] = ("isotropic", "power law")
+    weights: Distinct[Weights] = ("random", "shared")
+    scales: Distinct[Scale] = ("1/N", "1/√N", "1")
+    score_variance: Positive = 0.2
+    degree: Few = 4
+    lengths: Increasing[Length] = (32, 128, 512, 2048)
+    judged_from: Length = 128
+    replicas: tuple[Replicas, Replicas] = (6, 400)
+    normalized_dims: Distinct[Dimension] = (4, 8)
+    normalized_score_variance: Positive = 0.5
+    normalized_lengths: Annotated[Increasing[Length], Two] = (128, 512, 2048)
+    reference: Replicas = 1024
+    seed: Seed = 0
+
+    @pydantic.model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.lengths[-1] < self.judged_from:
+            raise ValueError("judged_from must be at most the largest of lengths")
+        return self
+
+
+LABELS = {
+    "band": "predicted relative squared error times L, to first order",
+    "independent": "predicted relative squared error times L, layers independent",
+    "score_variance": "query-averaged variance of the scores that the layer reads",
+    "error": "relative squared error over drawn prompts, with control variates",
+    "standard_error": "standard error of the relative squared error",
+    "predicted_first": "first layer at which the closure should break",
+    "predicted_last": "last layer at which the closure should break",
+    "measured_breaking": "first layer whose measured error passes the threshold",
+    "level": "relative squared error at infinite length, predicted",
+    "level_error": "standard error of the predicted level over scrambles of the points",
+    "measured_level": "relative squared error at infinite length, extrapolated from drawn prompts",
+    "measured_level_error": "standard error of the extrapolated level",
+    "normalized_error": "relative squared error with normalization, drawn prompts",
+    "normalized_standard_error": "standard error of the relative squared error with normalization",
+    "plain_edge": "first layer in the heavy regime without normalization",
+    "judged_from": "shortest prompt that is compared with the first order [tokens]",
+    "quantity": "what the error is of: tokens, steps or covariance",
+    "weights": "random weights, or the same in every layer",
+    "value_scale": "size of the value matrices",
+    "normalized": "stack with normalization",
+    "normalized_length": "prompt length of the stacks with normalization [tokens]",
+    "kind": "kind of normalization",
+}
 
 STUDY = Study(
-    "depth",
-    "Depth: residual self-attention, layer by layer",
-    "Does the infinite-prompt picture survive depth, with which error at length L, and where does "
-    "it break?",
-    "An infinite Gaussian prompt stays Gaussian through residual self-attention, so that a "
+    name="depth",
+    title="Depth: residual self-attention, layer by layer",
+    question="Does the infinite-prompt picture survive depth, with which error at length L, and "
+    "where does it break?",
+    method="An infinite Gaussian prompt stays Gaussian through residual self-attention, so that a "
     "recursion on mean and covariance gives an affine token map through all layers. The noise of "
     "L tokens, correlated between layers and fed back by the tokens it moves, is propagated to "
-    "first order and set against drawn prompts, for several spectra, weights and scalings. With "
-    "normalisation the closure is approximate, and its error at infinite length is predicted by "
+    "first order and compared with drawn prompts, for several spectra, weights and scalings. With "
+    "normalization the closure is approximate, and its error at infinite length is predicted by "
     "quasi-random tokens.",
-    DepthConfig,
-    DepthConfig(
+    config=DepthConfig,
+    quick=DepthConfig(
         layers=8,
         spectra=("isotropic",),
-        other_score_variances=(),
         lengths=(32, 128, 512),
-        longest=1024,
-        scores=1_000_000,
-        replicas=(12, 100),
+        replicas=(3, 100),
         degree=3,
-        normalised_dims=(4, 16),
-        normalised_lengths=(64, 256, 512),
+        normalized_dims=(4, 16),
+        normalized_lengths=(64, 256, 512),
         reference=256,
-        control_lengths=(4, 64),
-        control_replicas=300,
     ),
     parts=[
         Part("stack", stack_errors, over=stacks, join=stacked("case")),
-        Part("normalised", normalised_errors, over=normalised_stacks, join=stacked("normalised")),
-        Part("one layer", one_layer),
+        Part("normalized", normalized_errors, over=normalized_stacks, join=stacked("normalized")),
     ],
     rules=RULES,
     figures=FIGURES,
     claims=claims("C7", "Q2"),
-    variables=variables("depth"),
+    variables=labels(LABELS),
     combine=lambda config, parts: side_by_side(config, parts).assign(
-        threshold=THRESHOLD, fitted_from=config.fitted_from
+        judged_from=config.judged_from
     ),
 )
