@@ -17,8 +17,9 @@ from largeprompt.studies import registry
 
 @settings
 class FirstConfig:
-    sizes: tuple[int, ...] = (1, 2, 3)
-    scale: float = 1.0
+    sizes: tuple[int, ...] = (1, 2, 3)  # cells
+    # of all numbers;
+    scale: float = 1.0  # 0 gives nothing
     seed: Seed = 0
 
 

@@ -131,36 +131,6 @@ def test_what_was_typed_wrongly(tmp_path, fakes, words, expected):
     assert not (tmp_path / "runs").exists()
 
 
-def test_real_study_in_processes(tmp_path):
-    """A real study from the command to the figures; one worker and two write the same bytes."""
-    files = []
-    for workers in (1, 2):
-        out = tmp_path / str(workers)
-        result = command(
-            "run",
-            "random_query",
-            "--set",
-            "decades=2,3",
-            "--set",
-            "squares=0.5",
-            "--set",
-            "dims=1",
-            "--set",
-            "spikes=0.5",
-            "--out",
-            out,
-            "--workers",
-            workers,
-        )
-        assert result.exit_code == 0, result.output
-        (run,) = store.find_runs(out)
-        assert run.intact
-        assert run.figures
-        assert run.provenance["workers"] == workers
-        files.append((run.folder / "dataset.nc").read_bytes())
-    assert files[0] == files[1]
-
-
 @pytest.mark.parametrize("name", ["remote", "dask:nowhere", "no.such:thing"])
 def test_an_executor_that_is_not_there(tmp_path, fakes, name):
     result = command("run", "first", "--out", tmp_path, "--executor", name)

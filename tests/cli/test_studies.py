@@ -6,6 +6,7 @@ from fake_studies import Fakes
 from typer.testing import CliRunner
 
 from largeprompt.cli.app import app
+from largeprompt.runs.settings import configured, listed
 from largeprompt.studies import registry
 from largeprompt.studies.claims import CLAIMS
 
@@ -63,3 +64,28 @@ def test_studies_with_weights_have_durations_too():
         rows[name]["quick_seconds"] and rows[name]["seconds"]
         for name in (*registry.OURS, *registry.WITH_WEIGHTS)
     )
+
+
+def test_the_settings_of_one_study(monkeypatch):
+    Fakes().install(monkeypatch)
+    assert studies("first").splitlines()[3:] == [
+        "setting\ttakes\tdefault\t--quick\tmeaning",
+        "sizes\tlist, each a whole number, as a,b,c or [a, b, c]\t1,2,3\t7\tcells",
+        "scale\tnumber\t1.0\t1.0\tof all numbers; 0 gives nothing",
+        "seed\twhole number from 0 to 9,007,199,254,740,992\t0\t0\tseed of the random numbers",
+    ]
+    row = json.loads(studies("second", "--json"))[0]
+    assert row == {"name": "sizes", "kind": row["kind"], "default": "4,5", "quick": "7"} | {
+        "meaning": ""
+    }
+    assert "Did you mean" in studies("frist")
+
+
+def test_every_setting_can_be_described():
+    """Of every study: a range in words, a default that reads back."""
+    for name in registry.names():
+        asked = registry.study(name)
+        rows = listed(asked)
+        assert all(row.kind and "Annotated" not in row.kind for row in rows), name
+        words = [f"{row.name}={row.default}" for row in rows]
+        assert configured(asked, words) == asked.config()

@@ -261,8 +261,8 @@ def test_three_sentences_on_top(tmp_path):
     (lines,) = found.all("ul", **{"class": "summary-lines"})
     assert lines["text"] == (
         "What holds: 1 of the 2 claims tested hold (C1)."
-        "What does not: Claim E3 (E3) fails; Claim C2 (C2) holds in part."
-        "What is new: answers beyond the paper: yes: Claim N1; no: Claim Q1."
+        "What does not: fails: Claim E3 (E3); only in part: Claim C2 (C2)."
+        "What is new: answers beyond the paper: yes: Claim N1 (N1); no: Claim Q1 (Q1)."
     )
     headings = [each["text"] for each in found.all("h2")]
     assert headings[:3] == ["What the paper claims", "Experiments asked for", "Beyond the paper"]

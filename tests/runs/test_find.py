@@ -43,7 +43,11 @@ def test_the_command_finds_studies_of_the_current_folder(folder):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert Run.open(folder / "runs" / "coin-quick").intact
+    run = Run.open(folder / "runs" / "coin-quick")
+    assert run.intact
+    assert run.figures
+    study = find_study(f"{COIN}:STUDY")
+    assert run.dataset.identical(study.run(study.quick))
 
 
 def test_a_file_in_the_path_is_no_other_module(folder, monkeypatch):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Law = Literal["gaussian", "rademacher", "uniform", "laplace", "sphere"]
 BOUNDED = ("rademacher", "uniform", "sphere")
 MOST_VARIANCE = 1e4  # of the scores of bounded tokens: beyond, many more nodes would be needed
+TOLERANCES = (0.3, 0.1, 0.03)  # of the size of the output, where none is given
 MOST_DIM = 10**9
 MOST_ROWS = 2000  # of a covariance
 MOST_ENTANGLED = 200  # dimension where one coordinate cannot stand for many
@@ -36,12 +37,17 @@ def plan(
     score_variance: Annotated[
         float,
         typer.Option(help="Variance of the scores u·x over the tokens, in units of the softmax."),
-    ],
+    ] = 1.0,
     tolerance: Annotated[
-        list[float], typer.Option(help="Root mean squared error allowed; repeat for several rows.")
-    ],
+        list[float] | None,
+        typer.Option(
+            help="Root mean squared error allowed; repeat for several rows.",
+            show_default="0.3, 0.1 and 0.03 of the output",
+        ),
+    ] = None,
     dim: Annotated[
-        int | None, typer.Option(help="Dimension of the tokens, with identity covariance.")
+        int | None,
+        typer.Option(help="Dimension of the tokens, with identity covariance.", show_default="64"),
     ] = None,
     covariance: Annotated[
         Path | None,
@@ -67,16 +73,17 @@ def plan(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Say how long a prompt of independent tokens must be for softmax attention to be within a
-    tolerance of its limit.
+    """Say how long a prompt of independent tokens must be for attention to be near its limit.
 
     The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score
-    variance.
+    variance. Alone, the command answers for a head of 64 dimensions as networks begin.
     """
     import torch
 
     from largeprompt.errors import InvalidArgumentError, LargePromptError, TiltDomainError
 
+    dim = 64 if dim is None and covariance is None else dim
+    relative = relative or not tolerance
     try:
         if random_query and law != "gaussian":
             remedy = "In Python, query_average(..., method='estimate') averages over drawn queries."
@@ -87,7 +94,10 @@ def plan(
             "--score-variance", score_variance, MOST_VARIANCE if law in BOUNDED else math.inf
         )
         tokens, query = _setting(score_variance, dim, covariance, direction, law, random_query)
-        rows = [_row(tokens, query, _positive("--tolerance", one), relative) for one in tolerance]
+        rows = [
+            _row(tokens, query, _positive("--tolerance", one), relative)
+            for one in tolerance or TOLERANCES
+        ]
     except TiltDomainError:
         # Gaussian tokens, which random queries go with, have a limit
         assert isinstance(query, torch.Tensor)
@@ -109,29 +119,18 @@ def plan(
         typer.echo(json.dumps(rows, indent=1))
         return
     size = f"covariance {escape(str(covariance))}" if covariance else f"d = {dim}"
-    name = (
-        f"{law.capitalize() if law == 'gaussian' else law} "
-        f"tokens{', random query' if random_query else ''}"
-    )
-    table = Table(
-        title=f"Softmax attention over {name}, {'mean ' if random_query else ''}score variance "
-        f"{score_variance:g}, {size}"
-    )
-    off = "relative error there" if relative else "error there"
-    for column in (
-        "tolerance",
-        "length needed",
-        "certified length",
-        "regime",
-        "effective tokens",
-        off,
-    ):
+    name = law.capitalize() if law == "gaussian" else law
+    asked, mean = (", random query", "mean ") if random_query else ("", "")
+    title = f"Softmax attention over {name} tokens{asked}, {mean}score variance {score_variance:g}"
+    table = Table(title=f"{title}, {size}", box=None, title_justify="left", pad_edge=False)
+    off = "error relative to the output" if relative else "error"
+    columns = ("tolerance", "tokens needed", "certified", "regime", "effective tokens", off)
+    for column in columns:
         table.add_column(column, justify="left" if column == "regime" else "right")
     for row in rows:
-        asked = f"{row['tolerance']:g}" + (" (relative)" if relative else "")
         needed, proved = (_count(row[name], "> 10^15") for name in ("length", "certified_length"))
         table.add_row(
-            asked,
+            f"{row['tolerance']:g}",
             needed,
             proved,
             row["regime"] or "-",
@@ -139,6 +138,7 @@ def plan(
             f"{row['rmse'] / row['scale']:.4g}",
         )
     Console().print(table)
+    typer.echo("tokens needed: exact; certified: by a proved bound; effective: at that length")
     for row in rows:
         if row["length"] is None:
             typer.echo(f"tolerance {row['tolerance']:g}: {row['reason']}")
@@ -167,9 +167,10 @@ def _setting(
     from largeprompt import Gaussian, validation
     from largeprompt.errors import InvalidArgumentError
 
-    if (dim is None) == (path is None):
-        given, remedy = ("both", "Leave one of them out.") if path else ("neither", "Try --dim 16.")
-        raise InvalidArgumentError("--dim and --covariance", given, "exactly one of them", remedy)
+    if dim is not None and path is not None:
+        raise InvalidArgumentError(
+            "--dim and --covariance", "both", "one of them", "Leave one of them out."
+        )
     matrix = None if path is None else torch.from_numpy(_covariance(path))
     if dim is not None:
         most = MOST_ENTANGLED if random_query or law == "sphere" else MOST_DIM

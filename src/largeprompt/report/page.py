@@ -199,23 +199,23 @@ def _summary(parts: Sequence[tuple[str, Sequence[Group]]]) -> list[tuple[str, st
     many = f"{len(holds)} of the {len(claims)} claims tested hold"
     if holds and len(holds) == len(claims):
         many = "the claim tested holds" if len(claims) == 1 else f"all {len(claims)} claims hold"
-    less = [
-        f"{each.claim.name} ({each.claim.id}) {words}"
-        for outcome, words in (("fails", "fails"), ("holds in part", "holds in part"))
-        for each in asked
-        if each.outcome == outcome
-    ]
-    answers = [
-        f"{words}: {', '.join(each.claim.name for each in beyond if each.outcome == outcome)}"
-        for outcome, words in (("holds", "yes"), ("holds in part", "in part"), ("fails", "no"))
-        if any(each.outcome == outcome for each in beyond)
-    ]
+    less = _by_outcome(asked, {"fails": "fails", "holds in part": "only in part"})
+    answers = _by_outcome(beyond, {"holds": "yes", "holds in part": "in part", "fails": "no"})
     told = [
         ("What holds", f"{many} ({_ids(holds)})." if holds else ""),
-        ("What does not", f"{'; '.join(less)}." if less else "nothing that was asked here fails."),
-        ("What is new", f"answers beyond the paper: {'; '.join(answers)}." if answers else ""),
+        ("What does not", f"{less}." if less else "nothing that was asked here fails."),
+        ("What is new", f"answers beyond the paper: {answers}." if answers else ""),
     ]
     return [(words, sentence) for words, sentence in told if sentence and (asked or answers)]
+
+
+def _by_outcome(groups: Sequence[Group], words: Mapping[Outcome, str]) -> str:
+    """Names of claims after the word for their outcome."""
+    found = {
+        word: [f"{each.claim.name} ({each.claim.id})" for each in groups if each.outcome == outcome]
+        for outcome, word in words.items()
+    }
+    return "; ".join(f"{word}: {', '.join(names)}" for word, names in found.items() if names)
 
 
 def _ids(groups: Sequence[Group]) -> str:
@@ -266,10 +266,12 @@ def _card(group: Group) -> Card:
     runs = [section.run for section in group.sections if section.complete]
     ending = f"{claim.id}.png"
     shown = next((figure for run in runs for figure in run.figures if figure.has(ending)), None)
+    word = WORDS[outcome or "undecided"][bool(claim.question)] if group.asked else "to come"
+    told = [row.verdict.claim for each in group.see for row in each.judgements]
     return Card(
         claim,
         group.anchor,
-        WORDS[outcome or "undecided"][bool(claim.question)] if group.asked else "to come",
+        f"under {', '.join(distinct(told)[:2])}" if told else word,
         KINDS[outcome or "undecided"],
         sentence or claim.sentence,
         _embedded_picture(shown, ending) if shown else "",

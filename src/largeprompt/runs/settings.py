@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import difflib
+import inspect
 import itertools
 import json
 import math
+import re
 import shlex
 import types
 import typing
@@ -83,6 +85,20 @@ NOTES = {
 Unique = Annotated[tuple[T, ...], AfterValidator(_each_once)]
 Distinct = Annotated[Some[T], AfterValidator(_each_once)]
 Increasing = Annotated[Some[T], AfterValidator(_growing)]
+
+
+COMMON = {  # what needs no comment in each study
+    "dim": "dimension of the tokens",
+    "dims": "dimensions of the tokens",
+    "length": "prompt length",
+    "lengths": "prompt lengths",
+    "longest": "longest prompt",
+    "points": "lengths at which a curve is computed",
+    "replicas": "prompts drawn for each number",
+    "score_variances": "variances of the scores over the tokens",
+    "seed": "seed of the random numbers",
+    "fitted": "lengths from and to that a power is fitted on",
+}
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
@@ -188,35 +204,29 @@ class Setting:
 
 
 def listed(study: Study) -> list[Setting]:
-    """Return the settings of a study in words; meanings come from the docstring of its config."""
-    hints, full = _hints(study), study.config()
+    """Return the settings of a study in words; their meanings are the comments beside them."""
+    hints, full, meanings = _hints(study), study.config(), _meanings(study.config)
     return [
         Setting(
             name,
             described(hints[name]),
             _written(getattr(full, name)),
             _written(getattr(study.quick, name)),
-            _meanings(study.config.__doc__ or "").get(name, ""),
+            meanings.get(name) or COMMON.get(name, ""),
         )
         for name in _names(study)
     ]
 
 
-def _meanings(text: str) -> dict[str, str]:
-    """The section "Attributes" of a docstring: a name, and below it, further in, its meaning."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for line in text.partition("Attributes\n")[2].splitlines()[1:]:
-        inside = len(line) - len(line.lstrip())
-        if not found:
-            outer = inside
-        if line.strip() and inside <= outer:
-            name = line.strip()
-            found.update({each.strip(): [] for each in name.split(",")})
-        elif line.strip():
-            for each in name.split(","):
-                found[each.strip()].append(line.strip())
-    return {name: " ".join(words) for name, words in found.items()}
+def _meanings(kind: type) -> dict[str, str]:
+    """The comment beside each setting, or above it, in the source of the class."""
+    found, above = {}, list[str]()
+    for line in inspect.getsource(kind).splitlines():
+        code, _, said = line.partition("# ")
+        if name := re.match(r"    (\w+): ", code):
+            found[name[1]] = " ".join([*above, *([said] if said else [])])
+        above = [*above, said] if said and not code.strip() else []
+    return found
 
 
 def _hints(study: Study) -> dict[str, Any]:
