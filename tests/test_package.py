@@ -32,7 +32,7 @@ BESIDE_THE_MIRROR = {
 PUBLIC = """
 Attention Certificate Discrete Empirical FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
 LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples
-Rademacher SoftmaxAttention Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit audit certificate depth
+Rademacher SoftmaxAttention Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit as_measure audit certificate depth
 finite_prompt gradient_descent gradient_flow jacobian_certificate law length_scaling measures output_scale prompt_length query_average sample_prompts scalar
 stochastic_gradient_descent training weight_moment
 """.split()  # noqa: SIM905

@@ -8,7 +8,6 @@ import torch
 
 import largeprompt as lp
 from largeprompt import validation
-from largeprompt.studies.softmax_vs_linear.planted import planted_moments
 
 F = torch.float64
 
@@ -127,9 +126,9 @@ REFUSED = {
     ),
     "complex": (lambda: validation.tensor("x", [1j]), "x: got dtype torch.complex128"),
     "text": (lambda: validation.tensor("x", "ab"), "x: got str that does not convert"),
-    "another dtype": (
-        lambda: validation.tensor("x", torch.zeros(1), like=torch.zeros(1, dtype=F)),
-        r"Use x\.to\(torch\.float64\)",
+    "a wider dtype": (
+        lambda: validation.tensor("x", torch.zeros(1, dtype=F), like=torch.zeros(1)),
+        r"Use x\.to\(torch\.float32\)",
     ),
     "infinite": (
         lambda: validation.tensor("x", [1.0, math.inf]),
@@ -272,23 +271,16 @@ def test_single_precision_is_accepted_everywhere(name, law):
 
 @pytest.mark.parametrize("name", [name for name in WITH_LAW if name not in ("to", "tilts")])
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["layer", "law", "query"])
-def test_a_mixture_of_precisions_is_refused_with_the_call_that_converts(name, which):
-    """One argument in float32: refused, and what the message says to call makes it accepted."""
+def test_a_mixture_of_precisions_is_promoted(name, which):
+    """One argument in float32 next to two in float64: computed in float64."""
     if name == "affine_limit" and which == 2:
         return  # the query does not enter the library
-    names = ["attention", "mu", "z"]
     values = [LAYER, LAWS["Gaussian"], torch.tensor([1.0, 0.5], dtype=F)]
     expected = torch.as_tensor(WITH_LAW[name](*values))
     values[which] = single(*values)[which]
-    with pytest.raises(lp.InvalidArgumentError) as refused:
-        WITH_LAW[name](*values)
-    argument, call = refused.value.remedy.removeprefix("Use ").removesuffix(".").split(".", 1)
-    assert (argument, call) == (names[which], "to(torch.float64)")
-    values[which] = eval(f"value.{call}", {"torch": torch, "value": values[which]})
-    found = WITH_LAW[name](*values)
-    torch.testing.assert_close(
-        torch.as_tensor(found).double(), expected.double(), rtol=1e-4, atol=1e-5
-    )
+    found = torch.as_tensor(WITH_LAW[name](*values))
+    assert found.dtype == expected.dtype
+    torch.testing.assert_close(found.double(), expected.double(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", WITH_LAYER)
@@ -300,24 +292,79 @@ def test_layers_in_single_precision_are_trained_in_double(name):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+NARROW = torch.eye(2)  # float32
+WIDE = torch.eye(2, dtype=F)
+
+
 @pytest.mark.parametrize(
-    "call",
+    "made",
     [
-        lambda: lp.LinearRegression(torch.eye(1), torch.eye(1), 0.1),
-        lambda: lp.training.MeasureRegression(
-            lp.Gaussian(torch.zeros(1), torch.eye(1)), torch.eye(1), 0.1
-        ),
-        lambda: planted_moments(100, torch.ones(1), 1.0),
-        lambda: lp.Gaussian(torch.zeros(2, dtype=F), torch.eye(2)),
-        lambda: lp.SoftmaxAttention(torch.eye(2, dtype=F), torch.eye(2)),
-        lambda: lp.GaussianMixture(
-            [0.5, 0.5], torch.zeros(2, 2, dtype=F), torch.eye(2).expand(2, 2, 2)
-        ),
-        lambda: lp.Discrete(torch.eye(2, dtype=F), torch.tensor([0.5, 0.5])),
-        lambda: lp.Empirical(torch.eye(2, dtype=F), torch.tensor([0.5, 0.5])),
-        lambda: LAWS["signs"].tilted_mean(torch.zeros(2)),
+        lambda a, b: lp.Gaussian(a[0], b).covariance,
+        lambda a, b: lp.SoftmaxAttention(a, b).V,
+        lambda a, b: lp.SoftmaxAttention.from_projections(a, b, a).U,
+        lambda a, b: lp.GaussianMixture([0.5, 0.5], a, torch.stack([b, b])).means,
+        lambda a, b: lp.Discrete(a, b.mean(0)).weights,
+        lambda a, b: lp.Empirical(a, b.mean(0)).tokens,
+        lambda a, b: lp.Empirical(a).merge(lp.Empirical(b)).tokens,
+        lambda a, b: lp.Empirical(a).cgf(b),
+        lambda a, b: lp.Rademacher(2).to(a.dtype).tilted_mean(b),
+        lambda a, b: lp.Gaussian(a[0], a).map(b).mean,
+        lambda a, b: lp.Gaussian(a[0], a).tilt(b).mean,
+        lambda a, b: lp.Gaussian(a[0], a).norm_moment4(b[0]),
+        lambda a, b: lp.Gaussian(a[0].numpy(), b.numpy()).mean,
     ],
 )
-def test_where_double_precision_is_needed_the_call_that_converts_is_named(call):
-    with pytest.raises(lp.InvalidArgumentError, match=r"Use \w+\.to\(torch\.float64\)\.$"):
-        call()
+@pytest.mark.parametrize("order", [(NARROW, WIDE), (WIDE, NARROW)], ids=["narrow", "wide"])
+def test_float32_next_to_float64_is_promoted(made, order):
+    found, expected = made(*order), made(WIDE, WIDE)
+    assert found.dtype == F
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+
+
+class Marked(torch.Tensor):
+    """A stranger's tensor whose text cannot be made."""
+
+    def __repr__(self, *, tensor_contents=None):
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, F])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_infinities_are_refused_in_every_precision(dtype, value):
+    with pytest.raises(lp.InvalidArgumentError, match="x: got 1 NaN or infinite of 2 entries"):
+        validation.tensor("x", torch.tensor([1.0, value], dtype=dtype))
+
+
+UNUSUAL = {
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.quint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "float8": lambda: torch.ones(2).to(torch.float8_e4m3fn),
+    "sparse": lambda: torch.eye(2).to_sparse(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated", "ignore:.*nested tensors")
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_unusual_tensors_are_refused_by_name_at_every_door(kind):
+    value = UNUSUAL[kind]()
+    for call in (
+        lambda: lp.Gaussian(value, torch.eye(2)),
+        lambda: lp.Gaussian([0.0, 0.0], WIDE).cgf(value),
+        lambda: lp.Empirical(value),
+        lambda: lp.SoftmaxAttention(value, value),
+        lambda: LAYER(LAWS["Gaussian"], value),
+        lambda: lp.finite_prompt(LAYER, LAWS["Gaussian"], value, 10),
+    ):
+        with pytest.raises(lp.InvalidArgumentError, match="allowed: "):
+            call()
+
+
+def test_subclasses_of_tensors_come_in_as_plain_ones_and_are_named_in_errors():
+    found = validation.tensor("x", torch.ones(2).as_subclass(Marked))
+    assert type(found) is torch.Tensor
+    assert validation.text(torch.ones(2).as_subclass(Marked)) == (
+        "Marked of torch.float32, shape (2,)"
+    )
+    assert validation.text(torch.tensor(1.0).as_subclass(Marked)) == "Marked"
+    with pytest.raises(lp.InvalidArgumentError, match=r"u: got shape \(3,\)"):
+        LAWS["signs"].cgf(torch.ones(3).as_subclass(Marked))

@@ -1,7 +1,8 @@
 """largeprompt: what softmax attention does to a prompt, seen as a probability measure.
 
 - Tokens: Gaussian, GaussianMixture, Empirical, Discrete, Rademacher, Uniform, Laplace, StudentT,
-  Sphere, Product; Measure, for a law of your own. More in lp.measures and lp.scalar.
+  Sphere, Product; Measure, for a law of your own; as_measure, for laws of PyTorch, SciPy and
+  scikit-learn. More in lp.measures and lp.scalar.
 - Attention: SoftmaxAttention (with an error bar for a real prompt), LinearAttention, Attention;
   affine_limit.
 - Finite prompts: finite_prompt -> FinitePromptLaw and weight_moment are exact; certificate and

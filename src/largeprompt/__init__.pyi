@@ -29,6 +29,7 @@ from .measures import Rademacher as Rademacher
 from .measures import Sphere as Sphere
 from .measures import StudentT as StudentT
 from .measures import Uniform as Uniform
+from .measures import as_measure as as_measure
 from .measures import scalar as scalar
 from .planning import PromptLength as PromptLength
 from .planning import length_scaling as length_scaling

@@ -60,14 +60,50 @@ def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Paramete
     return anywhere
 
 
+def _dtype(value: Any) -> torch.dtype | None:
+    """Floating dtype of a tensor, an array, a law or a layer; None for anything else."""
+    if isinstance(value, np.ndarray):
+        sizes = {2: torch.float16, 4: torch.float32, 8: torch.float64}
+        return sizes.get(value.itemsize) if value.dtype.kind == "f" else None
+    found = getattr(value, "dtype", getattr(getattr(value, "U", None), "dtype", None))
+    usual = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    return found if found in usual else None
+
+
+def one_dtype(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Bring a layer and a law, among the first three arguments, to the widest dtype of these.
+
+    Tensors and arrays are promoted where they are checked.
+    """
+
+    def widened(value: Any, dtype: torch.dtype) -> Any:
+        if isinstance(value, Tensor | np.ndarray) or _dtype(value) in (None, dtype):
+            return value
+        return value.to(dtype=dtype)
+
+    @functools.wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> Result:
+        named = {name: kwargs[name] for name in ("attention", "mu", "z") if name in kwargs}
+        found = {_dtype(value) for value in (*args[:3], *named.values())}
+        dtypes = [dtype for dtype in found if dtype]
+        if len(dtypes) > 1:
+            dtype = functools.reduce(torch.promote_types, dtypes)
+            args = (*(widened(value, dtype) for value in args[:3]), *args[3:])
+            kwargs |= {name: widened(value, dtype) for name, value in named.items()}
+        return function(*args, **kwargs)
+
+    return inside
+
+
 def sheltered(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run a public function under our own settings, and answer mistyped keywords with the nearest.
 
-    Settings are NumPy's default handling of errors, and no ``torch.inference_mode``, under which
-    nothing can be differentiated.
+    Settings are one dtype, NumPy's default handling of errors, and no ``torch.inference_mode``,
+    under which nothing can be differentiated.
     """
     known = inspect.signature(function).parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
+    function = one_dtype(function)
 
     @functools.wraps(function)
     def inside(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,15 +22,18 @@ from largeprompt.errors import InvalidArgumentError
 LONGEST = 10**15
 FEW = 4096  # numbers that are brought to the CPU sooner than they are asked about on a GPU
 LARGEST_COUNT = 2**63 - 1  # what an integer of PyTorch holds
-PATIENCE = 30 * 86400.0  # seconds: nobody waits longer for one call
 Lengths = float | Sequence[float]  # one prompt length, or several
 Randomness = torch.Generator | int  # where random numbers come from: a generator, or a seed
+ArrayLike = Tensor | npt.ArrayLike  # what tensors are made of: lists, NumPy arrays, tensors
 
-
-# of which products are taken in float32
-HALF = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16)}
-# entries whose squares are finite, sums of a million of them too
-LARGEST = {torch.float64: 1e152, torch.float32: 1e18} | HALF
+# entries whose squares are finite, sums of a million of them too; float32 takes the products of
+# half precision
+LARGEST = {
+    torch.float64: 1e152,
+    torch.float32: 1e18,
+    torch.float16: 65504.0,
+    torch.bfloat16: 3.3e38,
+}
 
 
 def store(instance: object, **fields: object) -> None:
@@ -56,8 +60,7 @@ def text(value: object) -> str:
 
 def flag(name: str, value: Any) -> bool:
     """Return True or False, given as such: 'no' is not False."""
-    if not isinstance(value, bool | np.bool_):
-        raise InvalidArgumentError(name, text(value), "True or False")
+    instance(name, value, bool | np.bool_, "True or False")
     return bool(value)
 
 
@@ -67,14 +70,12 @@ def choice(
     """Return one of the words that are allowed."""
     if not isinstance(value, str) or value not in allowed:
         words = [repr(word) for word in allowed]
-        listed = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
-        raise InvalidArgumentError(name, text(value), listed + meaning, remedy)
+        several = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+        raise InvalidArgumentError(name, text(value), several + meaning, remedy)
     return value
 
 
-def instance(
-    name: str, value: Any, kind: type | tuple[type, ...], allowed: str, remedy: str = ""
-) -> None:
+def instance(name: str, value: Any, kind: Any, allowed: str, remedy: str = "") -> None:
     """Check the type of an argument; ``allowed`` says it in words."""
     if not isinstance(value, kind):
         raise InvalidArgumentError(name, text(value), allowed, remedy)
@@ -92,14 +93,12 @@ def listed(name: str, value: Any, allowed: str) -> list[Any]:
 
 @functools.cache
 def memory(device: torch.device) -> float:
-    """Bytes of memory of a device; of the machine, or what its control group may use, for the CPU.
-    Infinite where it is unknown.
-    """
+    """Bytes of memory of a GPU, or that this process may use; infinite where unknown."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     try:
         found = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        group = Path("/sys/fs/cgroup/memory.max")
+        group = Path("/sys/fs/cgroup/memory.max")  # of the control group
         limit = group.read_text().strip() if group.exists() else "max"
     except (AttributeError, ValueError, OSError):
         return math.inf
@@ -115,25 +114,18 @@ def affordable(
     device: torch.device | None = None,
     remedy: str = "",
 ) -> None:
-    """Refuse what needs more bytes than the device has, or what takes longer than a month, before
-    it is begun.
-    """
+    """Refuse what needs more bytes than the device has, or more than a month, before it starts."""
     device = device or torch.device("cpu")
     if needed > 2**28 and needed > memory(device):  # the machine need not be asked about less
-        allowed = (
-            f"what fits into the {memory(device) / 2**30:.3g} GiB of "
-            f"{'this machine' if device.type == 'cpu' else device}"
-        )
-        raise InvalidArgumentError(
-            name, f"{text(given)}, which takes {needed / 2**30:.3g} GiB of memory", allowed, remedy
-        )
-    if seconds > PATIENCE:
-        taken = (
-            f"{seconds / 86400:.3g} days" if seconds < 3e7 else f"{seconds / 31557600:.3g} years"
-        )
-        raise InvalidArgumentError(
-            name, f"{text(given)}, which takes some {taken}", "what takes less than a month", remedy
-        )
+        where = "this machine" if device.type == "cpu" else device
+        taken = f"{text(given)}, which takes {needed / 2**30:.3g} GiB of memory"
+        allowed = f"what fits into the {memory(device) / 2**30:.3g} GiB of {where}"
+        raise InvalidArgumentError(name, taken, allowed, remedy)
+    days = seconds / 86400
+    if days > 30:
+        spent = f"{days:.3g} days" if days < 350 else f"{days / 365.25:.3g} years"
+        taken = f"{text(given)}, which takes some {spent}"
+        raise InvalidArgumentError(name, taken, "what takes less than a month", remedy)
 
 
 def shape_text(shape: Sequence[int | str]) -> str:
@@ -145,77 +137,95 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
     """Return ``value`` as a real floating tensor.
 
     Tensors and arrays keep their floating dtype; integers, booleans and Python numbers become
-    float64 (or the dtype of ``like``). A tensor of another dtype or device than ``like`` is refused
-    rather than converted: a silent float32 would cost digits.
+    float64 (or the dtype of ``like``). A narrower dtype than that of ``like`` is promoted; a wider
+    one, or another device, is refused.
     """
     if isinstance(value, Tensor):
         result = _plain(name, value)
-    elif isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
-        given = f"{int(np.ma.getmaskarray(value).sum())} masked of {value.size} entries"
-        raise InvalidArgumentError(
-            name, given, "numbers without a mask", "Fill them in, or take them out."
-        )
     else:
-        try:
-            array = np.asarray(value)
-            python_numbers = not isinstance(value, np.ndarray | np.generic)
-            if array.dtype == object or array.dtype.kind not in "biufc":
-                raise TypeError
-            if python_numbers and array.dtype.kind in "biuf":
-                array = array.astype(np.float64)
-            result = torch.as_tensor(array)
-            if like is not None:  # an array is nowhere else by choice
-                converted = (
-                    python_numbers or not result.is_floating_point()
-                ) and not result.is_complex()
-                result = result.to(dtype=like.dtype if converted else None, device=like.device)
-        except (TypeError, ValueError, RuntimeError, OverflowError):
-            given = f"{type(value).__name__} that does not convert to numbers"
-            allowed = "a tensor, an array or nested lists of numbers with equal row lengths"
-            raise InvalidArgumentError(name, given, allowed) from None
+        result = _array(name, value)
+        if like is not None:  # an array is nowhere else by choice
+            result = result.to(device=like.device)
     if result.is_complex():
-        raise InvalidArgumentError(
-            name, f"dtype {result.dtype}", "a real dtype", "Take the real part first."
-        )
-    if not result.is_floating_point():
-        result = result.to(torch.float64 if like is None else like.dtype)
-    if like is not None and (result.dtype != like.dtype or result.device != like.device):
-        kind = "dtype" if result.dtype != like.dtype else "device"
-        found, wanted = getattr(result, kind), getattr(like, kind)
-        argument = f"{wanted}" if kind == "dtype" else f"'{wanted}'"
-        allowed = f"{kind} {wanted}, as the other arguments"
-        raise InvalidArgumentError(name, f"{kind} {found}", allowed, f"Use {name}.to({argument}).")
+        given = f"dtype {result.dtype}"
+        raise InvalidArgumentError(name, given, "a real dtype", "Take the real part first.")
     if result.is_meta:
-        raise InvalidArgumentError(
-            name, "a tensor without entries, on the device meta", "a tensor with entries"
-        )
+        given = "a tensor without entries, on the device meta"
+        raise InvalidArgumentError(name, given, "a tensor with entries")
+    if like is not None:
+        _same_device(name, result, like.device)
+        if _has_dtype(value) and torch.promote_types(result.dtype, like.dtype) != like.dtype:
+            given, allowed = f"dtype {result.dtype}", f"dtype {like.dtype}, as the other arguments"
+            raise InvalidArgumentError(name, given, allowed, f"Use {name}.to({like.dtype}).")
+        result = result.to(like.dtype)
+    elif not result.is_floating_point():
+        result = result.to(torch.float64)
     if finite and result.numel():
-        # a GPU is waited for once
-        near = (
-            result.detach().cpu() if result.is_cuda and result.numel() <= FEW else result.detach()
-        )
-        # one pass, and no second array of the size of the first
-        low, high = map(float, torch.aminmax(near))
-        largest = LARGEST[result.dtype]
-        if not (-largest <= low and high <= largest):
-            count = int((~torch.isfinite(result)).sum())
-            given = (
-                f"{count} NaN or infinite of {result.numel()} entries"
-                if count
-                else f"an entry of size {max(-low, high):.3g}"
-            )
-            allowed = (
-                "finite numbers"
-                if count
-                else f"numbers of size up to {largest:.3g}, whose products are finite"
-            )
-            remedy = (
-                "Remove or replace them; they often come from an overflow."
-                if count
-                else "Choose other units."
-            )
-            raise InvalidArgumentError(name, given, allowed, remedy)
+        _require_finite(name, result)
     return result
+
+
+def tensors(like: Tensor | None = None, /, **values: Any) -> tuple[Tensor, ...]:
+    """Return arguments as tensors on one device, all of the widest dtype, that of ``like`` too."""
+    found = {name: tensor(name, value) for name, value in values.items()}
+    dtypes = [found[name].dtype for name, value in values.items() if _has_dtype(value)]
+    dtypes += [] if like is None else [like.dtype]
+    dtype = functools.reduce(torch.promote_types, dtypes) if dtypes else torch.float64
+    placed = [name for name, value in values.items() if isinstance(value, Tensor)]
+    place = found[placed[0]] if like is None and placed else like
+    device = torch.device("cpu") if place is None else place.device
+    for name in placed:
+        _same_device(name, found[name], device)
+    return tuple(each.to(dtype=dtype, device=device) for each in found.values())
+
+
+def _has_dtype(value: Any) -> bool:
+    """Whether a floating dtype was chosen: Python numbers and integers take that of the others."""
+    if isinstance(value, Tensor):
+        return value.is_floating_point()
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind == "f"
+
+
+def _same_device(name: str, value: Tensor, device: torch.device) -> None:
+    if value.device != device:
+        given, allowed = f"device {value.device}", f"device {device}, as the other arguments"
+        raise InvalidArgumentError(name, given, allowed, f"Use {name}.to('{device}').")
+
+
+def _array(name: str, value: Any) -> Tensor:
+    """Array or nested lists as a tensor."""
+    if isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
+        given = f"{int(np.ma.getmaskarray(value).sum())} masked of {value.size} entries"
+        remedy = "Fill them in, or take them out."
+        raise InvalidArgumentError(name, given, "numbers without a mask", remedy)
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufc":
+            raise TypeError
+        if array.dtype.kind != "c" and not isinstance(value, np.ndarray | np.generic):
+            array = array.astype(np.float64)
+        return torch.as_tensor(array)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        given = f"{type(value).__name__} that does not convert to numbers"
+        allowed = "a tensor, an array or nested lists of numbers with equal row lengths"
+        raise InvalidArgumentError(name, given, allowed) from None
+
+
+def _require_finite(name: str, value: Tensor) -> None:
+    # a GPU is waited for once; one pass, and no second array of the size of the first
+    near = value.detach().cpu() if value.is_cuda and value.numel() <= FEW else value.detach()
+    low, high = map(float, torch.aminmax(near))
+    largest = LARGEST[value.dtype]
+    if -largest <= low and high <= largest:
+        return
+    count = int((~torch.isfinite(value)).sum())
+    if count:
+        given = f"{count} NaN or infinite of {value.numel()} entries"
+        remedy = "Remove or replace them; they often come from an overflow."
+        raise InvalidArgumentError(name, given, "finite numbers", remedy)
+    given = f"an entry of size {max(-low, high):.3g}"
+    allowed = f"numbers of size up to {largest:.3g}, whose products are finite"
+    raise InvalidArgumentError(name, given, allowed, "Choose other units.")
 
 
 def _plain(name: str, value: Tensor) -> Tensor:
@@ -224,48 +234,32 @@ def _plain(name: str, value: Tensor) -> Tensor:
     while torch._C._functorch.is_functorch_wrapped_tensor(inner):
         if torch._C._functorch.is_batchedtensor(inner):
             remedy = "Batch dimensions lead in every call: pass the whole batch."
-            raise InvalidArgumentError(
-                name, "a tensor inside torch.func.vmap", "plain tensors", remedy
-            )
+            given = "a tensor inside torch.func.vmap"
+            raise InvalidArgumentError(name, given, "plain tensors", remedy)
         inner = torch._C._functorch.get_unwrapped(inner)
     with torch._C.DisableTorchFunctionSubclass():
-        if value.is_nested or value.is_quantized or value.layout != torch.strided:
-            kind = (
-                "that is nested"
-                if value.is_nested
-                else "that is quantized"
-                if value.is_quantized
-                else f"of layout {value.layout}"
-            )
-            raise InvalidArgumentError(
-                name,
-                f"a tensor {kind}",
-                "a dense tensor",
-                f"Use {name}.to_dense() if it is sparse.",
-            )
+        kinds = {"that is nested": value.is_nested, "that is quantized": value.is_quantized}
+        kinds[f"of layout {value.layout}"] = value.layout != torch.strided
+        for kind in (kind for kind, found in kinds.items() if found):
+            remedy = f"Use {name}.to_dense() if it is sparse."
+            raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", remedy)
         if type(value) is not Tensor:
             value = value.as_subclass(Tensor)
         if value.is_inference():
             with torch.inference_mode(False):
                 value = value.clone()
     if value.is_floating_point() and value.dtype not in LARGEST:
-        remedy = f"Use {name}.to(torch.float32)."
-        raise InvalidArgumentError(
-            name, f"dtype {value.dtype}", "float64, float32, float16 or bfloat16", remedy
-        )
+        allowed, remedy = "float64, float32, float16 or bfloat16", f"Use {name}.to(torch.float32)."
+        raise InvalidArgumentError(name, f"dtype {value.dtype}", allowed, remedy)
     return value
 
 
 def in_range(name: str, result: Tensor) -> Tensor:
     """Return what was computed from an argument, unless it overflowed."""
     if not math.isfinite(result.detach().sum()) and not bool(torch.isfinite(result).all()):
-        allowed, remedy = (
-            f"sizes whose products are within the range of {result.dtype}",
-            "Choose other units.",
-        )
-        raise InvalidArgumentError(
-            name, "numbers so large that their products overflow", allowed, remedy
-        )
+        given = "numbers so large that their products overflow"
+        allowed = f"sizes whose products are within the range of {result.dtype}"
+        raise InvalidArgumentError(name, given, allowed, "Choose other units.")
     return result
 
 
@@ -277,21 +271,19 @@ def last_dimensions(
     *,
     batch: bool = True,
 ) -> Tensor:
-    """Check the trailing shape: integers must match, names stand for any size of at least one;
-    ``batch``: others may lead.
+    """Check the trailing shape.
+
+    Integers must match, names stand for any size of at least one; ``batch``: others may lead.
     """
     tail = value.shape[max(0, value.dim() - len(expected)) :]
     fits = len(tail) == len(expected) and (batch or value.dim() == len(expected))
-    if fits and tail == expected:
-        return value
     if not fits or not all(
         size == want if isinstance(want, int) else size >= 1
         for size, want in zip(tail, expected, strict=True)
     ):
         wanted = f"(..., {', '.join(map(str, expected))})" if batch else shape_text(expected)
-        raise InvalidArgumentError(
-            name, f"shape {shape_text(value.shape)}", f"shape {wanted}{meaning}"
-        )
+        given, allowed = f"shape {shape_text(value.shape)}", f"shape {wanted}{meaning}"
+        raise InvalidArgumentError(name, given, allowed)
     return value
 
 
@@ -305,16 +297,12 @@ def shaped(
     batch: bool = True,
     finite: bool = True,
 ) -> Tensor:
-    """Return ``value`` as a real floating tensor of the expected trailing shape: :func:`tensor` and
-    :func:`last_dimensions`.
-    """
+    """Return ``value`` as a real floating tensor of the expected trailing shape."""
     if isinstance(value, Tensor):  # a wrong shape tells more than a wrong dtype
         value = _plain(name, value)
         last_dimensions(name, value, expected, meaning, batch=batch)
-        return tensor(name, value, like=like, finite=finite)
-    return last_dimensions(
-        name, tensor(name, value, like=like, finite=finite), expected, meaning, batch=batch
-    )
+    result = tensor(name, value, like=like, finite=finite)
+    return last_dimensions(name, result, expected, meaning, batch=batch)
 
 
 def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
@@ -323,18 +311,15 @@ def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
         # PyTorch's imports sympy, which takes a second
         return torch.Size(np.broadcast_shapes(*shapes))
     except ValueError:
-        given = " and ".join(map(shape_text, shapes))
-        raise InvalidArgumentError(
-            names, f"batch shapes {given}", "shapes that broadcast together"
-        ) from None
+        given = f"batch shapes {' and '.join(map(shape_text, shapes))}"
+        raise InvalidArgumentError(names, given, "shapes that broadcast together") from None
 
 
 def square(name: str, value: Tensor) -> Tensor:
     """Check that matrices are square, shape (..., d, d)."""
     if value.dim() < 2 or value.shape[-1] != value.shape[-2]:
-        raise InvalidArgumentError(
-            name, f"shape {shape_text(value.shape)}", "square matrices, shape (..., d, d)"
-        )
+        allowed = "square matrices, shape (..., d, d)"
+        raise InvalidArgumentError(name, f"shape {shape_text(value.shape)}", allowed)
     return value
 
 
@@ -343,65 +328,43 @@ def covariance(name: str, value: Tensor) -> Tensor:
     square(name, value)
     matrices = value.detach().to(torch.float64)
     scale = matrices.abs().amax(dim=(-2, -1), keepdim=True)
-    slack = 64 * value.shape[-1] * torch.finfo(value.dtype).eps
+    slack = 64 * value.shape[-1] * torch.finfo(value.dtype).eps * scale
     asymmetry = (matrices - matrices.mT).abs().amax(dim=(-2, -1), keepdim=True)
-    if bool((asymmetry > slack * scale).any()):
-        given, remedy = (
-            f"an asymmetric matrix, |A - A^T| up to {asymmetry.max():.3g}",
-            "Use (A + A.mT) / 2 if it is rounding.",
-        )
+    if bool((asymmetry > slack).any()):
+        given = f"an asymmetric matrix, |A - A^T| up to {asymmetry.max():.3g}"
+        remedy = "Use (A + A.mT) / 2 if it is rounding."
         raise InvalidArgumentError(name, given, "symmetric matrices", remedy)
     smallest = torch.linalg.eigvalsh((matrices + matrices.mT) / 2)[..., :1, None]
-    if bool((smallest < -slack * scale).any()):
-        given, allowed = (
-            f"an indefinite matrix, smallest eigenvalue {smallest.min():.3g}",
-            "positive semidefinite matrices, singular too",
-        )
-        raise InvalidArgumentError(
-            name,
-            given,
-            allowed,
-            "Clip the negative eigenvalues, or check the order of the arguments.",
-        )
+    if bool((smallest < -slack).any()):
+        given = f"an indefinite matrix, smallest eigenvalue {smallest.min():.3g}"
+        allowed = "positive semidefinite matrices, singular too"
+        remedy = "Clip the negative eigenvalues, or check the order of the arguments."
+        raise InvalidArgumentError(name, given, allowed, remedy)
     return value
 
 
 def weights(name: str, value: Tensor) -> Tensor:
     """Check that (..., k) entries are probabilities: nonnegative, summing to one up to rounding."""
     if bool((value < 0).any()):
-        raise InvalidArgumentError(
-            name, f"a negative entry {float(value.min()):.3g}", "nonnegative numbers"
-        )
-    total = value.detach().to(torch.float64).sum(-1)
+        given = f"a negative entry {float(value.min()):.3g}"
+        raise InvalidArgumentError(name, given, "nonnegative numbers")
+    off = (value.detach().to(torch.float64).sum(-1) - 1).flatten()
     slack = 8 * torch.finfo(value.dtype).eps * max(64, math.sqrt(value.shape[-1]))
-    if bool(((total - 1).abs() > slack).any()):
-        worst = total.flatten()[(total - 1).abs().argmax()]
-        raise InvalidArgumentError(
-            name,
-            f"entries that sum to {worst:.9g}",
-            "entries that sum to one",
-            "Divide by the sum.",
-        )
+    if bool((off.abs() > slack).any()):
+        given = f"entries that sum to {1 + off[off.abs().argmax()]:.9g}"
+        raise InvalidArgumentError(name, given, "entries that sum to one", "Divide by the sum.")
     return value
 
 
 def integer(name: str, value: Any, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
-    """Return ``value`` as an int from ``minimum`` to ``maximum``; booleans and non-integral floats
-    are refused.
-    """
-    allowed = f"an integer of at least {minimum}" + (
-        "" if maximum == LARGEST_COUNT else f" and at most {maximum}"
-    )
+    """Return ``value`` as an int in a range; booleans and fractions are refused."""
+    most = "" if maximum == LARGEST_COUNT else f" and at most {maximum}"
+    allowed = f"an integer of at least {minimum}{most}"
     try:
-        if isinstance(value, bool | np.bool_) or (
-            isinstance(value, Tensor) and value.dtype == torch.bool
-        ):
+        if getattr(value, "dtype", type(value)) in (bool, np.bool_, torch.bool):
             raise TypeError
-        result = (
-            int(value)
-            if isinstance(value, float | np.floating) and value.is_integer()
-            else operator.index(value)
-        )
+        whole = isinstance(value, float | np.floating) and value.is_integer()
+        result = int(value) if whole else operator.index(value)
     except (TypeError, ValueError, RuntimeError):
         raise InvalidArgumentError(name, text(value), allowed) from None
     if not minimum <= result <= maximum:
@@ -411,44 +374,31 @@ def integer(name: str, value: Any, *, minimum: int = 1, maximum: int = LARGEST_C
 
 
 def indices(name: str, value: Any, count: int, meaning: str = "") -> Tensor:
-    """Return integers from 0 to ``count`` - 1, one or an array of them, as an int64 tensor;
-    booleans and floats are refused.
-    """
+    """Return integers from 0 to ``count`` - 1 as an int64 tensor; floats are refused."""
     allowed = f"{meaning}integers from 0 to {count - 1}"
     try:
         result = value if isinstance(value, Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
         raise InvalidArgumentError(name, text(value), allowed) from None
+    given = ""
     if result.layout != torch.strided or result.is_meta:
-        raise InvalidArgumentError(
-            name,
-            f"a tensor of layout {result.layout} on {result.device}",
-            f"{allowed}, in a dense tensor",
-        )
-    if result.dtype == torch.bool or result.is_floating_point() or result.is_complex():
-        raise InvalidArgumentError(
-            name, f"{result.dtype}, shape {shape_text(result.shape)}", allowed
-        )
-    if result.numel() and not 0 <= int(result.min()) <= int(result.max()) < count:
-        raise InvalidArgumentError(
-            name, f"entries from {int(result.min())} to {int(result.max())}", allowed
-        )
+        given = f"a tensor of layout {result.layout} on {result.device}"
+    elif result.dtype == torch.bool or result.is_floating_point() or result.is_complex():
+        given = f"{result.dtype}, shape {shape_text(result.shape)}"
+    elif result.numel() and not 0 <= int(result.min()) <= int(result.max()) < count:
+        given = f"entries from {int(result.min())} to {int(result.max())}"
+    if given:
+        raise InvalidArgumentError(name, given, allowed)
     return result.long()
 
 
 def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
-    """Return a prompt length as a float: an integer from 1 to 10^15, beyond which L - 1 is no
-    longer exact, or infinity.
+    """Return a prompt length as a float: an integer from 1 to 10^15, or infinity.
+
+    Beyond 10^15, L - 1 is no longer exact.
     """
     if allow_infinity and isinstance(value, float) and value == math.inf:
         return value
-    if (
-        isinstance(value, Tensor)
-        and value.dim() == 0
-        and not value.is_floating_point()
-        and value.dtype != torch.bool
-    ):
-        value = int(value)
     try:
         return float(integer(name, value, maximum=LONGEST))
     except InvalidArgumentError as error:
@@ -470,11 +420,8 @@ def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[lis
 
 def number(name: str, value: Any, *, minimum: float = -math.inf) -> float:
     """Return one finite number, of at least ``minimum``, as a float."""
-    allowed = (
-        "one nonnegative number"
-        if minimum == 0
-        else "one number" + ("" if math.isinf(minimum) else f" from {minimum:g} on")
-    )
+    least = "" if math.isinf(minimum) else f" of at least {minimum:g}"
+    allowed = "one nonnegative number" if minimum == 0 else f"one number{least}"
     try:
         found = tensor(name, value)
     except InvalidArgumentError:
@@ -496,39 +443,28 @@ def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
         result = float(value)
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise InvalidArgumentError(name, text(value), allowed) from None
-    if not result > 0 or (math.isinf(result) and not allow_infinity):
+    if allow_infinity and result == math.inf:
+        return result
+    if not 0 < result < math.inf:
         raise InvalidArgumentError(name, str(result), allowed)
     largest = LARGEST[torch.float64]
-    if not 1 / largest <= result <= largest and not math.isinf(result):
-        raise InvalidArgumentError(
-            name,
-            str(result),
-            f"{allowed} from {1 / largest:g} to {largest:g}",
-            "Choose other units.",
-        )
+    if not 1 / largest <= result <= largest:
+        allowed = f"{allowed} from {1 / largest:g} to {largest:g}"
+        raise InvalidArgumentError(name, str(result), allowed, "Choose other units.")
     return result
 
 
 def generator(value: Any, device: torch.device) -> torch.Generator:
-    """Return a generator on the right device: the one given, or a new one with the integer given as
-    its seed.
-    """
+    """Return a generator on the device: the one given, or a new one with that seed."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if not 0 <= value < 2**63:
-            raise InvalidArgumentError(
-                "generator", text(value), "a seed from 0 to 2^63 - 1, or a torch.Generator"
-            )
+            allowed = "a seed from 0 to 2^63 - 1, or a torch.Generator"
+            raise InvalidArgumentError("generator", text(value), allowed)
         return torch.Generator(device=device).manual_seed(int(value))
     if not isinstance(value, torch.Generator):
-        raise InvalidArgumentError(
-            "generator",
-            type(value).__name__,
-            "a torch.Generator, or an integer as its seed",
-            "Use 0.",
-        )
+        given, allowed = type(value).__name__, "a torch.Generator, or an integer as its seed"
+        raise InvalidArgumentError("generator", given, allowed, "Use 0.")
     if value.device.type != device.type:
-        remedy = f"Use torch.Generator(device='{device}')."
-        raise InvalidArgumentError(
-            "generator", f"device {value.device}", f"device {device}", remedy
-        )
+        given, remedy = f"device {value.device}", f"Use torch.Generator(device='{device}')."
+        raise InvalidArgumentError("generator", given, f"device {device}", remedy)
     return value

@@ -324,7 +324,6 @@ def test_one_token_and_single_precision():
             "prompt: got tokens with weights",
         ),
         (lp.Empirical(draw(5, 3)), "prompt: got tokens in R^3; allowed: tokens in R^2"),
-        (lp.Empirical(draw(5, 2).float()), "prompt: got dtype torch.float32"),
         (
             lp.Empirical(draw(4, 5, 2)),
             "prompt and (*heads, *queries): got batch shapes (4,) and (3,)",
@@ -338,9 +337,7 @@ def test_bad_prompts(prompt, message):
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    "z", [draw(3), draw(4, 3), [math.nan, 0.0], torch.zeros(2), "query"], ids=str
-)
+@pytest.mark.parametrize("z", [draw(3), draw(4, 3), [math.nan, 0.0], "query"], ids=str)
 def test_bad_queries(z):
     with pytest.raises(lp.InvalidArgumentError, match="z: got"):
         lp.SoftmaxAttention(EYE, EYE).error_bar(lp.Empirical(draw(5, 2)), z)

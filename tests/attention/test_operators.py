@@ -209,7 +209,6 @@ def test_student_moments():
         (([[1.0]], [[1.0, 0.0]]), "V: got shape"),
         (([1.0], [[1.0]]), "U: got shape"),
         (([[float("nan")]], [[1.0]]), "NaN"),
-        (([[1.0]], torch.ones(1, 1)), "dtype torch.float32"),
         ((torch.ones(2, 1, 1), torch.ones(3, 1, 1)), "broadcast"),
         (("U", [[1.0]]), "does not convert"),
         ((torch.ones(1, 1, dtype=torch.complex64), [[1.0]]), "real dtype"),
@@ -226,7 +225,6 @@ def test_bad_calls():
         (torch.zeros(3, 1), [1.0], r"Wrap a prompt.*Empirical"),
         (lp.Uniform(2), [1.0], "measure on R"),
         (lp.Uniform(1), [1.0, 2.0], "z: got shape"),
-        (lp.Uniform(1), torch.ones(1), "dtype"),
         (lp.Uniform(1), [float("inf")], "NaN or infinite"),
     ):
         for call in (attention, attention.jacobian_u, attention.jacobian_v):
@@ -236,7 +234,7 @@ def test_bad_calls():
         lp.affine_limit("softmax", lp.Uniform(1))
     with pytest.raises(lp.InvalidArgumentError, match="Q: got shape"):
         lp.SoftmaxAttention.from_projections(torch.ones(2, 3), torch.ones(3, 3), torch.ones(1, 3))
-    with pytest.raises(lp.InvalidArgumentError, match="V: got device"):
+    with pytest.raises(lp.InvalidArgumentError, match="V: got a tensor without entries"):
         lp.SoftmaxAttention([[1.0]], torch.ones(1, 1, dtype=F, device="meta"))
 
 
@@ -271,14 +269,13 @@ def test_queries_and_tilts_are_checked_once(mu, monkeypatch):
         checked.clear()
         call(mu, z)
         assert sorted(checked) in (doors, doors[1:])
+    checked.clear()
+    assert lp.finite_prompt(layer, mu, z, 10).rmse.shape == (5,)
+    assert max(map(checked.count, checked)) == 1, checked
 
 
 def test_odd_input_gets_our_errors():
     for call, words in (
-        (
-            lambda: ONE(lp.Gaussian(torch.zeros(1), torch.ones(1, 1)), [1.0]),
-            "mu: got torch.float32",
-        ),
         (
             lambda: lp.SoftmaxAttention([[1e200]], [[1.0]])(lp.Empirical([[1.0], [2.0]]), [1e150]),
             "got",

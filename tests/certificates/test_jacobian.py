@@ -93,7 +93,7 @@ def test_jacobian_certificate_becomes_sharp():
         (lp.Laplace(2), [0.2, 0.1]),
         (lp.Laplace(2), [0.5, 0.2]),  # the cgf is infinite at 4u, not at 2u
         (scalar.SkewNormal(2, 0.8), [0.5, 0.2]),
-        (scalar.GeneralisedNormal(2, 1.5), [0.5, 0.2]),
+        (scalar.GeneralizedNormal(2, 1.5), [0.5, 0.2]),
         (scalar.LogNormal(2, 0.5), [-0.5, -0.2]),
     ],
     ids=repr,

@@ -145,12 +145,12 @@ DENSITIES = [
     (lp.Uniform(1), interval(-math.sqrt(3), math.sqrt(3), 300), (0.5, 3.0)),
     (lp.Laplace(1), both_sides(lambda x: -math.sqrt(2) * x), (0.5, 1.0)),
     (
-        lp.scalar.GeneralisedNormal(1, shape=1.5),
+        lp.scalar.GeneralizedNormal(1, shape=1.5),
         both_sides(lambda x: -((x / width(1.5)) ** 1.5)),
         (-0.5,),
     ),
     (
-        lp.scalar.GeneralisedNormal(1, shape=6.0),
+        lp.scalar.GeneralizedNormal(1, shape=6.0),
         both_sides(lambda x: -((x / width(6.0)) ** 6)),
         (-0.5,),
     ),
@@ -333,7 +333,7 @@ def test_derivative_error_of_a_cgf_that_bends_far_out():
     d = np.arange(-1200, 1201) * step
     near = np.abs(d) < 30
     a, b, mass = d[near][:, None], d[near][None], np.outer(apart[near], apart[near]) * step**2
-    mu = lp.scalar.GeneralisedNormal(2, shape=shape)
+    mu = lp.scalar.GeneralizedNormal(2, shape=shape)
     limit = mu.tilted_covariance(u).numpy()
     share = 1 / (4 * np.cosh((u[0] * a + u[1] * b) / 2) ** 2)
     spread = share * np.stack(np.broadcast_arrays(a * a, a * b, a * b, b * b)) - limit.reshape(
@@ -375,11 +375,11 @@ def test_a_tilt_whose_double_is_the_edge_of_the_domain(scale):
 
 
 @pytest.mark.parametrize(("shape", "tilt"), [(1.1, 0.7), (1.3, -2.0), (50.0, 1.0)])
-def test_generalised_normal_tokens_by_their_density(shape, tilt):
+def test_generalized_normal_tokens_by_their_density(shape, tilt):
     """Two tokens: T_2 = (x + y)/2 + tanh(u(x-y)/2)(x-y)/2, by Gauss rules on a fine grid; and E Y
     at large L by the first order.
     """
-    mu = lp.scalar.GeneralisedNormal(1, shape=shape)
+    mu = lp.scalar.GeneralizedNormal(1, shape=shape)
     nodes, weights = np.polynomial.legendre.leggauss(12)
     edges = np.concatenate(
         [
@@ -414,7 +414,7 @@ def test_generalised_normal_tokens_by_their_density(shape, tilt):
 @pytest.mark.parametrize("shape", [1.05, 1.3, 1.6, 3.0])
 def test_the_mode_of_a_small_tilt_beside_a_kink(shape):
     """All weights are 1/L: E (T_L - T)² = 1/L to order u²."""
-    one, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.scalar.GeneralisedNormal(1, shape=shape)
+    one, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.scalar.GeneralizedNormal(1, shape=shape)
     for u in (1e-12, 1e-7):
         torch.testing.assert_close(
             lp.finite_prompt(one, mu, [u], [2, 10**6]).mse,
@@ -439,7 +439,7 @@ class Coin(lp.Measure):
         return (torch.rand(n, 1, generator=generator, dtype=torch.float64) < self.p).double()
 
 
-NEAR_LAPLACE = lp.scalar.GeneralisedNormal(1, 1.1)
+NEAR_LAPLACE = lp.scalar.GeneralizedNormal(1, 1.1)
 
 
 @pytest.mark.parametrize(

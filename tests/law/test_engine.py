@@ -87,7 +87,7 @@ LAWS = [
     lp.Laplace(2),
     lp.Sphere(2),
     lp.scalar.SkewNormal(2, skew=0.6),
-    lp.scalar.GeneralisedNormal(2, shape=4.0),
+    lp.scalar.GeneralizedNormal(2, shape=4.0),
     lp.scalar.LogNormal(2, scale=0.5),
     lp.Rademacher(12).map(draw(2, 12, seed=3) / 4, [0.5, 0.0]),
     lp.Laplace(2).tilt([0.2, -0.1]),

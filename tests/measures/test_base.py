@@ -94,13 +94,9 @@ CASES = {
         "smallest eigenvalue -1",
     ),
     "negative variance": (lambda: lp.Gaussian([0.0], [[-1e-9]]), "indefinite"),
-    "dtype mix": (
-        lambda: lp.Gaussian(torch.zeros(2), torch.eye(2, dtype=torch.float64)),
-        "covariance: got dtype",
-    ),
     "device mix": (
         lambda: lp.Gaussian([0.0], torch.ones(1, 1, dtype=torch.float64, device="meta")),
-        "covariance: got device",
+        "covariance: got a tensor without entries",
     ),
     "batches that do not fit": (
         lambda: lp.Gaussian(np.zeros((3, 1)), np.ones((2, 1, 1))),
@@ -130,10 +126,6 @@ CASES = {
     "tokens without a dimension": (lambda: lp.Empirical([1.0, 2.0]), "tokens: got shape"),
     "nan token": (lambda: lp.Empirical([[NAN]]), "tokens: got 1 NaN"),
     "token weights": (lambda: lp.Empirical([[1.0], [2.0]], [0.5, 0.6]), "sum to 1.1"),
-    "token weights in float32": (
-        lambda: lp.Empirical([[1.0]], torch.ones(1)),
-        "weights: got dtype",
-    ),
     "token weights too many": (lambda: lp.Empirical([[1.0]], [0.5, 0.5]), "weights: got shape"),
     "atoms": (lambda: lp.Discrete([1.0], [1.0]), "atoms: got shape"),
     "atom weights": (lambda: lp.Discrete([[1.0]], [0.9]), "sum to 0.9"),
@@ -151,11 +143,11 @@ CASES = {
     "df text": (lambda: lp.StudentT(1, "many"), "df: got 'many'"),
     "no terms": (lambda: lp.scalar.RademacherSum(1, 0), "terms: got 0"),
     "half a term": (lambda: lp.scalar.RademacherSumLaw(1.5), "terms: got 1.5"),
-    "shape zero": (lambda: lp.scalar.GeneralisedNormal(1, 0.0), "shape: got 0"),
-    "shape nan": (lambda: lp.scalar.GeneralisedNormal(1, math.nan), "shape: got nan"),
-    "shape infinite": (lambda: lp.scalar.GeneralisedNormal(1, math.inf), "shape: got inf"),
-    "shape beyond": (lambda: lp.scalar.GeneralisedNormal(1, 1e5), "UniformLaw"),
-    "shape one as a law": (lambda: lp.scalar.GeneralisedNormalLaw(1.0), "LaplaceLaw"),
+    "shape zero": (lambda: lp.scalar.GeneralizedNormal(1, 0.0), "shape: got 0"),
+    "shape nan": (lambda: lp.scalar.GeneralizedNormal(1, math.nan), "shape: got nan"),
+    "shape infinite": (lambda: lp.scalar.GeneralizedNormal(1, math.inf), "shape: got inf"),
+    "shape beyond": (lambda: lp.scalar.GeneralizedNormal(1, 1e5), "UniformLaw"),
+    "shape one as a law": (lambda: lp.scalar.GeneralizedNormalLaw(1.0), "LaplaceLaw"),
     "skew of text": (lambda: lp.scalar.SkewNormal(1, "left"), "skew: got 'left'"),
     "skew too large": (lambda: lp.scalar.SkewNormal(1, LARGEST_SKEW), "half-normal"),
     "skew nan": (lambda: lp.scalar.SkewNormal(1, math.nan), "skew: got nan"),
@@ -176,11 +168,6 @@ CASES = {
         lambda: lp.Empirical([[1.0]]).merge(lp.Empirical([[1.0, 2.0]])),
         "others: got",
     ),
-    "merge of dtypes": (
-        lambda: lp.Empirical([[1.0]]).merge(lp.Empirical(torch.ones(1, 1))),
-        "others: got dtype",
-    ),
-    "directions": (lambda: lp.Uniform(2).directional_cumulants([[1.0]]), "directions: got shape"),
     "batch of tilts": (
         lambda: lp.Empirical(np.zeros((3, 2, 1))).cgf(np.zeros((2, 1))),
         "broadcast",
@@ -332,11 +319,7 @@ def test_the_tilt_of_a_users_measure_beyond_its_domain_raises():
         def sample(self, n, generator):
             return -torch.log1p(-torch.rand(n, 1, generator=generator, dtype=self.dtype))
 
-    for call in (
-        lambda mu: mu.tilt([1.5]),
-        lambda mu: mu.tilted_norm_moment4([1.5], [0.0]),
-        lambda mu: mu.directional_cumulants([[1.0]], [1.5]),
-    ):
+    for call in (lambda mu: mu.tilt([1.5]), lambda mu: mu.tilted_norm_moment4([1.5], [0.0])):
         with pytest.raises(lp.TiltDomainError, match="u: got"):
             call(Exponential())
 

@@ -81,23 +81,6 @@ def test_sphere_by_its_height(dim, k):
     np.testing.assert_allclose(mu.tilted_covariance(u), radius**2 * expected, rtol=1e-8, atol=1e-14)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 9])
-def test_cumulants_along_directions_are_derivatives_of_the_cgf(dim):
-    """By automatic differentiation of t -> Λ(u + ta), at the origin and up to scores of standard
-    deviation 4.
-    """
-    mu, generator = lp.Sphere(dim), torch.Generator().manual_seed(dim)
-    u = torch.tensor([[0.0], [0.01], [1.0], [4.0]], dtype=F) * torch.nn.functional.normalize(
-        torch.randn(4, dim, generator=generator, dtype=F), dim=-1
-    )
-    a = torch.randn(3, dim, generator=generator, dtype=F)
-    for found, expected in zip(
-        mu.directional_cumulants(a, u), lp.Measure.directional_cumulants(mu, a, u), strict=True
-    ):
-        assert found.shape == (3, 4)
-        assert_close(found, expected, rtol=1e-11, atol=1e-13)
-
-
 @pytest.mark.parametrize("size", [1e2, 1e17, 1e100])
 def test_draws_at_any_tilt_end(size):
     """k (1 - t) tends to a Gamma variable of mean (d - 1)/2: at k = 1e17 the height t is 1 to the

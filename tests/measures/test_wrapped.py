@@ -57,7 +57,7 @@ def test_wrapper_is_the_law_with_atoms_and_weights_changed(name):
         atol=1e-11,
     )
     for found, expected in zip(
-        wrapped.directional_cumulants(v, v[0]), plain.directional_cumulants(v, v[0]), strict=True
+        wrapped._directional_cumulants(v, v[0]), plain._directional_cumulants(v, v[0]), strict=True
     ):
         assert_close(found, expected, rtol=1e-10, atol=1e-10)
     assert wrapped.support_radius >= plain.support_radius * (1 - 1e-12)

@@ -203,7 +203,6 @@ def test_mean_squared_error():
     assert bool((mean[1] < mean[0] / 20).all())
     for bad, message in (
         ([1.0, 2.0], "limit: got shape"),
-        (torch.zeros(3), "dtype"),
         (torch.zeros(1, 3, 3).double(), "limit"),
     ):
         with pytest.raises(lp.InvalidArgumentError, match=message):
@@ -297,11 +296,9 @@ BAD = {
         r"mu: got a batch of laws of shape \(3,\)",
     ),
     "a law elsewhere": ({"mu": lp.Rademacher(3)}, "mu: got a measure on R"),
-    "a law in float32": ({"mu": LAWS["Gaussian"].to(dtype=torch.float32)}, "mu: got torch.float32"),
     "query of another size": ({"z": [1.0]}, "z: got shape"),
     "query of text": ({"z": "query"}, "z: got str"),
     "query not finite": ({"z": [math.nan, 0.0]}, "z: got 1 NaN"),
-    "query in float32": ({"z": torch.zeros(2)}, "z: got dtype"),
     "length zero": ({"lengths": 0}, "lengths: got 0"),
     "negative length": ({"lengths": (-1, 5)}, "lengths: got -1"),
     "no lengths": ({"lengths": ()}, r"lengths: got \(\)"),

@@ -89,16 +89,16 @@ class TestRademacherSum(MeasureContract):
     measure = lp.scalar.RademacherSum(3, terms=5)
 
 
-class TestGeneralisedNormalHeavy(MeasureContract):
-    measure = lp.scalar.GeneralisedNormal(2, shape=1.2)
+class TestGeneralizedNormalHeavy(MeasureContract):
+    measure = lp.scalar.GeneralizedNormal(2, shape=1.2)
 
 
-class TestGeneralisedNormalLight(MeasureContract):
-    measure = lp.scalar.GeneralisedNormal(2, shape=6.0)
+class TestGeneralizedNormalLight(MeasureContract):
+    measure = lp.scalar.GeneralizedNormal(2, shape=6.0)
 
 
-class TestGeneralisedNormalOfShapeOneIsLaplace(MeasureContract):
-    measure = lp.scalar.GeneralisedNormal(2, shape=1.0)
+class TestGeneralizedNormalOfShapeOneIsLaplace(MeasureContract):
+    measure = lp.scalar.GeneralizedNormal(2, shape=1.0)
     far = None
     tilt_size = 0.45
 
@@ -296,7 +296,7 @@ class Wrong(lp.Rademacher):
         ("test_tilted_mean_is_the_gradient", r"tilted_mean\(u\) must be the gradient of cgf"),
         ("test_samples_have_the_moments", r"sample\(\) must have the covariance of the law"),
         ("test_complex_cumulants_agree_on_the_real_axis", r"must begin with cgf\(w\)"),
-        ("test_complex_cumulants_are_derivatives_off_the_axis", r"must be analytic in w"),
+        ("test_complex_cumulants_are_derivatives_off_the_axis", r"must be analytic"),
         ("test_tilt_range_ends_where_the_cgf_does", r"cgf must be infinite beyond tilt_range"),
     ],
 )

@@ -67,7 +67,7 @@ LAWS = {
     "sign and uniform": lambda dim: lp.Product([lp.scalar.RademacherLaw(), lp.scalar.UniformLaw()]),
     "uniform": lp.Uniform,
     "laplace": lp.Laplace,
-    "quartic": lambda dim: lp.scalar.GeneralisedNormal(dim, shape=4.0),
+    "quartic": lambda dim: lp.scalar.GeneralizedNormal(dim, shape=4.0),
     "log-normal": lambda dim: lp.scalar.LogNormal(dim, scale=0.5),
     "student": lambda dim: lp.StudentT(dim, df=5.0),
     "sphere": lp.Sphere,

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention.error_bar import ErrorBar
+from largeprompt.devices import one_dtype
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical, Measure
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
@@ -39,11 +40,10 @@ class Attention(abc.ABC):
     V: Tensor
 
     def __post_init__(self) -> None:
-        U = validation.square("U", validation.shaped("U", self.U, ("d", "d")))
-        dim = U.shape[-1]
-        V = validation.shaped(
-            "V", self.V, ("o", dim), f", for U of shape (..., {dim}, {dim})", like=U
-        )
+        U, V = validation.tensors(U=self.U, V=self.V)
+        dim = validation.square("U", validation.last_dimensions("U", U, ("d", "d"))).shape[-1]
+        meaning = f", for U of shape (..., {dim}, {dim})"
+        validation.last_dimensions("V", V, ("o", dim), meaning)
         validation.broadcast("U and V", U.shape[:-2], V.shape[:-2])
         validation.store(self, U=U, V=V)
 
@@ -61,10 +61,11 @@ class Attention(abc.ABC):
         scale
             Factor on the scores.
         """
-        K = validation.shaped("K", K, ("k", "d"))
-        Q = validation.shaped("Q", Q, K.shape[-2:], ", as K", like=K)
+        K, Q, factor = validation.tensors(K=K, Q=Q, scale=scale)
+        validation.last_dimensions("K", K, ("k", "d"))
+        validation.last_dimensions("Q", Q, K.shape[-2:], ", as K")
         validation.broadcast("K and Q", K.shape[:-2], Q.shape[:-2])
-        factor, scores = validation.tensor("scale", scale, like=K), K.mT @ Q
+        scores = K.mT @ Q
         validation.broadcast("scale and K^T Q", factor.shape, scores.shape)
         return cls(factor * scores, V)
 
@@ -112,6 +113,7 @@ class Attention(abc.ABC):
         flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
         return flat.reshape(*self.U.shape[:-2], *z.shape)
 
+    @one_dtype
     def __call__(self, mu: Measure, z: Tensor) -> Tensor:
         """T[μ](z), shape ``(*heads, *queries, o)`` for z of shape ``(*queries, d)``.
 
@@ -136,6 +138,7 @@ class Attention(abc.ABC):
             )
         return output
 
+    @one_dtype
     def jacobian_u(self, mu: Measure, z: Tensor) -> Tensor:
         """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``: (tilt.4) of
         docs/mathematics/tilting.md.
@@ -145,6 +148,7 @@ class Attention(abc.ABC):
             ..., None, None, :
         ]
 
+    @one_dtype
     def jacobian_v(self, mu: Measure, z: Tensor) -> Tensor:
         """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``: (tilt.4) of
         docs/mathematics/tilting.md.
@@ -167,12 +171,6 @@ class Attention(abc.ABC):
         if mu.dtype != self.U.dtype or mu.device != self.U.device:
             given, wanted = f"{mu.dtype} on {mu.device}", f"{self.U.dtype} on {self.U.device}, as U"
             remedy = f"Use mu.to({self.U.dtype}, '{self.U.device}')."
-            if mu.device == self.U.device:  # to the dtype with more digits
-                remedy = (
-                    "Use attention.to(torch.float64)."
-                    if mu.dtype == torch.float64
-                    else f"Use mu.to({self.U.dtype})."
-                )
             raise InvalidArgumentError("mu", given, wanted, remedy)
         z = self._queries(z, finite=finite)
         mu._require_law()
@@ -229,6 +227,7 @@ class SoftmaxAttention(Attention):
         offset = (self.V @ mu.mean.unsqueeze(-1)).squeeze(-1)
         return self.V @ mu.covariance @ self.U, offset
 
+    @one_dtype
     def error_bar(self, prompt: Empirical, z: Tensor) -> ErrorBar:
         """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens
         is assumed.
@@ -356,6 +355,7 @@ def one_law(mu: Measure) -> None:
         )
 
 
+@one_dtype
 def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
     """Affine map (matrix, offset) that attention is on an infinite prompt of Gaussian tokens with
     the moments of ``mu``.

@@ -7,6 +7,7 @@ from largeprompt.measures.base import Measure
 from largeprompt.measures.chain import MarkovChain, sample_chains
 from largeprompt.measures.finite.atoms import AtomicMeasure
 from largeprompt.measures.finite.laws import Discrete, Empirical
+from largeprompt.measures.foreign import as_measure
 from largeprompt.measures.gaussian import Gaussian
 from largeprompt.measures.mixture import GaussianMixture
 from largeprompt.measures.numerics.ladder import cumulant_ladder
@@ -30,6 +31,7 @@ __all__ = [
     "RunningTilt",
     "Sphere",
     "Tilted",
+    "as_measure",
     "cumulant_ladder",
     "gauss_rule",
     "log_gamma",

@@ -1,6 +1,4 @@
-"""Markov chains over a finite alphabet: the prompts of in-context n-gram learning, whose tokens
-depend on one another.
-"""
+"""Markov chains over a finite alphabet: the prompts of in-context n-gram learning."""
 
 from __future__ import annotations
 
@@ -17,13 +15,13 @@ from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.finite.laws import Discrete
 from largeprompt.measures.numerics.recurrence import recurrent_contexts
+from largeprompt.validation import ArrayLike
 
 MOST_CONTEXTS = 4096  # matrices of this size are held in memory
 MOST_ENTRIES = 1 << 27  # of the atoms of windows and of paths: 1 GiB
-BLOCK = 256  # steps for which uniform numbers are drawn at once
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class MarkovChain:
     """A stationary Markov chain of any order: x_t depends on the ``order`` symbols before it.
 
@@ -53,18 +51,17 @@ class MarkovChain:
     """
 
     transition: Tensor
-    _recurrent: Tensor = dataclasses.field(init=False)
+    _recurrent: Tensor
 
-    def __post_init__(self) -> None:
-        transition = validation.tensor("transition", self.transition)
+    def __init__(self, transition: ArrayLike) -> None:
+        transition = validation.tensor("transition", transition)
         shape = transition.shape
         if len(shape) < 2 or shape[-1] < 2 or len(set(shape)) != 1:
             allowed = "shape (m, ..., m, m), one axis more than the order, m >= 2"
-            raise InvalidArgumentError(
-                "transition", f"shape {validation.shape_text(shape)}", allowed
-            )
+            given = f"shape {validation.shape_text(shape)}"
+            raise InvalidArgumentError("transition", given, allowed)
         _check_contexts("transition", shape[-1], len(shape) - 1)
-        # where paths are summed
+        # paths are summed on the CPU
         validation.store(self, transition=validation.weights("transition", transition).cpu())
         validation.store(self, _recurrent=recurrent_contexts(self.rows, self._successors))
 
@@ -72,23 +69,17 @@ class MarkovChain:
     def random(
         cls, alphabet: int, order: int, concentration: float, generator: validation.Randomness
     ) -> Self:
-        """Rows drawn independently from the symmetric Dirichlet law; concentration 1 is uniform on
-        the simplex.
-        """
+        """Chain whose rows are drawn from the symmetric Dirichlet law; concentration 1: uniform."""
         alphabet = validation.integer("alphabet", alphabet, minimum=2)
-        order, concentration = (
-            validation.integer("order", order),
-            validation.positive("concentration", concentration),
-        )
+        order = validation.integer("order", order)
+        concentration = validation.positive("concentration", concentration)
         generator = validation.generator(generator, torch.device("cpu"))
         _check_contexts("order", alphabet, order)
-        shape = (alphabet,) * (order + 1)
+        shape = torch.full((alphabet,) * (order + 1), concentration + 1, dtype=torch.float64)
         # a gamma variable of shape a is one of shape a + 1 times U^{1/a}: in logarithms, which do
         # not underflow for small a
-        larger = torch._standard_gamma(
-            torch.full(shape, concentration + 1, dtype=torch.float64), generator=generator
-        )
-        uniform = 1 - torch.rand(shape, generator=generator, dtype=torch.float64)
+        larger = torch._standard_gamma(shape, generator=generator)
+        uniform = 1 - torch.rand(shape.shape, generator=generator, dtype=torch.float64)
         return cls(torch.softmax(torch.log(larger) + torch.log(uniform) / concentration, -1))
 
     @property
@@ -121,9 +112,8 @@ class MarkovChain:
     def stationary(self) -> Tensor:
         """Law π of the last ``order`` symbols, shape (m,) * order: π P = π for the lifted chain."""
         ones = torch.ones_like(self.matrix)
-        found = (
-            _solved((self._eye - self.matrix + ones).mT, ones[0]).clamp_min(0.0) * self._recurrent
-        )
+        found = _solved((self._eye - self.matrix + ones).mT, ones[0])
+        found = found.clamp_min(0.0) * self._recurrent
         if not float(found.sum()) > 0:
             raise _falls_apart()
         return (found / found.sum()).reshape(self.transition.shape[:-1])
@@ -140,53 +130,34 @@ class MarkovChain:
         return found[torch.argsort(found.abs(), descending=True)]
 
     @property
-    def second_eigenvalue(self) -> float:
-        """Modulus of the second eigenvalue of the lifted chain."""
-        return float(self.eigenvalues[1].abs())
-
-    @property
-    def spectral_gap(self) -> float:
-        """1 - abs(λ₂)."""
-        return 1 - self.second_eigenvalue
-
-    @property
     def relaxation_time(self) -> float:
-        """1/(1 - abs(λ₂)): the number of steps in which the past is forgotten; infinite where the
-        gap is below rounding.
-        """
+        """1/(1 - abs(λ₂)), steps until the past is forgotten; infinite where rounding hides it."""
         try:
-            return 1 / self.spectral_gap if self.spectral_gap > 0 else math.inf
+            gap = 1 - float(self.eigenvalues[1].abs())
         except InvalidArgumentError:  # no eigenvalues: the chain falls apart
             return math.inf
+        return 1 / gap if gap > 0 else math.inf
 
     def lazy(self, holding: float) -> MarkovChain:
-        """The chain that repeats its last symbol with probability ``holding`` and else moves as
+        """The chain that repeats its last symbol with probability ``holding``, else moves as
         before.
-
-        At order one the stationary law stays, and an eigenvalue λ becomes holding + (1 - holding)
-        λ.
         """
         if not (isinstance(holding, int | float) and 0 <= holding < 1):
-            raise InvalidArgumentError(
-                "holding", validation.text(holding), "a number from 0 up to, not including, 1"
-            )
+            allowed = "a number from 0 up to, not including, 1"
+            raise InvalidArgumentError("holding", validation.text(holding), allowed)
         stay = torch.eye(self.alphabet, dtype=self.transition.dtype).expand_as(self.transition)
         return MarkovChain((1 - holding) * self.transition + holding * stay)
 
     def lifted(self, order: int) -> MarkovChain:
-        """The same chain as one of a higher order."""
+        """The chain as one of a higher order."""
         order = validation.integer("order", order, minimum=self.order)
         _check_contexts("order", self.alphabet, order)
-        return (
-            self
-            if order == self.order
-            else MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
-        )
+        if order == self.order:
+            return self
+        return MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
 
     def independent(self) -> MarkovChain:
-        """The control without memory: symbols drawn independently from the stationary law of one
-        symbol.
-        """
+        """The control without memory: independent symbols of the stationary law."""
         return MarkovChain(self.ngram_law(1).expand_as(self.transition).contiguous())
 
     def ngram_law(self, k: int) -> Tensor:
@@ -201,8 +172,7 @@ class MarkovChain:
         return law
 
     def ngrams(self, k: int) -> Discrete:
-        """Law of one token: the window of k symbols as k one-hot vectors in a row, atoms (m^k, k·m)
-        in lexicographic order.
+        """Law of one token, k one-hot symbols in a row: atoms (m^k, k·m) in lexicographic order.
 
         It is the limit of the empirical measure of the tokens of a long path.
         """
@@ -212,10 +182,8 @@ class MarkovChain:
         windows = torch.cartesian_prod(*[torch.arange(self.alphabet)] * k).reshape(-1, k)
         return Discrete(self.tokens(windows, k)[:, 0], (law / law.sum()).flatten())
 
-    def tokens(self, symbols: Tensor, k: int) -> Tensor:
-        """One-hot windows of k symbols of each path, shape (..., length - k + 1, k·m), for paths of
-        shape (..., length).
-        """
+    def tokens(self, symbols: ArrayLike, k: int) -> Tensor:
+        """One-hot windows of k symbols of paths (..., length), shape (..., length - k + 1, k·m)."""
         k = validation.integer("k", k)
         symbols = self._paths(symbols, k, f"at least k = {k} symbols")
         hot = torch.nn.functional.one_hot(symbols, self.alphabet).to(self.transition.dtype)
@@ -226,10 +194,9 @@ class MarkovChain:
         return sample_chains([self], length, replicas, generator)[0]
 
     def lagged_covariance(
-        self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf
+        self, f: ArrayLike, g: ArrayLike | None = None, *, length: float = math.inf
     ) -> Tensor:
-        """Σ_{k>=1} (1 - k/L) Cov(f(w_0), g(w_k)), windows w_k that start k symbols later; all k for
-        L = ∞, else k < L.
+        """Σ_{k>=1} (1 - k/L) Cov(f(w_0), g(w_k)), windows w_k that start k symbols later, k < L.
 
         With ḡ = E[g | context], φ_f the flow of f into contexts and Z the fundamental matrix,
         formula (ngram.5) of docs/mathematics/ngram.md, it is φ_f·Z ḡ, and φ_f·Z[(1 - 1/L) ḡ - (P -
@@ -241,34 +208,25 @@ class MarkovChain:
             Values of vector functionals on the windows of ``ngrams(k)``, shape (..., c, m^k), any
             k; g = f when left out.
         length
-            L, the number of windows.
-
-        Returns
-        -------
-        Tensor
-            Shape (..., c, c').
+            L, the number of windows. The result has shape (..., c, c').
         """
         chain, f, g, length = self._aligned(f, g, length)
         return chain._after(f, g, length)
 
     def long_run_covariance(
-        self, f: Tensor, g: Tensor | None = None, *, length: float = math.inf
+        self, f: ArrayLike, g: ArrayLike | None = None, *, length: float = math.inf
     ) -> Tensor:
-        """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of the
-        means over L windows.
+        """Σ_k (1 - abs(k)/L) Cov(f(w_0), g(w_k)) over -L < k < L: L times the covariance of means.
 
-        Exact at every length and at infinity (the covariance of the central limit theorem), by
-        formula (ngram.5) of docs/mathematics/ngram.md. Parameters and shapes as for
+        At infinity it is the covariance of the central limit theorem. Parameters and shapes as for
         :meth:`lagged_covariance`.
         """
         chain, f, g, length = self._aligned(f, g, length)
-        same = (f * chain._edges.flatten()) @ g.mT  # both are centred
+        same = (f * chain._edges.flatten()) @ g.mT  # both are centered
         return same + chain._after(f, g, length) + chain._after(g, f, length).mT
 
-    def context_index(self, symbols: Tensor) -> Tensor:
-        """Number of the context that ends at each symbol from the ``order``-th on, shape (...,
-        length - order + 1).
-        """
+    def context_index(self, symbols: ArrayLike) -> Tensor:
+        """Number of the context that ends at each symbol, shape (..., length - order + 1)."""
         symbols = self._paths(symbols, self.order, f"at least {self.order}, the order")
         place = self.alphabet ** torch.arange(self.order - 1, -1, -1)
         return (symbols.unfold(-1, self.order, 1) * place).sum(-1)
@@ -282,10 +240,8 @@ class MarkovChain:
     @property
     def _successors(self) -> Tensor:
         """Context after each (context, next symbol), shape (m^r, m)."""
-        return (
-            torch.arange(self.contexts * self.alphabet).reshape(self.contexts, self.alphabet)
-            % self.contexts
-        )
+        edges = torch.arange(self.contexts * self.alphabet) % self.contexts
+        return edges.reshape(self.contexts, self.alphabet)
 
     @functools.cached_property
     def _edges(self) -> Tensor:
@@ -302,7 +258,7 @@ class MarkovChain:
         return torch.eye(self.contexts, dtype=self.transition.dtype)
 
     def _after(self, f: Tensor, g: Tensor, length: float) -> Tensor:
-        """:meth:`lagged_covariance` for centred functionals of windows of order + 1 symbols."""
+        """:meth:`lagged_covariance` for centered functionals of windows of order + 1 symbols."""
         flow = f.new_zeros(*f.shape[:-1], self.contexts)
         flow.index_add_(-1, self._successors.flatten(), f * self._edges.flatten())
         # E[g | context], (..., c', contexts)
@@ -318,22 +274,18 @@ class MarkovChain:
         windows = round(math.log(max(result.shape[-1], 1), self.alphabet)) if result.dim() else 0
         if result.dim() < 2 or windows < 1 or self.alphabet**windows != result.shape[-1]:
             allowed = f"shape (..., c, {self.alphabet}^k): c values on every window of k symbols"
-            given, remedy = (
-                f"shape {validation.shape_text(result.shape)}",
-                "Evaluate it on the rows of ngrams(k).atoms.",
-            )
+            given = f"shape {validation.shape_text(result.shape)}"
+            remedy = "Evaluate it on the rows of ngrams(k).atoms."
             raise InvalidArgumentError(name, given, allowed, remedy)
         return result
 
     def _aligned(
-        self, f: Tensor, g: Tensor | None, length: float
+        self, first: ArrayLike, second: ArrayLike | None, length: float
     ) -> tuple[MarkovChain, Tensor, Tensor, float]:
-        """The chain at an order that sees both windows, the functionals centred, on its windows of
-        order + 1 symbols, and L.
-        """
+        """The chain at an order that sees both windows, the functionals centered on them, and L."""
         length = validation.length("length", length, allow_infinity=True)
-        f = self._functional("f", f)
-        g = f if g is None else self._functional("g", g)
+        f = self._functional("f", first)
+        g = f if second is None else self._functional("g", second)
         widest = max(f.shape[-1], g.shape[-1])
         chain = self.lifted(max(self.order, round(math.log(widest, self.alphabet)) - 1))
         full = chain._edges.flatten()
@@ -345,7 +297,7 @@ class MarkovChain:
 
         return chain, spread(f), spread(g), length
 
-    def _paths(self, symbols: Tensor, fewest: int, allowed: str) -> Tensor:
+    def _paths(self, symbols: ArrayLike, fewest: int, allowed: str) -> Tensor:
         """Check paths, which must be long enough."""
         found = validation.indices("symbols", symbols, self.alphabet)
         if found.dim() < 1:
@@ -393,65 +345,39 @@ def _falls_apart() -> InvalidArgumentError:
 def sample_chains(
     chains: Sequence[MarkovChain], length: int, replicas: int, generator: validation.Randomness
 ) -> Tensor:
-    """Stationary paths of several chains of one alphabet and order, drawn together.
-
-    Parameters
-    ----------
-    chains
-        One or more chains, all of the same alphabet and order.
-    length, replicas
-        Symbols in each path, and paths of each chain.
-    generator
-        Where the randomness comes from.
-
-    Returns
-    -------
-    Tensor
-        Integers of shape (chain, replica, length).
+    """Stationary paths of chains of one alphabet and order, integers (chain, replica, length).
 
     Examples
     --------
     >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
-    >>> lp.measures.sample_chains([chain, chain.independent()], 100, 5, torch.Generator().manual_seed(0)).shape
+    >>> lp.measures.sample_chains([chain, chain.independent()], 100, 5, 0).shape
     torch.Size([2, 5, 100])
     """
-    length, replicas = (
-        validation.integer("length", length),
-        validation.integer("replicas", replicas),
-    )
+    length = validation.integer("length", length)
+    replicas = validation.integer("replicas", replicas)
     chains = validation.listed("chains", chains, "a sequence of chains")
     for chain in chains:
         validation.instance("chains", chain, MarkovChain, "one or more chains")
     if len({chain.transition.shape for chain in chains}) != 1:
-        raise InvalidArgumentError(
-            "chains", f"{len(chains)} chains", "one or more chains of the same alphabet and order"
-        )
-    generator = validation.generator(generator, chains[0].transition.device)
+        allowed = "one or more chains of the same alphabet and order"
+        raise InvalidArgumentError("chains", f"{len(chains)} chains", allowed)
+    generator = validation.generator(generator, torch.device("cpu"))
     if len(chains) * replicas * length > MOST_ENTRIES:
         given = f"{len(chains) * replicas} paths of {length} symbols"
-        raise InvalidArgumentError(
-            "length", given, f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time."
-        )
+        allowed, remedy = f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time."
+        raise InvalidArgumentError("length", given, allowed, remedy)
     m, r, n = chains[0].alphabet, chains[0].order, chains[0].contexts
     rows = torch.cat([chain.rows for chain in chains]).cumsum(-1)
-    # the last is exactly 1, so that a uniform number below 1 never falls on a symbol of probability
-    # 0
-    rows = rows / rows[:, -1:]
+    rows = rows / rows[:, -1:]  # ends in 1: no uniform number falls on a symbol of probability 0
     start = torch.stack([chain.stationary.flatten() for chain in chains])
     context = torch.multinomial(start, replicas, replacement=True, generator=generator)
     first = torch.arange(len(chains)).unsqueeze(-1) * n
     path = torch.empty(max(length, r), len(chains), replicas, dtype=torch.int64)
     for place in range(r):
         path[place] = context // m ** (r - 1 - place) % m
-    for begin in range(r, length, BLOCK):
-        uniform = torch.rand(
-            min(BLOCK, length - begin),
-            len(chains),
-            replicas,
-            1,
-            generator=generator,
-            dtype=rows.dtype,
-        )
+    for begin in range(r, length, 256):  # steps whose uniform numbers are drawn at once
+        shape = min(256, length - begin), len(chains), replicas, 1
+        uniform = torch.rand(shape, generator=generator, dtype=rows.dtype)
         for step, draw in enumerate(uniform, begin):
             path[step] = (rows[first + context] <= draw).sum(-1)
             context = (context * m + path[step]) % n

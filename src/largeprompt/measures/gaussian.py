@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.display import notation
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.placed import TensorMeasure
+from largeprompt.validation import ArrayLike
 
 
 def square_root(covariance: Tensor) -> Tensor:
-    """Return R with R R^T = covariance: Cholesky where it exists, else from the eigenvectors
-    (singular matrices).
-    """
+    """Return R with R R^T = covariance: Cholesky, or by eigenvectors where it is singular."""
     factor: Tensor
     factor, info = torch.linalg.cholesky_ex(covariance)
     if bool((info != 0).any()):
@@ -36,9 +35,9 @@ def gaussian_norm_moment4(offset: Tensor, covariance: Tensor, V: Tensor | None =
     return size * own + 2 * read.square().sum(dim=(-2, -1)) + 4 * (offset * moved).sum(-1)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Gaussian(TensorMeasure):
-    """N(m, Γ), singular Γ included.
+    """N(m, Γ), singular Γ included; ``Gaussian(dim=3)`` is the standard one.
 
     Λ(u) = u·m + u^T Γ u/2 and the tilt by u is N(m + Γu, Γ), formula (tilt.5) of
     docs/mathematics/tilting.md.
@@ -46,9 +45,11 @@ class Gaussian(TensorMeasure):
     Parameters
     ----------
     mean
-        m, shape (..., d).
+        m, shape (..., d); 0 when left out.
     covariance
-        Γ, symmetric positive semidefinite, shape (..., d, d).
+        Γ, symmetric positive semidefinite, shape (..., d, d); the identity when left out.
+    dim
+        Dimension d, needed where neither is given.
 
     Examples
     --------
@@ -61,17 +62,29 @@ class Gaussian(TensorMeasure):
     mean: Tensor = dataclasses.field()
     covariance: Tensor = dataclasses.field()
 
-    def __post_init__(self) -> None:
-        mean = validation.shaped("mean", self.mean, ("d",))
-        dim = mean.shape[-1]
-        covariance = validation.shaped(
-            "covariance", self.covariance, (dim, dim), f", for a mean in R^{dim}", like=mean
-        )
+    def __init__(
+        self,
+        mean: ArrayLike | None = None,
+        covariance: ArrayLike | None = None,
+        *,
+        dim: int | None = None,
+    ) -> None:
+        given = {"mean": mean, "covariance": covariance}
+        given = {name: value for name, value in given.items() if value is not None}
+        if not given and dim is None:
+            raise InvalidArgumentError("dim", "nothing", "a mean, a covariance or a dimension")
+        found = dict(zip(given, validation.tensors(**given), strict=True))
+        like = next(iter(found.values()), torch.zeros(1, dtype=torch.float64))
+        d = like.shape[-1] if dim is None and like.dim() else validation.integer("dim", dim or 1)
+        mean = found.get("mean", like.new_zeros(d))
+        validation.last_dimensions("mean", mean, ("d",) if dim is None else (d,))
+        covariance = found.get("covariance", torch.eye(d).to(like))
+        meaning = f", for a mean in R^{mean.shape[-1]}"
+        validation.last_dimensions("covariance", covariance, 2 * mean.shape[-1:], meaning)
         validation.covariance("covariance", covariance)
         batch = validation.broadcast("mean and covariance", mean.shape[:-1], covariance.shape[:-2])
-        validation.store(
-            self, mean=mean.expand(*batch, dim), covariance=covariance.expand(*batch, dim, dim)
-        )
+        validation.store(self, mean=mean.expand(*batch, -1))
+        validation.store(self, covariance=covariance.expand(*batch, -1, -1))
 
     @property
     def dim(self) -> int:
@@ -87,9 +100,7 @@ class Gaussian(TensorMeasure):
 
     @property
     def _compact_covariance(self) -> Tensor:
-        """Γ without the batch dimensions along which it was only repeated, as one matrix if all
-        members share it.
-        """
+        """Γ, as one matrix where all members of the batch share it."""
         if self.covariance.numel() and not any(self.covariance.stride()[:-2]):
             return self.covariance[(0,) * len(self.batch_shape)]
         return self.covariance
@@ -103,11 +114,9 @@ class Gaussian(TensorMeasure):
     def shift(self, u: Tensor) -> Tensor:
         """Γu, by which the tilt moves the mean, shape (..., d)."""
         covariance = self._compact_covariance
-        return (
-            u @ covariance.mT
-            if covariance.dim() == 2
-            else (covariance @ u.unsqueeze(-1)).squeeze(-1)
-        )
+        if covariance.dim() == 2:
+            return u @ covariance.mT
+        return (covariance @ u.unsqueeze(-1)).squeeze(-1)
 
     def _cgf(self, u: Tensor) -> Tensor:
         return (u * (self.mean + self.shift(u) / 2)).sum(-1)
@@ -122,11 +131,8 @@ class Gaussian(TensorMeasure):
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         spread = self.covariance.to(w.dtype)
         shift = w @ spread
-        return (
-            ((self.mean + shift / 2) * w).sum(-1),
-            self.mean + shift,
-            spread.expand(len(w), -1, -1),
-        )[: order + 1]
+        value, mean = ((self.mean + shift / 2) * w).sum(-1), self.mean + shift
+        return (value, mean, spread.expand(len(w), -1, -1))[: order + 1]
 
     def _tilt(self, u: Tensor) -> Gaussian:
         mean = self._tilted_mean(u)
@@ -134,9 +140,7 @@ class Gaussian(TensorMeasure):
 
     def _map(self, matrix: Tensor, offset: Tensor) -> Gaussian:
         mean, covariance = self.mean @ matrix.mT + offset, matrix @ self.covariance @ matrix.mT
-        return self._trusted(
-            validation.in_range("matrix", mean), validation.in_range("matrix", covariance)
-        )
+        return self._trusted(*(validation.in_range("matrix", each) for each in (mean, covariance)))
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         return gaussian_norm_moment4(self._tilted_mean(u) - center, self.covariance, V)
@@ -145,6 +149,3 @@ class Gaussian(TensorMeasure):
         shape = (*self.batch_shape, n, self.dim)
         noise = torch.randn(shape, generator=generator, dtype=self.dtype, device=self.device)
         return self.mean.unsqueeze(-2) + noise @ square_root(self._compact_covariance).mT
-
-    def _formula(self) -> str:
-        return f"N({notation.vector(self.mean, 'm')}, {notation.matrix(self.covariance, 'Γ')})"

@@ -11,22 +11,16 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.display import notation
-from largeprompt.measures.gaussian import Gaussian, gaussian_norm_moment4, square_root
+from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
 from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
-from largeprompt.measures.score_nodes import (
-    NORMAL_REACH,
-    SCORE_STEP,
-    Array,
-    ScoreNodes,
-    check_scores,
-)
+from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP, ScoreNodes, check_scores
+from largeprompt.validation import ArrayLike
 
 WIDEST_STEP = 0.5  # of a normal variable: the rule errs by e^{-2π²/WIDEST_STEP²}
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class GaussianMixture(TensorMeasure):
     """Σ_k π_k N(m_k, Γ_k), singular Γ_k included.
 
@@ -57,27 +51,18 @@ class GaussianMixture(TensorMeasure):
     means: Tensor
     covariances: Tensor
 
-    def __post_init__(self) -> None:
-        means = validation.shaped("means", self.means, ("k", "d"))
-        count, dim = means.shape[-2:]
-        rows, shape = (
-            f", one for each of the {count} rows of means",
-            f", for means of shape (..., {count}, {dim})",
-        )
-        weights = validation.shaped("weights", self.weights, (count,), rows, like=means)
-        covariances = validation.shaped(
-            "covariances", self.covariances, (count, dim, dim), shape, like=means
-        )
-        validation.broadcast(
-            "weights, means and covariances",
-            weights.shape[:-1],
-            means.shape[:-2],
-            covariances.shape[:-3],
-        )
-        weights, covariances = (
-            validation.weights("weights", weights),
-            validation.covariance("covariances", covariances),
-        )
+    def __init__(self, weights: ArrayLike, means: ArrayLike, covariances: ArrayLike) -> None:
+        given = {"weights": weights, "means": means, "covariances": covariances}
+        weights, means, covariances = found = validation.tensors(**given)
+        count, dim = validation.last_dimensions("means", means, ("k", "d")).shape[-2:]
+        each, of = f", one for each of the {count} rows of means", f"(..., {count}, {dim})"
+        validation.last_dimensions("weights", weights, (count,), each)
+        shape = (count, dim, dim)
+        validation.last_dimensions("covariances", covariances, shape, f", for means of shape {of}")
+        batches = (value.shape[:-own] for own, value in enumerate(found, 1))
+        validation.broadcast("weights, means and covariances", *batches)
+        validation.weights("weights", weights)
+        validation.covariance("covariances", covariances)
         validation.store(self, weights=weights, means=means, covariances=covariances)
 
     @property
@@ -91,11 +76,8 @@ class GaussianMixture(TensorMeasure):
 
     @property
     def batch_shape(self) -> torch.Size:
-        return torch.Size(
-            np.broadcast_shapes(
-                self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]
-            )
-        )
+        batches = self.weights.shape[:-1], self.means.shape[:-2], self.covariances.shape[:-3]
+        return torch.Size(np.broadcast_shapes(*batches))
 
     @property
     def _like(self) -> Tensor:
@@ -123,9 +105,9 @@ class GaussianMixture(TensorMeasure):
     def _tilted_covariance(self, u: Tensor) -> Tensor:
         component_cgf, means = self._tilted_components(u)
         weights = weighted_softmax(self.weights, component_cgf).unsqueeze(-1)
-        centred = means - (weights * means).sum(-2, keepdim=True)
+        centered = means - (weights * means).sum(-2, keepdim=True)
         within = (weights.unsqueeze(-1) * self.covariances).sum(-3)
-        return within + (weights * centred).mT @ centred
+        return within + (weights * centered).mT @ centered
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         shift = torch.einsum("kij,nj->nki", self.covariances.to(w.dtype), w)
@@ -134,42 +116,33 @@ class GaussianMixture(TensorMeasure):
         share = (self.weights * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
         means = self.means + shift
         mean = (share * means).sum(-2)
-        centred = means - mean.unsqueeze(-2)
+        centered = means - mean.unsqueeze(-2)
         within = torch.einsum("nk,kij->nij", share.squeeze(-1), self.covariances.to(w.dtype))
-        return (value, mean, within + (share * centred).mT @ centred)[: order + 1]
+        return (value, mean, within + (share * centered).mT @ centered)[: order + 1]
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
         """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ -
         ee^T) independent of it.
         """
         found, tilt = [], u.numpy()
-        for weight, mean, covariance in zip(
-            self.weights.numpy(), self.means.numpy(), self.covariances.numpy(), strict=True
-        ):
+        parts = (each.numpy() for each in (self.weights, self.means, self.covariances))
+        for weight, mean, covariance in zip(*parts, strict=True):
             if weight == 0:
                 continue
             shift, level = covariance @ tilt, float(tilt @ mean)
             sigma = math.sqrt(max(float(tilt @ shift), 0.0))
             check_scores(sigma * (2 * NORMAL_REACH + sigma))
-            e = np.zeros_like(shift)
-            xi: Array = np.zeros(1)
-            log_mass: Array = np.zeros(1)
+            e, xi, log_mass = np.zeros_like(shift), np.zeros(1), np.zeros(1)
             if sigma > 0:
                 e, step = shift / sigma, min(WIDEST_STEP, SCORE_STEP / sigma)
                 # the whole law, tilted once, and twice as far as the scores go
-                end = min(
-                    NORMAL_REACH + 2 * sigma, max(NORMAL_REACH + sigma, (top - level) / sigma)
-                )
-                xi = step * np.arange(
-                    -math.ceil(NORMAL_REACH / step), math.ceil(end / step) + 1, dtype=np.float64
-                )
-                log_mass = np.asarray(-(xi**2) / 2 + math.log(step / math.sqrt(2 * math.pi)))
-            rest = covariance - np.outer(e, e)
-            found.append(
-                ScoreNodes(
-                    log_mass + math.log(weight), level + sigma * xi, mean + xi[:, None] * e, rest
-                )
-            )
+                far = max(NORMAL_REACH + sigma, (top - level) / sigma)
+                end = min(NORMAL_REACH + 2 * sigma, far)
+                xi = step * np.arange(-math.ceil(NORMAL_REACH / step), math.ceil(end / step) + 1.0)
+                log_mass = -(xi**2) / 2 + math.log(step / math.sqrt(2 * math.pi))
+            log_mass = log_mass + math.log(weight)
+            means, rest = mean + xi[:, None] * e, covariance - np.outer(e, e)
+            found.append(ScoreNodes(log_mass, level + sigma * xi, means, rest))
         return found
 
     def _tilt(self, u: Tensor) -> GaussianMixture:
@@ -178,19 +151,13 @@ class GaussianMixture(TensorMeasure):
 
     def _map(self, matrix: Tensor, offset: Tensor) -> GaussianMixture:
         means, covariances = self.means @ matrix.mT + offset, matrix @ self.covariances @ matrix.mT
-        return self._trusted(
-            self.weights,
-            validation.in_range("matrix", means),
-            validation.in_range("matrix", covariances),
-        )
+        moved = (validation.in_range("matrix", each) for each in (means, covariances))
+        return self._trusted(self.weights, *moved)
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         component_cgf, means = self._tilted_components(u)
-        offset = means - center.unsqueeze(-2)
-        return (
-            weighted_softmax(self.weights, component_cgf)
-            * gaussian_norm_moment4(offset, self.covariances, V)
-        ).sum(-1)
+        each = gaussian_norm_moment4(means - center.unsqueeze(-2), self.covariances, V)
+        return (weighted_softmax(self.weights, component_cgf) * each).sum(-1)
 
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
         shape = (*self.batch_shape, n)
@@ -205,14 +172,6 @@ class GaussianMixture(TensorMeasure):
             drawn = means[..., k, None, :] + noise @ roots[..., k, :, :].mT
             tokens = torch.where(component == k, drawn, tokens)
         return tokens
-
-    def _formula(self) -> str:
-        if self.batch_shape or self.components > notation.MOST:
-            return f"Σ_{{k≤{self.components}}} π_{{k}} N(m_{{k}}, Γ_{{k}})"
-        parts = zip(self.weights, self.means, self.covariances, strict=True)
-        return " + ".join(
-            f"{notation.number(w)} {Gaussian._trusted(m, C)._formula()}" for w, m, C in parts
-        )
 
     def _details(self) -> str:
         return f", components={self.components}"

@@ -13,9 +13,7 @@ from largeprompt.measures.base import LibraryMeasure
 
 
 class TensorMeasure(LibraryMeasure):
-    """A measure whose dtype and device are those of a tensor that it holds, ``_like``, and whose
-    tilts it can draw from.
-    """
+    """A measure that holds a tensor, ``_like``, and whose tilts it can draw from."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -34,9 +32,7 @@ class TensorMeasure(LibraryMeasure):
 
     @classmethod
     def _trusted(cls, *values: Any) -> Self:
-        """Measure with these values of its fields, without the checks: for parameters that come
-        from a checked measure.
-        """
+        """Measure with these values of its fields, which need no checks."""
         result = object.__new__(cls)
         names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
         validation.store(result, **dict(zip(names, values, strict=True)))
@@ -54,17 +50,13 @@ class PlacedMeasure(LibraryMeasure):
         # "cuda" is "cuda:0"
         validation.store(self, device=torch.empty(0, device=self.device).device)
         if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
-            raise InvalidArgumentError(
-                "dtype",
-                validation.text(self.dtype),
-                "a floating torch dtype, such as torch.float64",
-            )
+            allowed = "a floating torch dtype, such as torch.float64"
+            raise InvalidArgumentError("dtype", validation.text(self.dtype), allowed)
 
 
 def random_index(weights: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Draw k with probability ``weights[..., k]``, shape ``(*batch, n)``."""
     cumulative = weights.detach().cumsum(-1).expand(*shape[:-1], -1).contiguous()
     uniform = torch.rand(shape, generator=generator, dtype=weights.dtype, device=weights.device)
-    return torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True).clamp_max(
-        weights.shape[-1] - 1
-    )
+    found = torch.searchsorted(cumulative, uniform * cumulative[..., -1:], right=True)
+    return found.clamp_max(weights.shape[-1] - 1)

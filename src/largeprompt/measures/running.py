@@ -1,6 +1,4 @@
-"""Running state of softmax attention over tokens that arrive in parts, and the exact rule to merge
-two states.
-"""
+"""Running state of softmax attention over tokens that arrive in parts, and how two states merge."""
 
 from __future__ import annotations
 
@@ -11,12 +9,11 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
 
 
 def log_masses(masses: Tensor) -> Tensor:
-    """log ω_l, with -1e30 for log 0: finite, so that a part without mass has no NaN in value or
-    gradient.
-    """
+    """log ω_l, with -1e30 for log 0: finite, so that a part without mass gives no NaN."""
     return torch.where(masses > 0, torch.log(torch.where(masses > 0, masses, 1.0)), -1e30)
 
 
@@ -30,8 +27,7 @@ class RunningTilt:
     Attributes
     ----------
     log_mass
-        log Σ ω_l e^{u·x_l} for tokens x_l with masses ω_l (one each, unless weighted) and a tilt u,
-        shape (...).
+        log Σ ω_l e^{u·x_l} for tokens x_l of mass ω_l (one each, unless weighted), shape (...).
     log_total
         log Σ ω_l: the logarithm of the number of tokens when they are not weighted.
     mean
@@ -42,9 +38,8 @@ class RunningTilt:
     Examples
     --------
     >>> tokens = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
-    >>> u = torch.tensor([0.5], dtype=torch.float64)
-    >>> first, second = lp.Empirical(tokens[:1]).running(u), lp.Empirical(tokens[1:]).running(u)
-    >>> torch.allclose(first.merge(second).mean, lp.Empirical(tokens).tilted_mean(u))
+    >>> parts = [lp.Empirical(part).running([0.5]) for part in tokens.split(2)]
+    >>> torch.allclose(parts[0].merge(parts[1]).mean, lp.Empirical(tokens).tilted_mean([0.5]))
     True
     """
 
@@ -57,9 +52,7 @@ class RunningTilt:
     def of(
         cls, u: Tensor, tokens: Tensor, masses: Tensor | None = None, *, covariance: bool = False
     ) -> RunningTilt:
-        """State of one part: u (..., n, d), tokens (..., c, d), masses (..., c); every tilt reads
-        every token of its batch.
-        """
+        """State of one part: tilts u (..., n, d), tokens (..., c, d) and masses (..., c)."""
         scores = u @ tokens.mT  # (..., n, c)
         if masses is None:
             log_total = scores.new_full((), math.log(tokens.shape[-2]))
@@ -74,12 +67,15 @@ class RunningTilt:
         mean = weights @ tokens
         if not covariance:
             return cls(log_mass, log_total, mean)
-        centred = tokens.unsqueeze(-3) - mean.unsqueeze(-2)  # (..., n, c, d)
-        return cls(log_mass, log_total, mean, (centred * weights.unsqueeze(-1)).mT @ centred)
+        centered = tokens.unsqueeze(-3) - mean.unsqueeze(-2)  # (..., n, c, d)
+        return cls(log_mass, log_total, mean, (centered * weights.unsqueeze(-1)).mT @ centered)
 
     def merge(self, other: RunningTilt) -> RunningTilt:
         """State of the union of two disjoint parts."""
         validation.instance("other", other, RunningTilt, "a RunningTilt, the state of another part")
+        if other.mean.shape[-1] != self.mean.shape[-1]:
+            given, allowed = (f"tokens in R^{each.mean.shape[-1]}" for each in (other, self))
+            raise InvalidArgumentError("other", given, allowed)
         log_mass = torch.logaddexp(self.log_mass, other.log_mass)
         p, q = torch.exp(self.log_mass - log_mass), torch.exp(other.log_mass - log_mass)
         between = other.mean - self.mean
@@ -89,9 +85,8 @@ class RunningTilt:
             spread = between.unsqueeze(-1) * between.unsqueeze(-2)
             p, q = p[..., None, None], q[..., None, None]
             covariance = p * self.covariance + q * other.covariance + p * q * spread
-        return RunningTilt(
-            log_mass, torch.logaddexp(self.log_total, other.log_total), mean, covariance
-        )
+        log_total = torch.logaddexp(self.log_total, other.log_total)
+        return RunningTilt(log_mass, log_total, mean, covariance)
 
     @property
     def cgf(self) -> Tensor:

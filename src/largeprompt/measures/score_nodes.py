@@ -37,9 +37,7 @@ class ScoreNodes(NamedTuple):
 
 @runtime_checkable
 class HasScoreNodes(Protocol):
-    """A law that declares real nodes of its score, which then give the exact law of a finite
-    prompt.
-    """
+    """A law that declares real nodes of its score, from which finite prompts are exact."""
 
     def _score_nodes(self, u: Tensor, top: float) -> Sequence[ScoreNodes]:
         """Groups of nodes along the tilt u, shape (d,); they need to serve scores up to ``top``,
@@ -49,11 +47,8 @@ class HasScoreNodes(Protocol):
 
 def check_scores(widest: float) -> None:
     """Refuse scores that are so far apart that no grid holds them."""
-    if not widest <= MOST_SCORE_NODES * SCORE_STEP:
+    most = MOST_SCORE_NODES * SCORE_STEP
+    if not widest <= most:
+        given, allowed = f"scores {widest:.3g} apart", f"scores at most {most:g} apart"
         remedy = "Use smaller parameters, or sample_prompts(...)."
-        raise InvalidArgumentError(
-            "z",
-            f"scores {widest:.3g} apart",
-            f"scores at most {MOST_SCORE_NODES * SCORE_STEP:g} apart",
-            remedy,
-        )
+        raise InvalidArgumentError("z", given, allowed, remedy)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.numerics.bessel import (
     bessel_ratio,
@@ -17,7 +16,6 @@ from largeprompt.measures.numerics.bessel import (
     far_slope,
     log_hyp0f1,
 )
-from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.numerics.special import sech2, sign_derivatives
 from largeprompt.measures.placed import PlacedMeasure
 from largeprompt.measures.score_nodes import ScoreNodes, check_scores
@@ -27,8 +25,7 @@ FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exac
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sphere(PlacedMeasure):
-    """Uniform on the sphere of radius r in R^d; r = √d by default, which gives unit variance in
-    each coordinate.
+    """Uniform on the sphere of radius r in R^d; r = √d by default, for coordinates of variance 1.
 
     With k = r‖u‖: Λ(u) = log 0F1(; d/2; k²/4), ∇Λ = r I_{d/2}(k)/I_{d/2-1}(k) along u, formula
     (tilt.9) of docs/mathematics/tilting.md. Accurate for d from 1 to 10,000 and any k.
@@ -53,13 +50,11 @@ class Sphere(PlacedMeasure):
         super().__post_init__()
         dim = validation.integer("dim", self.dim)
         validation.affordable("dim", dim, needed=8.0 * dim)
-        radius = validation.tensor(
-            "radius", math.sqrt(dim) if self.radius is None else self.radius, like=self._like
-        )
+        radius = math.sqrt(dim) if self.radius is None else self.radius
+        radius = validation.tensor("radius", radius, like=self._like)
         if radius.dim() != 0 or not bool(radius > 0):
-            raise InvalidArgumentError(
-                "radius", validation.text(self.radius), "one positive number"
-            )
+            given = validation.text(self.radius)
+            raise InvalidArgumentError("radius", given, "one positive number")
         validation.in_range("radius", radius**4)
         validation.store(self, dim=dim, radius=radius)
 
@@ -92,12 +87,8 @@ class Sphere(PlacedMeasure):
         square, eye = self._square(u), torch.eye(self.dim, dtype=self.dtype, device=self.device)
         ratio, following = bessel_ratio(square, self._order), bessel_ratio(square, self._order + 1)
         across = self._radius**2 * ratio[..., None, None]
-        along = (
-            self._radius**4
-            * (ratio * (following - ratio))[..., None, None]
-            * u.unsqueeze(-1)
-            * u.unsqueeze(-2)
-        )
+        bend = (self._radius**4 * ratio * (following - ratio))[..., None, None]
+        along = bend * u.unsqueeze(-1) * u.unsqueeze(-2)
         near = across * eye + along
         far = (square > (FAR * (self._order + 1) ** 2) ** 2).unsqueeze(-1)
         if not bool(far.any()):
@@ -112,37 +103,26 @@ class Sphere(PlacedMeasure):
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
         # the small one along u is a difference of those across
         variance = self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1)
-        return self._radius.expand_as(u), variance.amax(-1, keepdim=True).clamp_min(
-            0.0
-        ).sqrt().expand_as(u)
+        largest = variance.amax(-1, keepdim=True).clamp_min(0.0)
+        return self._radius.expand_as(u), largest.sqrt().expand_as(u)
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor; d = 1
-        is log cosh.
-        """
-        if self.dim == 1:
-            radius = float(self._radius)
+        """From F_j = 0F1(; d/2 + j; r²w·w/4), each the derivative of the last up to a factor."""
+        radius, dim = float(self._radius), self.dim
+        if dim == 1:  # log cosh
             known = sign_derivatives(radius * w[:, 0], order)
-            return tuple(
-                (slope * radius**i).reshape(-1, *(1,) * i) for i, slope in enumerate(known)
-            )
-        square = self._radius**2 * (w**2).sum(-1)
+            parts = enumerate(known)
+            return tuple((slope * radius**i).reshape(-1, *(1,) * i) for i, slope in parts)
+        square = radius**2 * (w**2).sum(-1)
         logs = [complex_log_hyp0f1(square, self._order + j) for j in range(min(order, 2) + 1)]
         if not order:
             return (logs[0],)
         # derivatives of 0F1 in w·w/2 over itself
         first, second = (torch.exp(log - logs[0]) for log in logs[1:])
-        m1 = self._radius**2 / self.dim * first
-        m2 = self._radius**4 / (self.dim * (self.dim + 2)) * second
-        outer, eye = (
-            w.unsqueeze(-1) * w.unsqueeze(-2),
-            torch.eye(self.dim, dtype=w.dtype, device=w.device),
-        )
-        return (
-            logs[0],
-            m1.unsqueeze(-1) * w,
-            m1[:, None, None] * eye + (m2 - m1**2)[:, None, None] * outer,
-        )
+        m1, m2 = radius**2 / dim * first, radius**4 / (dim * (dim + 2)) * second
+        outer, eye = w.unsqueeze(-1) * w.unsqueeze(-2), torch.eye(dim).to(w)
+        hessian = m1[:, None, None] * eye + (m2 - m1**2)[:, None, None] * outer
+        return logs[0], m1.unsqueeze(-1) * w, hessian
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
         """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on
@@ -156,38 +136,17 @@ class Sphere(PlacedMeasure):
             y, cosine, log_mass = np.zeros(2), np.array([-1.0, 1.0]), np.full(2, -math.log(2.0))
         else:
             # c = tanh y: the density in y is ∝ cosh(y)^{1-d}, smooth, and an even grid of y is a
-            # trapezoid rule tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
+            # trapezoid rule; tilts by up to 2u move the mode of y to sinh y cosh y = 2r|u|/(d-1)
             end = cosine_reach(dim - 1) + math.asinh(4 * radius * size / (dim - 1)) / 2
             wide = 20 * (radius * size + 1) * min(end, 4.0) / (1 + 0.1 * math.sqrt(dim))
             count = math.ceil(max(200, 10 * end, wide))
             y = np.linspace(-end, end, 2 * count + 1)
             cosine, log_mass = np.tanh(y), -(dim - 1) * np.logaddexp(y, -y)
             log_mass -= np.logaddexp.reduce(log_mass)
-        across, rest, m = (
-            np.eye(dim) - np.outer(axis, axis),
-            (radius / np.cosh(y)) ** 2,
-            max(dim - 1, 1),
-        )
-        mean, fourth = radius * cosine[:, None] * axis, rest**2 * (1 / (m * (m + 2)) - 1 / m**2)
+        across, m = np.eye(dim) - np.outer(axis, axis), max(dim - 1, 1)
+        rest, mean = (radius / np.cosh(y)) ** 2, radius * cosine[:, None] * axis
+        fourth = rest**2 * (1 / (m * (m + 2)) - 1 / m**2)
         return [ScoreNodes(log_mass, radius * size * cosine, mean, across, rest / m, fourth)]
-
-    def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
-        """From the derivatives g_j of the cgf in ‖u‖²/2, and those of B_ν: r²B_ν(B_{ν+1} - B_ν)."""
-        a = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        b0, b1, b2, b3 = (
-            self._radius**2 * bessel_ratio(self._square(u), self._order + j) for j in range(4)
-        )
-        once0, once1, once2 = b0 * (b1 - b0), b1 * (b2 - b1), b2 * (b3 - b2)  # b' of each
-        twice0, twice1 = (
-            once0 * (b1 - b0) + b0 * (once1 - once0),
-            once1 * (b2 - b1) + b1 * (once2 - once1),
-        )
-        thrice0 = twice0 * (b1 - b0) + 2 * once0 * (once1 - once0) + b0 * (twice1 - twice0)
-        along, size = (a * u).sum(-1), a.square().sum(-1)
-        k1, k2 = b0 * along, b0 * size + once0 * along**2
-        k3 = 3 * once0 * along * size + twice0 * along**3
-        k4 = 3 * once0 * size**2 + 6 * twice0 * along**2 * size + thrice0 * along**4
-        return k1, k2, k3, k4
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         if V is not None:
@@ -198,68 +157,50 @@ class Sphere(PlacedMeasure):
         variance = torch.einsum("...i,...ij,...j->...", center, self._tilted_covariance(u), center)
         return (base - 2 * first) ** 2 + 4 * variance
 
+    def _noise(self, *shape: int, generator: torch.Generator, normal: bool = True) -> Tensor:
+        draw = torch.randn if normal else torch.rand
+        return draw(shape, generator=generator, dtype=self.dtype, device=self.device)
+
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
-        point = torch.randn(
-            (n, self.dim), generator=generator, dtype=self.dtype, device=self.device
-        )
+        point = self._noise(n, self.dim, generator=generator)
         return self._radius * torch.nn.functional.normalize(point, dim=-1)
 
     def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        """Draw from the von Mises-Fisher law by Wood's rejection from a projected uniform
-        direction.
-        """
-        u = u.detach()
-        radius = self._radius.detach()
+        """From the von Mises-Fisher law, by Wood's rejection from a projected uniform direction."""
+        u, radius = u.detach(), self._radius.detach()
+        unit = torch.nn.functional.normalize
         k = (radius * u.norm(dim=-1)).unsqueeze(-1).expand(*u.shape[:-1], n)
-        axis = torch.nn.functional.normalize(u, dim=-1).unsqueeze(-2)
-        direction = torch.randn(
-            (*k.shape, self.dim), generator=generator, dtype=self.dtype, device=self.device
-        )
+        axis = unit(u, dim=-1).unsqueeze(-2)
+        direction = self._noise(*k.shape, self.dim, generator=generator)
         if self.dim == 1:
-            uniform = torch.rand(
-                k.shape, generator=generator, dtype=self.dtype, device=self.device
-            ).unsqueeze(-1)
-            return torch.where(
-                uniform < torch.sigmoid(2 * radius * u.unsqueeze(-2)), radius, -radius
-            )
+            place = self._noise(*k.shape, generator=generator, normal=False).unsqueeze(-1)
+            return torch.where(place < torch.sigmoid(2 * radius * u.unsqueeze(-2)), radius, -radius)
         gap = self._gap_along_axis(k, generator).unsqueeze(-1)  # 1 - cosine of the angle to u
-        across = torch.nn.functional.normalize(
-            direction - (direction * axis).sum(-1, keepdim=True) * axis, dim=-1
-        )
-        tokens = radius * ((1 - gap) * axis + torch.sqrt(gap * (2 - gap)) * across)
-        free = radius * torch.nn.functional.normalize(direction, dim=-1)
-        return torch.where(k.unsqueeze(-1) > 0, tokens, free)
+        across = unit(direction - (direction * axis).sum(-1, keepdim=True) * axis, dim=-1)
+        tokens = (1 - gap) * axis + torch.sqrt(gap * (2 - gap)) * across
+        return radius * torch.where(k.unsqueeze(-1) > 0, tokens, unit(direction, dim=-1))
 
     def _gap_along_axis(self, k: Tensor, generator: torch.Generator) -> Tensor:
         """1 - t, with t of density ∝ e^{kt}(1 - t²)^{(d-3)/2} on [-1, 1]."""
         m = self.dim - 1
         b = m / (2 * k + torch.sqrt(4 * k**2 + m**2))
-        x0 = (1 - b) / (1 + b)
         gap, waiting = torch.zeros_like(k), torch.ones_like(k, dtype=torch.bool)
         while bool(waiting.any()):
-            bw, xw, kw = b[waiting], x0[waiting], k[waiting]
-            normal = torch.randn(
-                (bw.numel(), self.dim), generator=generator, dtype=self.dtype, device=self.device
-            )
+            bw, kw = b[waiting], k[waiting]
+            normal = self._noise(bw.numel(), self.dim, generator=generator)
             # Beta(m/2, m/2): a coordinate of a uniform direction
             beta = (1 + normal[:, 0] / normal.norm(dim=-1)) / 2
             proposal = 2 * bw * beta / (1 - (1 - bw) * beta)
-            # 1 - x0, and 1 - x0 t below, both without cancellation at large k
-            short = 2 * bw / (1 + bw)
-            log_ratio = kw * (short - proposal) + m * torch.log(
-                (short + xw * proposal) * (1 + bw) ** 2 / (4 * bw)
-            )
-            uniform = torch.rand(
-                bw.shape, generator=generator, dtype=self.dtype, device=self.device
-            )
+            # with x0 = (1 - b)/(1 + b): 1 - x0, and 1 - x0 t, without cancellation at large k
+            short, x0 = 2 * bw / (1 + bw), (1 - bw) / (1 + bw)
+            share = (short + x0 * proposal) * (1 + bw) ** 2 / (4 * bw)
+            log_ratio = kw * (short - proposal) + m * torch.log(share)
+            uniform = self._noise(*bw.shape, generator=generator, normal=False)
             accepted = log_ratio >= torch.log1p(-uniform)
             chosen = tuple(index[accepted] for index in waiting.nonzero(as_tuple=True))
             gap[chosen] = proposal[accepted]
             waiting[chosen] = False
         return gap
-
-    def _formula(self) -> str:
-        return f"Unif({notation.number(float(self._radius))} S^{{{self.dim - 1}}})"
 
     def _details(self) -> str:
         return f", radius={float(self._radius):.6g}"

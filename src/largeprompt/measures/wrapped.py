@@ -1,6 +1,4 @@
-"""Tilts and affine images of measures whose family is not closed under them: wrappers that change
-the argument of the cgf.
-"""
+"""Tilts and affine images of measures whose family is not closed under them."""
 
 import dataclasses
 
@@ -9,13 +7,13 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.display import notation
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.placed import TensorMeasure
+from largeprompt.validation import ArrayLike
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Wrapped(TensorMeasure):
     """A measure made from another one, ``base``."""
 
@@ -25,6 +23,10 @@ class Wrapped(TensorMeasure):
     def _like(self) -> Tensor:
         return self.base._like
 
+    @property
+    def relative_precision(self) -> bool:
+        return self.base.relative_precision
+
     def _require_law(self) -> None:
         self.base._require_law()
 
@@ -32,21 +34,20 @@ class Wrapped(TensorMeasure):
         return f", base={self.base!r}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Tilted(Wrapped):
-    """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u); made by
-    :meth:`Measure.tilt`.
+    """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u).
+
+    Made by :meth:`Measure.tilt`.
     """
 
     natural: Tensor  # u, shape (..., d)
 
-    def _formula(self) -> str:
-        return f"{self.base._formula()} tilted by {notation.vector(self.natural, 'u')}"
-
-    def __post_init__(self) -> None:
-        validation.instance("base", self.base, Measure, "a Measure")
-        validation.store(self, natural=self.base._tilts(self.natural))
-        self.base._finite_cgf(self.natural)  # raises outside the domain
+    def __init__(self, base: Measure, natural: ArrayLike) -> None:
+        validation.instance("base", base, Measure, "a Measure")
+        base, u = base._at(natural)
+        base._finite_cgf(u)  # raises outside the domain
+        validation.store(self, base=base, natural=u)
 
     @property
     def dim(self) -> int:
@@ -59,10 +60,6 @@ class Tilted(Wrapped):
     @property
     def support_radius(self) -> float:
         return self.base.support_radius
-
-    @property
-    def relative_precision(self) -> bool:
-        return self.base.relative_precision
 
     def _check_domain(self, u: Tensor) -> None:
         self.base._check_domain(self.natural + u)
@@ -99,26 +96,20 @@ class Tilted(Wrapped):
         return self.base._sample_tilted(self.natural, n, generator)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class AffineImage(Wrapped):
-    """Law of A x + b for x from ``base``, with cgf Λ_base(A^T v) + b·v; made by
-    :meth:`Measure.map`.
+    """Law of A x + b for x from ``base``, with cgf Λ_base(A^T v) + b·v.
+
+    Made by :meth:`Measure.map`.
     """
 
     matrix: Tensor  # A, shape (o, d)
     offset: Tensor  # b, shape (o,)
 
-    def __post_init__(self) -> None:
-        validation.instance("base", self.base, Measure, "a Measure")
-        matrix, offset = self.base._affine(self.matrix, self.offset)
-        validation.store(self, matrix=matrix, offset=offset)
-
-    def _formula(self) -> str:
-        matrix, offset = notation.matrix(self.matrix, "A"), notation.vector(self.offset, "b")
-        return (
-            f"law of {matrix} x{'' if offset == '0' else f' + {offset}'}, x ~ "
-            f"{self.base._formula()},"
-        )
+    def __init__(self, base: Measure, matrix: ArrayLike, offset: ArrayLike | None = None) -> None:
+        validation.instance("base", base, Measure, "a Measure")
+        base, matrix, offset = base._affine(matrix, offset)
+        validation.store(self, base=base, matrix=matrix, offset=offset)
 
     @property
     def dim(self) -> int:
@@ -132,10 +123,6 @@ class AffineImage(Wrapped):
     def support_radius(self) -> float:
         size = float(torch.linalg.matrix_norm(self.matrix, 2))
         return (size * self.base.support_radius if size else 0.0) + float(self.offset.norm())
-
-    @property
-    def relative_precision(self) -> bool:
-        return self.base.relative_precision
 
     def _check_domain(self, u: Tensor) -> None:
         self.base._check_domain(u @ self.matrix)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
+from largeprompt.devices import one_dtype
 from largeprompt.display.labels import named
 from largeprompt.display.look import Axes, draw_errors
 from largeprompt.errors import InvalidArgumentError
@@ -148,6 +149,7 @@ class PromptSamples:
         )
 
 
+@one_dtype
 def sample_prompts(
     attention: SoftmaxAttention,
     mu: Measure,

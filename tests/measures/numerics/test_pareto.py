@@ -1,4 +1,4 @@
-"""The tail index of the largest weights, against SciPy's generalised Pareto law."""
+"""The tail index of the largest weights, against SciPy's generalized Pareto law."""
 
 import math
 

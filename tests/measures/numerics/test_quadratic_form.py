@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, ncx2
 
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.numerics.quadratic_form import (
     _logarithm,
     gaussian_form_rule,
@@ -28,6 +27,14 @@ SPECTRA = {
 }
 
 
+def defect(rule):
+    """Largest relative error of the total weight and of the first two moments of q, known ones."""
+    lam, m = rule.eigenvalues, rule.shift
+    mean, variance = (lam * (1 + m**2)).sum(), 2 * (lam**2 * (1 + 2 * m**2)).sum()
+    known = [1.0, mean, variance + mean**2]
+    return max(abs(rule.weights @ rule.nodes**k / one - 1) for k, one in enumerate(known))
+
+
 def laplace(lam, m, t):
     """E e^{-tq}, a Gaussian integral."""
     below = 1 + 2 * t * lam
@@ -41,7 +48,7 @@ def test_laplace_transforms_and_their_moments(name, size):
     m = size * np.cos(np.arange(len(lam)))
     rule = quadratic_form_rule(lam, m)
     assert min(rule.weights.min(), np.diff(rule.nodes).min()) > 0
-    assert rule.defect < 5e-14
+    assert defect(rule) < 5e-14
     a, b = 1.0 + np.arange(len(lam)) % 3, 1.0 + np.arange(len(lam)) % 2
     one, two = rule.form_weights(np.diag(a)), rule.form_weights(np.diag(a), np.diag(b))
     assert min(one.min(), two.min()) > 0
@@ -59,7 +66,7 @@ def test_laplace_transforms_and_their_moments(name, size):
 def test_a_thousand_dimensions(lam):
     rule = quadratic_form_rule(lam)
     assert rule.weights.min() > 0
-    assert rule.defect < 5e-14
+    assert defect(rule) < 5e-14
 
 
 def test_factors_are_the_moments_of_wick():
@@ -116,7 +123,6 @@ def test_gaussian_vectors_with_a_mean(singular):
     assert rule.form_weights(B) @ g == pytest.approx(
         value * (np.trace(B @ spread) + tilted @ B @ tilted), rel=1e-12
     )
-    assert (rule.constant > 0.01) == singular
 
 
 def test_no_more_is_left_out_than_was_asked():
@@ -131,14 +137,11 @@ def test_no_more_is_left_out_than_was_asked():
 
 
 def test_logarithms_by_parts_are_those_of_numpy():
-    """Also beyond 1e150, where squares are no numbers, and below the real axis."""
+    """Below the real axis, too."""
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.uniform(-300, 300, (50, 4)))
-    for z in (
-        sizes * np.exp(1j * rng.uniform(-np.pi, np.pi, sizes.shape)),
-        np.array([1e200 + 1e199j, -1e-3 + 2j]),
-    ):
-        np.testing.assert_allclose(_logarithm(z), np.log(z), rtol=1e-14, atol=1e-14)
+    z = sizes * np.exp(1j * rng.uniform(-np.pi, np.pi, sizes.shape))
+    np.testing.assert_allclose(_logarithm(z), np.log(z), rtol=1e-14, atol=1e-14)
 
 
 def test_several_rules_at_once():
@@ -157,24 +160,5 @@ def test_several_rules_at_once():
 
 def test_nothing_random_is_one_node():
     rule = quadratic_form_rule([0.0, 0.0])
-    assert (rule.nodes.tolist(), rule.weights.tolist(), rule.defect) == ([0.0], [1.0], 0)
+    assert (rule.nodes.tolist(), rule.weights.tolist()) == ([0.0], [1.0])
     assert rule.form_weights(np.eye(2)).tolist() == [2.0]
-
-
-@pytest.mark.parametrize("wrong", [[-1.0], [], [math.nan], 1.0])
-def test_refuses(wrong):
-    with pytest.raises(InvalidArgumentError, match="eigenvalues"):
-        quadratic_form_rule(wrong)
-
-
-def test_refuses_other_arguments():
-    with pytest.raises(InvalidArgumentError, match="shift"):
-        quadratic_form_rule([1.0], [1.0, 2.0])
-    with pytest.raises(InvalidArgumentError, match="tail"):
-        quadratic_form_rule([1.0], tail=0.5)
-    with pytest.raises(InvalidArgumentError, match="positive semi-definite"):
-        gaussian_form_rule([[-1.0]], [[1.0]])
-    with pytest.raises(InvalidArgumentError, match="symmetric"):
-        quadratic_form_rule([1.0, 1.0]).form_weights([[0.0, 1.0], [0.0, 0.0]])
-    with pytest.raises(InvalidArgumentError, match="one or two"):
-        quadratic_form_rule([1.0]).form_weights([[1.0]], [[1.0]], [[1.0]])

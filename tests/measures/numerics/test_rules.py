@@ -13,8 +13,8 @@ LAWS = [
     lp.Rademacher(1),
     lp.scalar.RademacherSum(1, 5),
     lp.Uniform(1),
-    lp.scalar.GeneralisedNormal(1, 1.5),
-    lp.scalar.GeneralisedNormal(1, 4.0),
+    lp.scalar.GeneralizedNormal(1, 1.5),
+    lp.scalar.GeneralizedNormal(1, 4.0),
     lp.scalar.SkewNormal(1, 0.7),
     lp.Gaussian([0.4], [[1.5]]),
     lp.GaussianMixture([0.2, 0.8], [[-1.0], [0.5]], [[[0.3]], [[0.6]]]),
@@ -37,7 +37,7 @@ def test_rules_resolve_where_the_density_falls_off(shape, nodes):
     """E x^k = a^k Γ((k+1)/β)/Γ(1/β), for shapes that end sharply at ±a too; and the law's own tilts
     by another rule.
     """
-    mu = lp.scalar.GeneralisedNormal(1, shape)
+    mu = lp.scalar.GeneralizedNormal(1, shape)
     rule, width = lp.measures.gauss_rule(mu, nodes), mu.law.width
     for k in (2, 4, 6):
         expected = width**k * math.exp(math.lgamma((k + 1) / shape) - math.lgamma(1 / shape))

@@ -11,7 +11,7 @@ import largeprompt as lp
 def test_each_says_its_parameter():
     measures = [
         lp.scalar.RademacherSum(2, 3),
-        lp.scalar.GeneralisedNormal(2, 1.5),
+        lp.scalar.GeneralizedNormal(2, 1.5),
         lp.scalar.SkewNormal(2, -0.5),
         lp.scalar.LogNormal(2, 0.5),
     ]
@@ -52,7 +52,6 @@ class GammaWithDomain(Gamma):
         lambda mu, u: mu.tilt(u),
         lambda mu, u: mu.map([[1.0]]).tilted_mean(u),
         lambda mu, u: mu.tilted_norm_moment4(u, [0.0]),
-        lambda mu, u: mu.directional_cumulants([[1.0]], u),
         lambda mu, u: lp.SoftmaxAttention([[1.0]], [[1.0]])(mu, u),
     ],
 )

@@ -15,7 +15,7 @@ from largeprompt.studies.nongaussian.parts import (
     FAMILIES,
     _error_moments,
     family,
-    generalised_normal_slope,
+    generalized_normal_slope,
 )
 from largeprompt.studies.nongaussian.rules import interpolated_crossing
 from largeprompt.studies.nongaussian.study import STUDY
@@ -81,7 +81,7 @@ def test_crossing_is_the_least_length_whose_exact_error_is_below_the_gap(data):
     )
 
 
-def test_the_rule_of_a_generalised_normal_law_stands_for_it(data):
+def test_the_rule_of_a_generalized_normal_law_stands_for_it(data):
     """The study reads its exact errors off the atoms of a rule: here by the cgf
     at complex tilts.
     """
@@ -105,8 +105,8 @@ def test_gaps_near_the_gaussian_are_predicted(name):
     assert gap == pytest.approx(family.slope(u) * x**family.power, rel=0.03)
 
 
-def test_generalised_normal_slope_has_the_fourth_cumulant():
-    assert generalised_normal_slope(0.05) == pytest.approx(-(0.05**3) / 6, rel=1e-3)
+def test_generalized_normal_slope_has_the_fourth_cumulant():
+    assert generalized_normal_slope(0.05) == pytest.approx(-(0.05**3) / 6, rel=1e-3)
 
 
 RULE = lp.Discrete([[-1.2], [0.3], [0.9]], [0.2, 0.5, 0.3])

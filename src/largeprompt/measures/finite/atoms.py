@@ -1,6 +1,4 @@
-"""Measures with finitely many atoms, read in chunks: the memory needed does not grow with atoms
-times tilts.
-"""
+"""Measures with finitely many atoms, read in chunks: memory does not grow with atoms times tilts."""
 
 import abc
 import functools
@@ -21,20 +19,18 @@ from largeprompt.measures.numerics.special import log_sum
 from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import RunningTilt, log_masses
 from largeprompt.measures.score_nodes import ScoreNodes
+from largeprompt.validation import ArrayLike
 
 # largest intermediate array while streaming: in the cache, or a GPU kept busy
 CHUNK_ELEMENTS = {"cpu": 2**20, "cuda": 2**26}
 # bytes of tokens for which two products take less time than the fused kernel, for one tilt on a CPU
 CACHED = 2**22
 FUSED_DTYPES = {"cpu": (torch.float32, torch.float64), "cuda": (torch.float16, torch.bfloat16)}
-NODES_AT_ONCE = 512  # atoms, for each τ of a finite prompt's law: what stays in the cache
 State = TypeVar("State")
 
 
 class AtomicMeasure(TensorMeasure):
-    """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average, ∇²Λ the
-    softmax-weighted covariance.
-    """
+    """Σ_l ω_l δ_{x_l}: Λ is the log-mean-exp of the scores u·x_l, ∇Λ the softmax average."""
 
     relative_precision = True
     weights: Tensor | None  # ω_l, shape (..., l); None when all are equal
@@ -67,13 +63,22 @@ class AtomicMeasure(TensorMeasure):
     def _like(self) -> Tensor:
         return self.points
 
-    def running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
+    @property
+    def _mass(self) -> Tensor:
+        """ω_l, shape (..., l)."""
+        if self.weights is not None:
+            return self.weights
+        return self.points.new_full((self.count,), 1 / self.count)
+
+    def running(self, u: ArrayLike, *, covariance: bool = False) -> RunningTilt:
         """Mergeable state of softmax attention for tilts u, in one pass over the atoms.
 
         Each atom has mass one (l·ω_l when weighted), so that the states of shards merge in
         proportion to their sizes.
         """
-        return self._running(self._tilts(u), covariance=covariance)
+        mu, u = self._at(u)
+        found: RunningTilt = mu._running(u, covariance=covariance)
+        return found
 
     def _running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
         queries, restore = self._layout(u)
@@ -91,24 +96,20 @@ class AtomicMeasure(TensorMeasure):
         return self._running(u).cgf
 
     def _tilted_mean(self, u: Tensor) -> Tensor:
-        # one prompt, the common case, without the cost of arranging batches
-        alone, points = not self.batch_shape, self.points
-        if self._fused(u):
-            if alone and u.numel() == self.dim and points.nbytes <= CACHED:
-                tilt = u.reshape(1, self.dim)
-                return (torch.softmax(tilt @ points.mT, -1) @ points).reshape(u.shape)
-            if alone:
-                x = points[None, None]
-                return scaled_dot_product_attention(
-                    u.reshape(1, 1, -1, self.dim), x, x, scale=1.0
-                ).reshape(u.shape)
+        if not self._fused(u):
+            return self._running(u).mean
+        points = self.points
+        if self.batch_shape:
             queries, restore = self._layout(u)
             points = self._squeezed(points, 2)
             q, x = (t.reshape(math.prod(t.shape[:-2]), 1, *t.shape[-2:]) for t in (queries, points))
-            return restore(
-                scaled_dot_product_attention(q, x, x, scale=1.0).reshape(queries.shape), 1
-            )
-        return self._running(u).mean
+            found: Tensor = scaled_dot_product_attention(q, x, x, scale=1.0)
+            return restore(found.reshape(queries.shape), 1)
+        tilts = u.reshape(-1, self.dim)
+        if len(tilts) == 1 and points.nbytes <= CACHED:
+            return (torch.softmax(tilts @ points.mT, -1) @ points).reshape(u.shape)
+        q, x = tilts[None, None], points[None, None]
+        return scaled_dot_product_attention(q, x, x, scale=1.0).reshape(u.shape)
 
     def _tilted_covariance(self, u: Tensor) -> Tensor:
         covariance = self._running(u, covariance=True).covariance
@@ -117,75 +118,57 @@ class AtomicMeasure(TensorMeasure):
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         u, center = torch.broadcast_tensors(u, center)
-        pairs, restore = self._layout(
-            torch.cat([u, center, self._running(u).log_mass.unsqueeze(-1)], -1)
-        )
+        total = self._running(u).log_mass.unsqueeze(-1)
+        pairs, restore = self._layout(torch.cat([u, center, total], -1))
 
         def read(pair: Tensor, tokens: Tensor, masses: Tensor | None) -> Tensor:
-            tilt, point, log_mass = pair[..., : self.dim], pair[..., self.dim : -1], pair[..., -1:]
-            weights = torch.exp(tilt @ tokens.mT - log_mass) * (
-                1.0 if masses is None else masses.unsqueeze(-2)
-            )
+            tilt, point, log_mass = pair.split([self.dim, self.dim, 1], -1)
+            weights = torch.exp(tilt @ tokens.mT - log_mass)
+            weights = weights if masses is None else weights * masses.unsqueeze(-2)
             offset = tokens.unsqueeze(-3) - point.unsqueeze(-2)
             size = offset.square().sum(-1)
-            return (weights * size * (size if V is None else (offset @ V.mT).square().sum(-1))).sum(
-                -1
-            )
+            own = size if V is None else (offset @ V.mT).square().sum(-1)
+            return (weights * size * own).sum(-1)
 
         return restore(torch.cat(self._stream(pairs, read, torch.add, width=self.dim), -1), 0)
 
-    def largest_scores(self, u: Tensor, count: int) -> Tensor:
-        """The ``count`` largest scores u·x_l for each tilt, in descending order, shape (...,
-        count).
+    def largest_scores(self, u: ArrayLike, count: int) -> Tensor:
+        """The ``count`` largest scores u·x_l for each tilt, descending, shape (..., count).
 
-        Weights of the atoms do not enter. Read in chunks, so that no array of all the scores is
-        made.
+        Weights of the atoms do not enter. Read in chunks: no array of all the scores is made.
         """
         count = validation.integer("count", count)
         if count > self.count:
-            raise InvalidArgumentError(
-                "count", str(count), f"an integer of at most {self.count}, the number of atoms"
-            )
-        queries, restore = self._layout(self._tilts(u))
+            allowed = f"an integer of at most {self.count}, the number of atoms"
+            raise InvalidArgumentError("count", str(count), allowed)
+        mu, u = self._at(u)
+        queries, restore = mu._layout(u)
 
         def largest(scores: Tensor) -> Tensor:
             return scores.topk(min(count, scores.shape[-1]), dim=-1).values
 
-        blocks = self._stream(
-            queries,
-            lambda u, x, _: largest(u @ x.mT),
-            lambda *parts: largest(torch.cat(parts, -1)),
-            width=1,
-        )
+        def both(*parts: Tensor) -> Tensor:
+            return largest(torch.cat(parts, -1))
+
+        blocks = mu._stream(queries, lambda u, x, _: largest(u @ x.mT), both, width=1)
         return restore(torch.cat(blocks, -2), 1)
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
         points = self.points.to(w.dtype)
-        mass = (
-            self.points.new_full((self.count,), 1 / self.count)
-            if self.weights is None
-            else self.weights
-        )
         exponents = w @ points.mT
-        value = log_sum(mass, exponents)
-        share = (mass * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
+        value = log_sum(self._mass, exponents)
+        share = (self._mass * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
         mean = (share * points).sum(-2)
-        centred = points - mean.unsqueeze(-2)
-        return (value, mean, (share * centred).mT @ centred)[: order + 1]
+        centered = points - mean.unsqueeze(-2)
+        return (value, mean, (share * centered).mT @ centered)[: order + 1]
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
         points = self.points.numpy()
-        masses = (
-            np.full(self.count, 1 / self.count) if self.weights is None else self.weights.numpy()
-        )
         with np.errstate(divide="ignore"):
-            log_mass = np.log(masses)
-        parts = (
-            slice(start, start + NODES_AT_ONCE) for start in range(0, self.count, NODES_AT_ONCE)
-        )
-        return [
-            ScoreNodes(log_mass[part], points[part] @ u.numpy(), points[part]) for part in parts
-        ]
+            log_mass = np.log(self._mass.numpy())
+        # in parts that stay in the cache, for each τ of a finite prompt's law
+        parts = (slice(start, start + 512) for start in range(0, self.count, 512))
+        return [ScoreNodes(log_mass[at], points[at] @ u.numpy(), points[at]) for at in parts]
 
     def _tilt(self, u: Tensor) -> Measure:
         scores = (self.points @ u.unsqueeze(-1)).squeeze(-1)  # (..., l)
@@ -206,48 +189,39 @@ class AtomicMeasure(TensorMeasure):
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
 
     def _fused(self, u: Tensor) -> bool:
-        """Whether PyTorch's fused attention kernel is used: for plain softmax of which no gradient
-        is asked, where it is best.
+        """Whether PyTorch's fused kernel is used: for plain softmax without a gradient.
 
-        The kernel has no second derivative. On a GPU it has no float64, and takes longer than plain
-        products in float32.
+        The kernel has no second derivative. On a GPU it has no float64, and is slow in float32.
         """
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
         fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
         return self.weights is None and fits and not recorded
 
     def _squeezed(self, value: Tensor, kept: int) -> Tensor:
-        """Expand to the batch shape, then drop the batch dimensions of size one; the last ``kept``
-        dimensions stay.
-        """
-        batch = self.batch_shape
+        """Expand to the batch shape, without dimensions of size one; the last ``kept`` stay."""
         tail = value.shape[value.dim() - kept :]
-        return value.expand(*batch, *tail).reshape(*(size for size in batch if size != 1), *tail)
+        batch = (size for size in self.batch_shape if size != 1)
+        return value.expand(*self.batch_shape, *tail).reshape(*batch, *tail)
 
     def _layout(self, u: Tensor) -> tuple[Tensor, Callable[[Tensor, int], Tensor]]:
-        """Arrange tilts as ``(*shared, n, ·)``: n tilts for each measure of the batch, so that
-        products become matrix products.
+        """Arrange tilts as ``(*shared, n, ·)``, n tilts for each measure of the batch.
 
-        Returns the arranged tilts and the function that puts results ``(*shared, n, ...)`` back
-        into the order of ``u``.
+        Returns them and the function that puts results ``(*shared, n, ...)`` into the order of
+        ``u``.
         """
         full = np.broadcast_shapes(u.shape[:-1], self.batch_shape)
         padded = (1,) * (len(full) - len(self.batch_shape)) + tuple(self.batch_shape)
-        shared = [i for i, size in enumerate(padded) if size != 1]
-        free = [i for i, size in enumerate(padded) if size == 1]
-        order = shared + free
+        order = sorted(range(len(full)), key=lambda i: padded[i] == 1)  # shared first
+        shared = [full[i] for i in order if padded[i] != 1]
         arranged = u.expand(*full, u.shape[-1]).permute(*order, -1)
-        queries = arranged.reshape(
-            *(full[i] for i in shared), math.prod(full[i] for i in free), u.shape[-1]
-        )
+        free = math.prod(full[i] for i in order if padded[i] == 1)
+        queries = arranged.reshape(*shared, free, u.shape[-1])
 
         def restore(result: Tensor, extra: int) -> Tensor:
             tail = result.shape[result.dim() - extra :]
             unpacked = result.reshape([full[i] for i in order] + list(tail))
-            return unpacked.permute(
-                [order.index(i) for i in range(len(full))]
-                + list(range(len(full), len(full) + extra))
-            )
+            back = [order.index(i) for i in range(len(full))]
+            return unpacked.permute(back + list(range(len(full), len(full) + extra)))
 
         return queries, restore
 
@@ -259,20 +233,18 @@ class AtomicMeasure(TensorMeasure):
         *,
         width: int,
     ) -> list[State]:
-        """Reduce over the atoms in chunks, for blocks of tilts; ``width`` is what ``read`` holds
-        for each tilt and token.
+        """Reduce over the atoms in chunks, for blocks of tilts.
+
+        ``width`` is what ``read`` holds for each tilt and token.
         """
         points = self._squeezed(self.points, 2)
         masses = None if self.weights is None else self._squeezed(self.weights, 1) * self.count
-        shared, most = (
-            max(1, math.prod(queries.shape[:-2])),
-            CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"]),
-        )
+        shared = max(1, math.prod(queries.shape[:-2]))
+        most = CHUNK_ELEMENTS.get(queries.device.type, CHUNK_ELEMENTS["cuda"])
         rows = max(1, min(queries.shape[-2], most // (shared * width * min(self.count, 1024))))
         columns = max(1, most // (shared * max(rows * width, self.dim)))
-        recorded = torch.is_grad_enabled() and any(
-            t is not None and t.requires_grad for t in (queries, points, masses)
-        )
+        given = [queries, points] if masses is None else [queries, points, masses]
+        recorded = torch.is_grad_enabled() and any(each.requires_grad for each in given)
 
         def part(block: Tensor, start: int) -> State:
             tokens = points[..., start : start + columns, :]

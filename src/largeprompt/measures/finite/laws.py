@@ -8,21 +8,19 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.finite.atoms import AtomicMeasure
+from largeprompt.validation import ArrayLike
 
 
-def _weights(value: Tensor, points: Tensor, names: str, each: str) -> Tensor:
-    """Check the weights of atoms."""
-    weights = validation.shaped(
-        "weights", value, points.shape[-2:-1], f", one for each {each}", like=points
-    )
-    validation.broadcast(names, points.shape[:-2], weights.shape[:-1])
+def _checked_weights(weights: Tensor, points: Tensor, name: str, each: str) -> Tensor:
+    meaning = f", one for each {each}"
+    validation.last_dimensions("weights", weights, points.shape[-2:-1], meaning)
+    validation.broadcast(f"{name} and weights", points.shape[:-2], weights.shape[:-1])
     return validation.weights("weights", weights)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Discrete(AtomicMeasure):
     """Σ_k ω_k δ_{a_k}: tokens from a finite alphabet, embedded.
 
@@ -43,32 +41,23 @@ class Discrete(AtomicMeasure):
     atoms: Tensor
     weights: Tensor
 
-    def __post_init__(self) -> None:
-        atoms = validation.shaped("atoms", self.atoms, ("k", "d"))
-        validation.store(
-            self, atoms=atoms, weights=_weights(self.weights, atoms, "atoms and weights", "atom")
-        )
+    def __init__(self, atoms: ArrayLike, weights: ArrayLike) -> None:
+        atoms, weights = validation.tensors(atoms=atoms, weights=weights)
+        validation.last_dimensions("atoms", atoms, ("k", "d"))
+        weights = _checked_weights(weights, atoms, "atoms", "atom")
+        validation.store(self, atoms=atoms, weights=weights)
 
     @property
     def points(self) -> Tensor:
         return self.atoms
 
-    def _formula(self) -> str:
-        if self.batch_shape or self.count > notation.MOST or self.dim > notation.MOST:
-            return f"Σ_{{k≤{self.count}}} ω_{{k}} δ_{{a_k}}"
-        pairs = zip(self.weights, self.atoms, strict=True)
-        return " + ".join(
-            f"{notation.number(w)} δ_{{{notation.vector(atom, 'a')}}}" for w, atom in pairs
-        )
-
     def _details(self) -> str:
         return f", atoms={self.count}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Empirical(AtomicMeasure):
-    """(1/L) Σ_l δ_{z_l}: the prompt z_1..z_L, on which the attention operator is the usual softmax
-    attention.
+    """(1/L) Σ_l δ_{z_l}: the prompt z_1..z_L, on which attention is the usual softmax attention.
 
     Parameters
     ----------
@@ -87,19 +76,15 @@ class Empirical(AtomicMeasure):
     tokens: Tensor
     weights: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        tokens = validation.tensor("tokens", self.tokens)
+    def __init__(self, tokens: ArrayLike, weights: ArrayLike | None = None) -> None:
+        given = {"tokens": tokens} if weights is None else {"tokens": tokens, "weights": weights}
+        tokens, *others = validation.tensors(**given)
         if tokens.dim() >= 2 and tokens.shape[-2] == 0:
-            raise InvalidArgumentError(
-                "tokens", "zero tokens", "at least one token", "An empty prompt has no softmax."
-            )
+            remedy = "An empty prompt has no softmax."
+            raise InvalidArgumentError("tokens", "zero tokens", "at least one token", remedy)
         validation.last_dimensions("tokens", tokens, ("L", "d"))
-        weights = (
-            None
-            if self.weights is None
-            else _weights(self.weights, tokens, "tokens and weights", "token")
-        )
-        validation.store(self, tokens=tokens, weights=weights)
+        checked = [_checked_weights(each, tokens, "tokens", "token") for each in others]
+        validation.store(self, tokens=tokens, weights=checked[0] if checked else None)
 
     @property
     def points(self) -> Tensor:
@@ -111,34 +96,22 @@ class Empirical(AtomicMeasure):
         return self.count
 
     def merge(self, *others: Empirical) -> Empirical:
-        """Prompt made of this one and the others, end to end, each part counting by its number of
-        tokens.
+        """Prompt made of this one and the others, each part counting by its number of tokens.
 
         To merge what attention made of the parts, without bringing the tokens together, use
         :meth:`running`.
         """
-        parts = (self, *others)
         for other in others:
             if not isinstance(other, Empirical) or other.dim != self.dim:
-                raise InvalidArgumentError(
-                    "others", validation.text(other), f"Empirical measures of dimension {self.dim}"
-                )
-            validation.tensor("others", other.tokens, like=self.tokens, finite=False)
+                allowed = f"Empirical measures of dimension {self.dim}"
+                raise InvalidArgumentError("others", validation.text(other), allowed)
+        parts = (self, *others)
         batch = validation.broadcast("others", *(part.batch_shape for part in parts))
         tokens = torch.cat([part.tokens.expand(*batch, -1, -1) for part in parts], dim=-2)
         if all(part.weights is None for part in parts):
             return self._trusted(tokens, None)
-        masses = [
-            torch.ones((*batch, part.count), dtype=self.dtype, device=self.device)
-            if part.weights is None
-            else (part.weights * part.count).expand(*batch, -1)
-            for part in parts
-        ]
+        masses = [(part._mass * part.count).to(tokens.dtype).expand(*batch, -1) for part in parts]
         return self._trusted(tokens, torch.cat(masses, dim=-1) / tokens.shape[-2])
-
-    def _formula(self) -> str:
-        weights = f"1/{self.count} " if self.weights is None else ""
-        return f"{weights}Σ_{{l≤{self.count}}} {'' if weights else 'ω_{l} '}δ_{{z_l}}"
 
     def _details(self) -> str:
         return f", length={self.count}"

@@ -2,12 +2,10 @@
 
 They are the two functions of formula (tilt.9) of docs/mathematics/tilting.md. With y = k² and B_ν =
 I_{ν+1}(k)/(k I_ν(k)), d log 0F1(; ν+1; y/4)/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's
-``iv`` and ``ive`` under- or overflow for the orders of high dimensions (d = 10,000 is ν = 4999), so
-neither their ratio nor their logarithm can be used.
+``iv`` and ``ive`` under- or overflow for the orders of high dimensions (d = 10,000 is ν = 4999).
 
-Method: I_{ν+1}/I_ν satisfies B_j = 1/(2(j+1) + y B_{j+1}), which contracts errors when run towards
-smaller j. It starts at an order of at least 48 + ν, from Debye's uniform expansion (k above the
-order) or Amos' approximation (below).
+Method: B_j = 1/(2(j+1) + y B_{j+1}) contracts errors when run towards smaller j. It starts at an
+order of at least 48 + ν, from Debye's uniform expansion (k above the order) or Amos' approximation.
 """
 
 import functools
@@ -26,11 +24,10 @@ STEPS = 24  # recursion steps: errors shrink by at least 0.17 each where the sta
 
 @functools.cache
 def _debye_polynomials() -> tuple[list[list[float]], list[list[float]]]:
-    """Coefficients (in p, ascending) of Debye's polynomials U_j and V_j, j < TERMS, from their
-    recurrence in exact fractions.
+    """Coefficients (in p, ascending) of Debye's polynomials U_j and V_j, j < TERMS.
 
     U_{j+1} = p²(1-p²)U_j'/2 + ∫_0^p (1-5t²)U_j(t)dt/8, V_{j+1} = U_{j+1} - p(1-p²)U_j/2 -
-    p²(1-p²)U_j'.
+    p²(1-p²)U_j', in exact fractions.
     """
     zero, half = Fraction(0), Fraction(1, 2)
     u = v = [Fraction(1)]
@@ -106,9 +103,7 @@ def _log_hyp0f1(y: Tensor, order: float) -> Tensor:
 
 
 class _Smooth(torch.autograd.Function):
-    """A function of (y, order) computed in float64, and a gradient times its derivative in y, which
-    is itself differentiable.
-    """
+    """A function of (y, order) in float64, and ``pull``, a gradient times its derivative in y."""
 
     @staticmethod
     def forward(
@@ -135,10 +130,9 @@ def bessel_ratio(y: Tensor, order: float) -> Tensor:
 
 
 def far_slope(k: Tensor, order: float, terms: int = 6) -> Tensor:
-    """dA/dk of A = I_{ν+1}(k)/I_ν(k) for k far above ν², without cancellation: from A = 1 + c_1/k +
-    c_2/k² + ...
+    """dA/dk of A = I_{ν+1}(k)/I_ν(k) for k far above ν², from A = 1 + c_1/k + c_2/k² + ...
 
-    The coefficients follow from A' = 1 - A² - (2ν+1)A/k, and A' = (2ν+1)/(2k²) + ...
+    The coefficients follow from A' = 1 - A² - (2ν+1)A/k.
     """
     c = [1.0]
     for m in range(1, terms + 1):
@@ -150,9 +144,7 @@ def far_slope(k: Tensor, order: float, terms: int = 6) -> Tensor:
 
 
 def log_hyp0f1(y: Tensor, order: float) -> Tensor:
-    """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2; y/(4ν+4) near
-    0 and ~ k far out.
-    """
+    """log 0F1(; ν+1; y/4) = log(Γ(ν+1) (2/k)^ν I_ν(k)) at y = k², ν = order >= -1/2."""
     return _Smooth.apply(y, order, _log_hyp0f1, lambda g, y, order: g * bessel_ratio(y, order) / 2)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -162,11 +154,9 @@ def cosine_reach(power: float) -> float:
 
 
 def complex_log_hyp0f1(y: Tensor, order: float) -> Tensor:
-    """log 0F1(; ν+1; y/4) at complex y, as the mean of e^{k cos θ}, k = √y, over a sphere of
-    dimension 2ν + 1.
+    """log 0F1(; ν+1; y/4) at complex y: the mean of e^{k cos θ}, k = √y, over a sphere.
 
-    With cos θ = tanh x the density is ∝ cosh(x)^{-2ν-1}, and an even grid of x is a trapezoid rule;
-    e^{abs(Re k)} is taken out.
+    With cos θ = tanh x the density is ∝ cosh(x)^{-2ν-1}, and an even grid of x is a trapezoid rule.
     """
     k = torch.sqrt(y)  # of the two roots the one with Re k >= 0; the mean is even in k
     power = 2 * order + 1  # d - 1

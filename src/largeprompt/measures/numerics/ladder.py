@@ -11,9 +11,10 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
+from largeprompt.validation import ArrayLike
 
 
-def cumulant_ladder(mu: Measure, u: Tensor) -> Tensor:
+def cumulant_ladder(mu: Measure, u: ArrayLike) -> Tensor:
     """First four rungs κ_n/(n-1)! of u·∇Λ(u) = κ1 + κ2 + κ3/2 + κ4/6 + ..., κ_n the cumulants of
     the score u·x.
 
@@ -38,8 +39,7 @@ def cumulant_ladder(mu: Measure, u: Tensor) -> Tensor:
     """
     if not isinstance(mu, Measure) or mu.batch_shape:
         raise InvalidArgumentError("mu", validation.text(mu), "one law, without batch dimensions")
-    u = mu._tilts(u)
+    mu, u = mu._at(u)
     cumulants = mu._directional_cumulants(u.reshape(-1, mu.dim), mu._origin())
-    return torch.stack([k / math.factorial(n) for n, k in enumerate(cumulants)], -1).reshape(
-        *u.shape[:-1], 4
-    )
+    rungs = torch.stack([k / math.factorial(n) for n, k in enumerate(cumulants)], -1)
+    return rungs.reshape(*u.shape[:-1], 4)

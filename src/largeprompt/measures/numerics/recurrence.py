@@ -8,11 +8,9 @@ from largeprompt.errors import InvalidArgumentError
 
 
 def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
-    """Whether each context is in the one closed class, which must have no period; from the graph of
-    steps, not from eigenvalues.
+    """Whether each context is in the one closed class, which must have no period.
 
-    P(next | context), shape (contexts, symbols), and the context after each of them, of the same
-    shape.
+    ``rows`` are P(next | context), shape (contexts, symbols); ``successors`` the context after each.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, connected_components
@@ -24,12 +22,9 @@ def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     closed = np.setdiff1d(np.arange(count), label[source][label[source] != label[target]])
     if len(closed) > 1:
         given = f"a reducible chain: {len(closed)} classes of contexts that are never left"
-        remedy = (
-            "Treat each class as a chain of its own, or give every symbol a positive probability."
-        )
-        raise InvalidArgumentError(
-            "transition", given, "a chain with one such class, hence one stationary law", remedy
-        )
+        allowed = "a chain with one such class, hence one stationary law"
+        remedy = "Treat each class as a chain, or give every symbol a positive probability."
+        raise InvalidArgumentError("transition", given, allowed, remedy)
     inside = label == closed[0]
     reached, before = breadth_first_order(graph, int(np.flatnonzero(inside)[0]))
     level = np.zeros(len(rows), dtype=np.int64)
@@ -38,9 +33,7 @@ def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     edges = inside[source]
     period = int(np.gcd.reduce(level[source[edges]] + 1 - level[target[edges]]))
     if period != 1:
-        given, remedy = (
-            f"a periodic chain of period {period}",
-            "Give it a small probability to stay: (1 - h) P + h I.",
-        )
+        given = f"a periodic chain of period {period}"
+        remedy = "Give it a small probability to stay: (1 - h) P + h I."
         raise InvalidArgumentError("transition", given, "an aperiodic chain", remedy)
     return torch.from_numpy(inside)

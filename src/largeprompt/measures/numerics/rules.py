@@ -20,7 +20,7 @@ from largeprompt.measures.base import Measure
 from largeprompt.measures.finite.laws import Discrete
 from largeprompt.measures.gaussian import Gaussian, square_root
 from largeprompt.measures.mixture import GaussianMixture
-from largeprompt.measures.scalar.generalised_normal import GeneralisedNormalLaw
+from largeprompt.measures.scalar.generalized_normal import GeneralizedNormalLaw
 from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
 from largeprompt.measures.scalar.rademacher import RademacherLaw
 from largeprompt.measures.scalar.rademacher_sum import RademacherSumLaw
@@ -45,7 +45,7 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     mu
         A Discrete law (returned as it is), a Gaussian, a GaussianMixture (a rule for each
         component; on the line, one for all), or a product of Rademacher, RademacherSum, Uniform,
-        GeneralisedNormal (shape above 1) and SkewNormal coordinates.
+        GeneralizedNormal (shape above 1) and SkewNormal coordinates.
     nodes
         1 to 200: a Gauss rule, for tilts of moderate size (its smallest weights are right to 1e-30
         and no further). When left out, a fine grid of up to a thousand atoms for each coordinate,
@@ -140,7 +140,7 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
     if isinstance(law, UniformLaw):
         points, weights = np.polynomial.legendre.leggauss(nodes or FINE)
         return HALF_WIDTH * points, weights / 2
-    if isinstance(law, GeneralisedNormalLaw) and law.shape > 1:
+    if isinstance(law, GeneralizedNormalLaw) and law.shape > 1:
         ends = law.width * _powers(law.shape)
         points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
         return _reduced(points, weights * np.exp(-(np.abs(points / law.width) ** law.shape)), nodes)
@@ -153,7 +153,7 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
         density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
         return _reduced((points - law.center) / law.spread, density, nodes)
-    allowed = "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralisedNormalLaw or SkewNormalLaw"
+    allowed = "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralizedNormalLaw or SkewNormalLaw"
     raise InvalidArgumentError("mu", validation.text(law), allowed)
 
 

@@ -1,6 +1,6 @@
 """Laws of one coordinate, one file each, and measures whose coordinates are independent."""
 
-from largeprompt.measures.scalar.generalised_normal import GeneralisedNormal, GeneralisedNormalLaw
+from largeprompt.measures.scalar.generalized_normal import GeneralizedNormal, GeneralizedNormalLaw
 from largeprompt.measures.scalar.laplace import Laplace, LaplaceLaw
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.lognormal import LogNormal, LogNormalLaw
@@ -12,8 +12,8 @@ from largeprompt.measures.scalar.student import StudentT, StudentTLaw
 from largeprompt.measures.scalar.uniform import Uniform, UniformLaw
 
 __all__ = [
-    "GeneralisedNormal",
-    "GeneralisedNormalLaw",
+    "GeneralizedNormal",
+    "GeneralizedNormalLaw",
     "Laplace",
     "LaplaceLaw",
     "LogConcaveLaw",

@@ -14,23 +14,12 @@ Function = Callable[[Array], Array]
 
 @dataclasses.dataclass(frozen=True)
 class ScalarDensity:
-    """A law on the line.
+    """A law on the line, by vectorized functions.
 
-    Attributes
-    ----------
-    density, upper, lower
-        Density, P(z > x) and P(z < x); vectorized, the tails with full relative accuracy.
-    upper_quantile, lower_quantile
-        The x with P(z > x) = p, and with P(z < x) = p.
-    kinks
-        Points at which the density is not smooth, or around which it varies fastest.
-    width
-        Length over which it varies there.
-    moments
-        Moments exist below this order.
-    breaks
-        Points between neighbors of which it is smooth, where lengths that double away from the
-        kinks do not suffice.
+    ``density``, ``upper`` P(z > x) and ``lower`` P(z < x) have full relative accuracy; the two
+    quantiles invert the tails. ``kinks`` are points where the density is not smooth or varies
+    fastest, over a length ``width``. Moments exist below the order ``moments``. The density is
+    smooth between neighbors of ``breaks``, for laws whose scale does not double away from the kinks.
     """
 
     density: Function
@@ -71,9 +60,7 @@ class ScalarDensity:
 
 @runtime_checkable
 class HasDensity(Protocol):
-    """A scalar law that declares its density, so that finite prompts are exact where its cgf is
-    infinite.
-    """
+    """A scalar law that declares its density: finite prompts are exact without a cgf, too."""
 
     def density(self) -> ScalarDensity:
         """Density, tails and quantiles of the law."""

@@ -44,9 +44,6 @@ class LaplaceLaw(ScalarLaw):
             return torch.where(side < 0.5, size, -size) / EDGE
         return torch.where(side < (EDGE + u) / (2 * EDGE), size / (EDGE - u), -size / (EDGE + u))
 
-    def _formula(self) -> str:
-        return "Laplace(0, 1/√2)"
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Laplace(IidProduct):

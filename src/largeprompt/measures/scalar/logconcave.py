@@ -1,5 +1,4 @@
-"""Scalar laws without a closed cgf, whose tilts have a log-concave density: quadrature and exact
-draws around the mode.
+"""Scalar laws without a closed cgf, whose tilts have a log-concave density.
 
 The token is x = x(y) for a coordinate y with density e^{h(y)}, and the tilted exponent g(y) =
 h(y) + u x(y) is concave with mode y*. With offsets t = y - y*, the fall F(t) = g(y*) - g(y* + t) >=
@@ -22,64 +21,28 @@ import torch
 from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.scalar.product import ScalarLaw
 
 DEPTH = 46.0  # e^-46 = 1e-20
-# tanh-sinh: NODES steps on either side; the last weight is 1e-16 of the largest
-STEP, NODES = 0.07, 46
-SMALLEST, LARGEST = -700.0, 700.0  # log of the offsets between which the reach is looked for
+STEP, NODES = 0.07, 46  # of the tanh-sinh rule, on either side: the last weight is 1e-16
+WIDEST = 700.0  # of the logarithm of an offset, of either sign
 # of the search for the reach, to 1e-4: densities that end sharply fall within half a per cent
 CUTS, ROUNDS = 32, 5
-GAUSS = [torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(32)]
 MOST_PARTS = 1000  # of a panel
-RADIANS = 25.0  # of an oscillation that one panel resolves
+RADIANS = 25.0  # of an oscillation that 32 Gauss nodes resolve
 
 
 @functools.cache
 def panel_rule(parts: int) -> tuple[Tensor, Tensor]:
-    """Nodes in (0, 1) and weights: equal parts, the first and the last by the tanh-sinh rule, those
-    between by Gauss's.
-    """
+    """Nodes in (0, 1) and weights: equal parts, tanh-sinh in the first and last, Gauss between."""
     t = STEP * torch.arange(-NODES, NODES + 1, dtype=torch.float64)
     s = math.pi / 2 * torch.sinh(t)
-    weights = STEP * math.pi / 4 * torch.cosh(t) / torch.cosh(s) ** 2
-    ends = 1 / (1 + torch.exp(-2 * s)), weights / weights.sum()
-    middle = (1 + GAUSS[0]) / 2, GAUSS[1] / 2
-    rules = [ends if part in (0, parts - 1) else middle for part in range(parts)]
-    return torch.cat([(part + rule[0]) / parts for part, rule in enumerate(rules)]), torch.cat(
-        [rule[1] for rule in rules]
-    ) / parts
-
-
-def turned_sums(weights: Tensor, places: Tensor, turn: Tensor, order: int) -> list[Tensor]:
-    """Σ_j weights_j places_j^n e^{i turn places_j} for n = 0 to ``order``, each of the shape of
-    ``turn``.
-
-    Frequencies at equal distances, in blocks: e^{i(y+δ)r} = e^{iyr} e^{iδr}, so that the sums are
-    products of small matrices.
-    """
-    size = max(1, math.isqrt(len(turn)))
-    step = turn.diff()
-    even = len(turn) > 8 and bool(((step - step[0]).abs() < 1e-12 * turn.abs().max()).all())
-    starts = turn[::size] if even else turn
-    offsets = (
-        step[0] * torch.arange(size, dtype=turn.dtype, device=turn.device)
-        if even
-        else turn.new_zeros(1)
-    )
-    inner = torch.exp(1j * offsets * places.unsqueeze(-1))
-    outer = torch.exp(1j * starts.unsqueeze(-1) * places)
-    return [
-        ((outer * (weights * places**n)) @ inner).flatten()[: len(turn)] for n in range(order + 1)
-    ]
-
-
-def _cumulants(token: Tensor, rise: Tensor, weights: Tensor) -> Cumulants:
-    """First four cumulants of token + rise under weights over the last axis."""
-    mean = (weights * rise).sum(-1, keepdim=True)
-    second, third, fourth = ((weights * (rise - mean) ** order).sum(-1) for order in (2, 3, 4))
-    return token + mean.squeeze(-1), second, third, fourth - 3 * second**2
+    weights = torch.cosh(t) / torch.cosh(s) ** 2
+    ends = torch.sigmoid(2 * s), weights / weights.sum()
+    nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(32))
+    rules = [ends, *[((1 + nodes) / 2, weights / 2)] * (parts - 2), ends][:parts]
+    places = torch.cat([part + rule[0] for part, rule in enumerate(rules)])
+    return places / parts, torch.cat([rule[1] for rule in rules]) / parts
 
 
 class LogConcaveLaw(ScalarLaw):
@@ -112,39 +75,33 @@ class LogConcaveLaw(ScalarLaw):
         return offset
 
     def kinks(self, mode: Tensor) -> Tensor:
-        """Offsets, in a last axis, at which the fall is not smooth or turns sharply; empty if there
-        are none.
-        """
+        """Offsets, in a last axis, at which the fall is not smooth or turns sharply."""
         return mode.new_empty((*mode.shape, 0))
 
     @property
     def growth(self) -> float:
-        """Rate at which the logarithm of the fourth power of the token may grow with the offset:
-        the reach allows for it.
-        """
+        """Rate at which the fourth power of the token may grow: the reach allows for it."""
         return 0.0
 
     def _reaches(self, u: Tensor, mode: Tensor) -> Tensor:
-        """Offsets at which the fall is DEPTH, 1, 0, 1, DEPTH (plus growth), in a last axis, by
-        cutting up their logarithms.
-        """
+        """Offsets at which the fall is DEPTH, 1, 0, 1, DEPTH (plus growth), in a last axis."""
         side, depth = u.new_tensor([-1.0, -1.0, 1.0, 1.0]), u.new_tensor([DEPTH, 1.0, 1.0, DEPTH])
         growth = u.new_tensor([0.0, 0.0, 0.0, self.growth]).unsqueeze(-1)
-        low = torch.full((*u.shape, 4), SMALLEST, dtype=u.dtype, device=u.device)
-        cuts, width = torch.arange(1, CUTS, dtype=u.dtype, device=u.device), LARGEST - SMALLEST
+        low = torch.full((*u.shape, 4), -WIDEST, dtype=u.dtype, device=u.device)
+        cuts, width = torch.arange(1, CUTS, dtype=u.dtype, device=u.device), 2 * WIDEST
         for _ in range(ROUNDS):
             width = width / CUTS
             offset = side.unsqueeze(-1) * torch.exp(low.unsqueeze(-1) + width * cuts)
             fall = self.fall(u[..., None, None], mode[..., None, None], offset)
             # an overflow is not inside
             low = low + width * (fall < depth.unsqueeze(-1) + growth * offset).sum(-1)
-        left, near_left, near_right, right = (side * torch.exp(low + width)).unbind(-1)
-        return torch.stack([left, near_left, torch.zeros_like(u), near_right, right], -1)
+        ends = (side * torch.exp(low + width)).split(2, -1)
+        return torch.cat([ends[0], torch.zeros_like(u).unsqueeze(-1), ends[1]], -1)
 
     @torch.no_grad()
     def _rule(self, u: Tensor, frequency: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """g(y*), x*, and with a last axis of nodes r(t) and the logarithms of the weights e^{-F(t)}
-        dt; fine enough for e^{ift}.
+        """g(y*), x*, and with a last axis of nodes r(t) and log e^{-F(t)}dt, fine enough for
+        e^{ift}.
         """
         mode = self.mode(u)
         reaches = self._reaches(u, mode)
@@ -154,74 +111,56 @@ class LogConcaveLaw(ScalarLaw):
         for start, width in zip(breaks.unbind(-1), breaks.diff(dim=-1).unbind(-1), strict=False):
             parts = math.ceil(1 + frequency * float(width.max()) / RADIANS) if frequency else 1
             if parts > MOST_PARTS:
-                given, allowed = (
-                    f"a tilt of {type(self).__name__} that needs {parts} panels",
-                    f"at most {MOST_PARTS}",
-                )
-                raise InvalidArgumentError(
-                    "u", given, allowed, "Shrink the scores, or use sample_prompts(...)."
-                )
+                given = f"a tilt of {type(self).__name__} that needs {parts} panels"
+                remedy = "Shrink the scores, or use sample_prompts(...)."
+                raise InvalidArgumentError("u", given, f"at most {MOST_PARTS}", remedy)
             fractions, weights = (part.to(u.device) for part in panel_rule(parts))
             offsets.append(start.unsqueeze(-1) + width.unsqueeze(-1) * fractions)
             measure.append(width.unsqueeze(-1) * weights)
         offset = torch.cat(offsets, -1)
-        log_weights = torch.log(torch.cat(measure, -1)) - self.fall(
-            u.unsqueeze(-1), mode.unsqueeze(-1), offset
-        )
+        fall = self.fall(u.unsqueeze(-1), mode.unsqueeze(-1), offset)
+        rise = self.rise(mode.unsqueeze(-1), offset)
         return (
             self.height(u, mode),
             self.token(mode),
-            self.rise(mode.unsqueeze(-1), offset),
-            log_weights,
+            rise,
+            torch.log(torch.cat(measure, -1)) - fall,
         )
 
-    def _tilted_rule(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Λ up to the sum over nodes, centred nodes, and log-weights, all with the right
-        derivatives of every order in u.
-        """
-        wide = u.to(torch.float64)
-        height, token, rise, log_weights = self._rule(wide.detach())
-        # its value is 0 and its derivative 1: the nodes stay where they are
-        zero = wide - wide.detach()
-        return height + zero * token, rise, log_weights + zero.unsqueeze(-1) * rise
-
     def cgf(self, u: Tensor) -> Tensor:
-        head, _, exponents = self._tilted_rule(u)
-        return (head + torch.logsumexp(exponents, -1)).to(u.dtype)
+        return self.derivatives(u, 0)[0]
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
         if u.is_complex():
             return self._complex_derivatives(u, order)
-        token = self.token(self.mode(u.detach().to(torch.float64)))
-        head, rise, exponents = self._tilted_rule(u)
-        found = (
-            head + torch.logsumexp(exponents, -1),
-            *_cumulants(token, rise, torch.softmax(exponents, -1)),
-        )
-        return tuple(value.to(u.dtype) for value in found[: order + 1])
+        wide = u.to(torch.float64)
+        height, token, rise, log_weights = self._rule(wide.detach())
+        # its value is 0 and its derivative 1: the nodes stay where they are
+        zero = wide - wide.detach()
+        exponents = log_weights + zero.unsqueeze(-1) * rise
+        weights = torch.softmax(exponents, -1)
+        mean = (weights * rise).sum(-1, keepdim=True)
+        second, third, fourth = ((weights * (rise - mean) ** power).sum(-1) for power in (2, 3, 4))
+        value = height + zero * token + torch.logsumexp(exponents, -1)
+        found = (value, token + mean.squeeze(-1), second, third, fourth - 3 * second**2)
+        return tuple(each.to(u.dtype) for each in found[: order + 1])
 
     def _complex_derivatives(self, w: Tensor, order: int) -> tuple[Tensor, ...]:
-        """By the same rule at the real part, with the weights turned by e^{i Im(w) r}; tilts that
-        share a real part share it.
-        """
+        """By the rule at the real part, with weights turned by e^{i Im(w) r}."""
         real, where = torch.unique(w.real, return_inverse=True)
         rules = self._rule(real, float(w.imag.abs().max()))
         found = torch.empty((order + 1, *w.shape), dtype=w.dtype, device=w.device)
         for index, (height, token, rise, log_weights) in enumerate(zip(*rules, strict=True)):
             here = where == index
             turn = w.imag[here]
-            total, *raw = turned_sums(torch.exp(log_weights), rise, turn, order)
-            value = height + 1j * turn * token + torch.log(total)
-            first, second, third, fourth = [part / total for part in raw] + [
-                torch.zeros_like(total)
-            ] * (4 - order)
+            powers = torch.exp(log_weights) * rise ** torch.arange(5, device=w.device)[:, None]
+            total, *raw = _turned_sums(powers, rise, turn)
+            first, second, third, fourth = (part / total for part in raw)
             variance, skew = second - first**2, third - 3 * first * second + 2 * first**3
-            excess = (
-                fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4 - 3 * variance**2
-            )
-            found[:, here] = torch.stack(
-                [value, token + first, variance, skew, excess][: order + 1]
-            )
+            excess = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4
+            value = height + 1j * turn * token + torch.log(total)
+            slopes = [value, token + first, variance, skew, excess - 3 * variance**2]
+            found[:, here] = torch.stack(slopes[: order + 1])
         return tuple(found)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
@@ -231,26 +170,34 @@ class LogConcaveLaw(ScalarLaw):
         tilts, where = torch.unique(u.detach().to(torch.float64), return_inverse=True)
         modes, peaks = self.mode(tilts), torch.exp(-torch.logsumexp(self._rule(tilts)[3], -1))
         where = where.flatten()
-        drawn, waiting = (
-            torch.empty_like(where, dtype=torch.float64),
-            torch.arange(where.numel(), device=u.device),
-        )
+        drawn = torch.empty_like(where, dtype=torch.float64)
+        waiting = torch.arange(where.numel(), device=u.device)
         while waiting.numel():
             index = where[waiting]
             side, part, place, test = torch.rand(
                 (4, *index.shape), generator=generator, dtype=torch.float64, device=u.device
             )
-            excess = -torch.log1p(-place)
-            far = part < 0.5
-            offset = (
-                torch.where(side < 0.5, -1.0, 1.0)
-                * torch.where(far, 1 + excess, place)
-                / peaks[index]
-            )
-            accepted = torch.log1p(-test) - torch.where(far, excess, 0.0) <= -self.fall(
-                tilts[index], modes[index], offset
-            )
+            far, excess = part < 0.5, -torch.log1p(-place)
+            size = torch.where(far, 1 + excess, place) / peaks[index]
+            offset = torch.where(side < 0.5, -1.0, 1.0) * size
+            limit = torch.log1p(-test) - torch.where(far, excess, 0.0)
+            accepted = limit <= -self.fall(tilts[index], modes[index], offset)
             mode = modes[index[accepted]]
             drawn[waiting[accepted]] = self.token(mode) + self.rise(mode, offset[accepted])
             waiting = waiting[~accepted]
         return drawn.reshape(u.shape).to(u.dtype)
+
+
+def _turned_sums(powers: Tensor, places: Tensor, turn: Tensor) -> Tensor:
+    """Σ_j powers_nj e^{i turn places_j}, shape (n, *turn.shape).
+
+    Frequencies at equal distances go in blocks: e^{i(y+δ)r} = e^{iyr} e^{iδr}, so that the sums are
+    products of small matrices.
+    """
+    size, step = max(1, math.isqrt(len(turn))), turn.diff()
+    even = len(turn) > 8 and bool(((step - step[0]).abs() < 1e-12 * turn.abs().max()).all())
+    starts = turn[::size] if even else turn
+    offsets = step[0] * torch.arange(size).to(turn) if even else turn.new_zeros(1)
+    inner = torch.exp(1j * offsets * places.unsqueeze(-1))
+    outer = torch.exp(1j * starts.unsqueeze(-1) * places)
+    return ((outer * powers.unsqueeze(1)) @ inner).flatten(1)[:, : len(turn)]

@@ -13,8 +13,6 @@ from largeprompt.measures.scalar.density import ScalarDensity
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.product import IidProduct, normal
 
-LARGEST_SCALE = 3.0  # beyond, a fourth moment e^{6s²} swamps everything that a sample can show
-
 
 @dataclasses.dataclass(frozen=True)
 class LogNormalLaw(LogConcaveLaw):
@@ -31,11 +29,10 @@ class LogNormalLaw(LogConcaveLaw):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", validation.positive("scale", self.scale))
-        if not 1e-3 <= self.scale <= LARGEST_SCALE:
+        # beyond, a fourth moment e^{6s²} swamps everything that a sample can show
+        if not 1e-3 <= self.scale <= 3:
             remedy = "Below, the law is Gaussian to within 1e-3."
-            raise InvalidArgumentError(
-                "scale", f"{self.scale:g}", f"0.001 to {LARGEST_SCALE:g}", remedy
-            )
+            raise InvalidArgumentError("scale", f"{self.scale:g}", "0.001 to 3", remedy)
 
     @property
     def center(self) -> float:
@@ -48,9 +45,7 @@ class LogNormalLaw(LogConcaveLaw):
         return self.center * math.sqrt(math.expm1(self.scale**2))
 
     def _lambert(self, u: Tensor) -> Tensor:
-        """W(s²·abs(u)/v) with W e^W = ., by Halley's iteration from log(1 + .), which
-        is above it.
-        """
+        """W(s²·abs(u)/v) with W e^W = ., by Halley's iteration from above."""
         argument = self.scale**2 * u.abs() / self.spread
         w = torch.log1p(argument)
         w = torch.where(argument > 10, w - torch.log(w.clamp_min(1.0)), w)
@@ -65,12 +60,8 @@ class LogNormalLaw(LogConcaveLaw):
 
     def height(self, u: Tensor, mode: Tensor) -> Tensor:
         # abs(u) e^{s y*}/v = W/s² = -y*/s at the mode
-        return (
-            -(mode**2) / 2
-            + mode / self.scale
-            - u * self.center / self.spread
-            - math.log(2 * math.pi) / 2
-        )
+        constant = -u * self.center / self.spread - math.log(2 * math.pi) / 2
+        return -(mode**2) / 2 + mode / self.scale + constant
 
     def fall(self, u: Tensor, mode: Tensor, offset: Tensor) -> Tensor:
         """t²/2 + (W/s²)(e^{st} - 1 - st), with the series of the bracket where st is small."""
@@ -93,9 +84,7 @@ class LogNormalLaw(LogConcaveLaw):
         return 4 * self.scale
 
     def kinks(self, mode: Tensor) -> Tensor:
-        """The wall, where (W/s²) e^{st} reaches one and the fall grows like e^{st}; without one,
-        the peak of x⁴ e^{-t²/2}.
-        """
+        """The wall, where (W/s²) e^{st} reaches one; without one, the peak of x⁴ e^{-t²/2}."""
         wall = -torch.log((-mode / self.scale).clamp_min(1e-300)) / self.scale
         return wall.clamp_max(self.growth).unsqueeze(-1)
 
@@ -114,9 +103,7 @@ class LogNormalLaw(LogConcaveLaw):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):
             return super().sample(u, generator)
-        return torch.expm1(self.scale * normal(u, generator) - self.scale**2 / 2) * (
-            self.center / self.spread
-        )
+        return self.token(normal(u, generator))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

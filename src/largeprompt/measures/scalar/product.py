@@ -12,18 +12,13 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.display import notation
 from largeprompt.errors import InvalidArgumentError, TiltDomainError
 from largeprompt.measures.base import DOMAIN_EDGE
-from largeprompt.measures.numerics.cumulants import (
-    Cumulants,
-    derivatives,
-    no_complex_tilts,
-    recorded,
-    require_law,
-)
+from largeprompt.measures.numerics.cumulants import Cumulants, derivatives, recorded
 from largeprompt.measures.placed import PlacedMeasure
+from largeprompt.measures.user_law import no_complex_tilts, require_law
 
+PLACE = ("dtype", "device")
 WORTH_A_LOOK = 4096  # entries, below which all are computed faster than equal ones are found
 
 
@@ -38,7 +33,7 @@ def normal(u: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
-    """What a tilt outside the domain of a law raises."""
+    """The error for a tilt outside the domain of a law."""
     shrink = "" if "u = 0 only" in allowed else "shrink the scores, or "
     remedy = (
         "The cumulant generating function is infinite there and attention has no infinite-prompt "
@@ -47,21 +42,8 @@ def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
     return TiltDomainError("u", f"the entry {float(entry):.6g} on {law}", allowed, remedy)
 
 
-def _distinct_columns(v: Tensor) -> tuple[Any, Any]:
-    """Which columns to keep, and where each column is found among them: coordinates tilted alike,
-    or not at all, are one.
-    """
-    if v.numel() > WORTH_A_LOOK:
-        row = v.detach().reshape(-1, v.shape[-1])[-1].cpu().numpy()
-        _, kept, places = np.unique(row, return_index=True, return_inverse=True)
-        if len(kept) < len(row) and torch.equal(v[..., kept][..., places], v):
-            return kept, places
-    return slice(None), slice(None)
-
-
 class ScalarLaw(abc.ABC):
-    """A probability law on the line, tilted elementwise: what a coordinate of a :class:`Product`
-    needs.
+    """A probability law on the line: what a coordinate of a :class:`Product` needs.
 
     A subclass gives :meth:`cgf` and :meth:`sample`, and ``domain`` where its cgf is not finite for
     every u; derivatives follow by autodiff.
@@ -94,9 +76,7 @@ class ScalarLaw(abc.ABC):
 
     @property
     def relative_precision(self) -> bool:
-        """Whether tilted variances keep their digits however small they are, as for
-        :class:`Measure`.
-        """
+        """Whether small tilted variances keep their digits, as for :class:`Measure`."""
         return False
 
     @abc.abstractmethod
@@ -105,14 +85,10 @@ class ScalarLaw(abc.ABC):
 
     @abc.abstractmethod
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        """One draw for each entry of u, from the law tilted by that entry (by 0:
-        the law itself).
-        """
+        """One draw for each entry of u, from the law tilted by it (by 0: the law itself)."""
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
-        """The cgf and its first derivatives, four at most, elementwise at real or complex u: the
-        cumulants of the tilt by u.
-        """
+        """The cgf and its first derivatives, four at most, elementwise at real or complex u."""
         if u.is_complex():
             try:
                 with recorded():
@@ -122,26 +98,12 @@ class ScalarLaw(abc.ABC):
                 raise no_complex_tilts(self, error) from error
         keep_graph = self._finite_cgf(u).requires_grad
         with recorded():
-            point = (
-                u.clone() if u.requires_grad and keep_graph else u.detach().clone().requires_grad_()
-            )
+            kept = u.requires_grad and keep_graph
+            point = u.clone() if kept else u.detach().clone().requires_grad_()
         return derivatives(self.cgf, point, order, keep_graph)
 
-    def _formula(self) -> str:
-        """The law as mathematicians write it; its name and its parameters where nothing better is
-        known.
-        """
-        fields: tuple[Any, ...] = dataclasses.fields(self) if dataclasses.is_dataclass(self) else ()
-        values = (getattr(self, field.name) for field in fields)
-        numbers = ", ".join(
-            notation.number(value) for value in values if isinstance(value, int | float)
-        )
-        return type(self).__name__.removesuffix("Law") + (f"({numbers})" if numbers else "")
-
     def _finite_cgf(self, u: Tensor) -> Tensor:
-        """The cgf, or an error where it is infinite or NaN: its derivatives there may look like
-        numbers.
-        """
+        """The cgf, or an error where it is infinite or NaN."""
         value = self.cgf(u)
         outside = ~torch.isfinite(value)
         if bool(outside.any()):
@@ -151,6 +113,15 @@ class ScalarLaw(abc.ABC):
             )
             raise _outside(u[outside].flatten()[0], type(self).__name__, allowed)
         return value
+
+    def _distinct_derivatives(self, u: Tensor, order: int) -> Tensor:
+        """:meth:`derivatives`, stacked, computed once for coordinates that are tilted alike."""
+        if u.numel() > WORTH_A_LOOK:
+            row = u.detach().reshape(-1, u.shape[-1])[-1].cpu().numpy()
+            _, kept, places = np.unique(row, return_index=True, return_inverse=True)
+            if len(kept) < len(row) and torch.equal(u[..., kept][..., places], u):
+                return torch.stack(self.derivatives(u[..., kept], order))[..., places]
+        return torch.stack(self.derivatives(u, order))
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -171,16 +142,12 @@ class ProductMeasure(PlacedMeasure):
         return all(law.relative_precision for law, _ in self.groups)
 
     def _coordinatewise(self, u: Tensor, function: Callable[[ScalarLaw, Tensor], Tensor]) -> Tensor:
-        """Apply a function of (law, entries) to the coordinates of u, law by law, keeping their
-        order.
-        """
+        """Apply a function of (law, entries) to the coordinates of u, in their order."""
         groups = self.groups
         if len(groups) == 1:
             return function(groups[0][0], u)
         order = [i for _, indices in groups for i in indices]
-        values = torch.cat(
-            [function(law, u[..., list(indices)]) for law, indices in groups], dim=-1
-        )
+        values = torch.cat([function(law, u[..., list(where)]) for law, where in groups], dim=-1)
         return values[..., torch.argsort(torch.tensor(order, device=u.device))]
 
     def coordinate(self, index: int) -> ScalarLaw:
@@ -195,21 +162,14 @@ class ProductMeasure(PlacedMeasure):
             entries = u[..., list(indices)]
             outside = ~((entries > low) & (entries < high) | (entries == 0))
             if bool(outside.any()):
-                allowed = (
-                    f"{low:.6g} < u_i < {high:.6g}"
-                    if low < high
-                    else "u = 0 only: the law has no exponential moment"
-                )
+                allowed = f"{low:.6g} < u_i < {high:.6g}"
+                if low == high:
+                    allowed = "u = 0 only: the law has no exponential moment"
                 raise _outside(entries[outside].flatten()[0], repr(self), allowed)
 
     def _derivatives(self, u: Tensor, order: int) -> Tensor:
         """The cgf of each coordinate and its derivatives, shape (order + 1, ..., d)."""
-
-        def found(law: ScalarLaw, v: Tensor) -> Tensor:
-            kept, places = _distinct_columns(v)
-            return torch.stack(law.derivatives(v[..., kept], order))[..., places]
-
-        return self._coordinatewise(u, found)
+        return self._coordinatewise(u, lambda law, v: law._distinct_derivatives(v, order))
 
     def _cgf(self, u: Tensor) -> Tensor:
         return self._coordinatewise(u, lambda law, v: law._finite_cgf(v)).sum(-1)
@@ -257,16 +217,11 @@ class ProductMeasure(PlacedMeasure):
         for law, _ in self.groups:
             low, high = law.domain
             if low < 0 < high:
-
-                def inside(t: float, low: float = low, high: float = high) -> bool:
-                    return low < t < high
-
+                inside = functools.partial(lambda low, high, t: low < t < high, low, high)
                 require_law(law, law.cgf, self._like.new_zeros(()), inside)
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        """From the cumulants of the coordinates: the Gaussian formula, and what the third and the
-        fourth add to it.
-        """
+        """The Gaussian formula, and what the third and fourth cumulants add to it."""
         _, k1, k2, k3, k4 = self._derivatives(u, 4)
         k1 = k1 - center
         read = k1 if V is None else k1 @ V.mT
@@ -278,13 +233,10 @@ class ProductMeasure(PlacedMeasure):
         return total
 
     def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
-        """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): from the coordinates, so that a law without a cgf still
-        has the moments it has.
-        """
+        """κ_r(a·x) = Σ_i a_i^r κ_r(x_i): for laws without a cgf, too."""
         a = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
-        k1, k2, k3, k4 = (
-            (a**order * k).sum(-1) for order, k in enumerate(self._derivatives(u, 4)[1:], 1)
-        )
+        slopes = self._derivatives(u, 4)[1:]
+        k1, k2, k3, k4 = ((a**order * k).sum(-1) for order, k in enumerate(slopes, 1))
         return k1, k2, k3, k4
 
     def _sample(self, n: int, generator: torch.Generator) -> Tensor:
@@ -297,8 +249,7 @@ class ProductMeasure(PlacedMeasure):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class IidProduct(ProductMeasure):
-    """Independent coordinates that all follow one scalar law: the base of Rademacher, Uniform,
-    Laplace and the others.
+    """Independent coordinates that all follow one scalar law: the base of Rademacher and others.
 
     A subclass names the kind of law, and has a field for each of its parameters; the law checks
     them.
@@ -317,18 +268,13 @@ class IidProduct(ProductMeasure):
 
     @property
     def _parameters(self) -> dict[str, Any]:
-        names = [field.name for field in dataclasses.fields(self)]
-        return {
-            name: getattr(self, name) for name in names if name not in ("dim", "dtype", "device")
-        }
+        names = (field.name for field in dataclasses.fields(self))
+        return {name: getattr(self, name) for name in names if name not in ("dim", *PLACE)}
 
     @functools.cached_property
     def law(self) -> ScalarLaw:
         """Law of one coordinate."""
         return self.kind(**self._parameters)
-
-    def _formula(self) -> str:
-        return self.law._formula() + (f"^{{⊗{self.dim}}}" if self.dim > 1 else "")
 
     def _details(self) -> str:
         return "".join(
@@ -345,11 +291,7 @@ class IidProduct(ProductMeasure):
 class Product(ProductMeasure):
     """Independent coordinates with a scalar law each.
 
-    Parameters
-    ----------
-    laws
-        One :class:`ScalarLaw` for each coordinate. Repeating the same object lets the library treat
-        its coordinates at once.
+    Repeating the same :class:`ScalarLaw` object lets the library treat its coordinates at once.
 
     Examples
     --------
@@ -364,10 +306,9 @@ class Product(ProductMeasure):
         super().__post_init__()
         laws = tuple(self.laws) if isinstance(self.laws, Sequence) else ()
         if not laws or not all(isinstance(law, ScalarLaw) for law in laws):
+            given, allowed = validation.text(self.laws), "a sequence of at least one ScalarLaw"
             remedy = "Scalar laws end in Law: lp.Product([lp.scalar.RademacherLaw()])."
-            raise InvalidArgumentError(
-                "laws", validation.text(self.laws), "a sequence of at least one ScalarLaw", remedy
-            )
+            raise InvalidArgumentError("laws", given, allowed, remedy)
         validation.store(self, laws=laws)
 
     @property
@@ -380,13 +321,6 @@ class Product(ProductMeasure):
         for i, law in enumerate(self.laws):
             found.setdefault(id(law), (law, []))[1].append(i)
         return tuple((law, tuple(indices)) for law, indices in found.values())
-
-    def _formula(self) -> str:
-        return (
-            " ⊗ ".join(law._formula() for law in self.laws)
-            if self.dim <= notation.MOST
-            else f"⊗_{{i≤{self.dim}}} μ_{{i}}"
-        )
 
     def _details(self) -> str:
         names = [type(law).__name__ for law, _ in self.groups]

@@ -25,9 +25,6 @@ class RademacherLaw(ScalarLaw):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         return torch.where(uniform(u, generator) < torch.sigmoid(2 * u), 1.0, -1.0).to(u.dtype)
 
-    def _formula(self) -> str:
-        return "Unif(±1)"
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Rademacher(IidProduct):

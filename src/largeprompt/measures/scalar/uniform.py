@@ -40,9 +40,6 @@ class UniformLaw(ScalarLaw):
             u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance)
         )
 
-    def _formula(self) -> str:
-        return "Unif[-√3, √3]"
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Uniform(IidProduct):

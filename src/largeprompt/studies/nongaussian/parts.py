@@ -21,7 +21,7 @@ from largeprompt.measures import (
     Empirical,
     Gaussian,
     GaussianMixture,
-    GeneralisedNormal,
+    GeneralizedNormal,
     Measure,
     RademacherSum,
     SkewNormal,
@@ -62,7 +62,7 @@ class Family:
     at: Callable[[float], float]  # the parameter at distance x
 
 
-def generalised_normal_slope(u: float) -> float:
+def generalized_normal_slope(u: float) -> float:
     """d/dβ of T - u at the Gaussian, β = 2, at fixed variance: G(u) - G'(0)u with G(u) = -E (ξ+u)
     ln|ξ+u|, ξ standard normal.
 
@@ -92,7 +92,7 @@ FAMILIES: dict[str, Family] = {
     ),
     # distance β - 2
     "generalised normal": Family(
-        lambda shape: GeneralisedNormal(1, shape), 1.0, generalised_normal_slope, lambda x: 2 + x
+        lambda shape: GeneralizedNormal(1, shape), 1.0, generalized_normal_slope, lambda x: 2 + x
     ),
     # κ4 = -2m⁴; distance m
     "mixture": Family(two_components, 4.0, lambda u: -(u**3) / 3, lambda x: x),

@@ -1,4 +1,4 @@
-"""Generalised normal tokens: limits, densities integrated by SciPy and mpmath, exact draws,
+"""Generalized normal tokens: limits, densities integrated by SciPy and mpmath, exact draws,
 refusals.
 """
 
@@ -17,7 +17,7 @@ F = torch.float64
 TILTS = torch.tensor([[-7.0], [-1.3], [-0.01], [0.0], [0.2], [0.9], [4.0], [300.0]], dtype=F)
 
 
-def generalised_normal_density(shape):
+def generalized_normal_density(shape):
     width = math.sqrt(math.gamma(1 / shape) / math.gamma(3 / shape))
     assert stats.gennorm.var(shape, scale=width) == pytest.approx(1)
     return lambda x: (
@@ -27,20 +27,20 @@ def generalised_normal_density(shape):
 
 DENSITIES = {
     "shape 1.3": (
-        lp.scalar.GeneralisedNormal(1, 1.3),
-        generalised_normal_density(1.3),
+        lp.scalar.GeneralizedNormal(1, 1.3),
+        generalized_normal_density(1.3),
         (-60.0, 60.0),
         (-1.3, 0.0, 0.4, 1.5),
     ),
     "shape 3": (
-        lp.scalar.GeneralisedNormal(1, 3.0),
-        generalised_normal_density(3.0),
+        lp.scalar.GeneralizedNormal(1, 3.0),
+        generalized_normal_density(3.0),
         (-9.0, 9.0),
         (-2.0, 0.0, 0.4, 3.0),
     ),
     "shape 20": (
-        lp.scalar.GeneralisedNormal(1, 20.0),
-        generalised_normal_density(20.0),
+        lp.scalar.GeneralizedNormal(1, 20.0),
+        generalized_normal_density(20.0),
         (-2.5, 2.5),
         (-2.0, 0.0, 0.4, 3.0),
     ),
@@ -55,7 +55,7 @@ def test_against_the_density(name, tilt, has_density):
     has_density(mu, density, ends, tilt)
 
 
-@pytest.mark.parametrize("mu", [lp.scalar.GeneralisedNormal(1, 2.0)], ids=str)
+@pytest.mark.parametrize("mu", [lp.scalar.GeneralizedNormal(1, 2.0)], ids=str)
 def test_gaussian_member(mu):
     torch.testing.assert_close(mu.cgf(TILTS), TILTS[:, 0] ** 2 / 2, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(mu.tilted_mean(TILTS), TILTS, rtol=1e-12, atol=1e-12)
@@ -65,7 +65,7 @@ def test_gaussian_member(mu):
 
 
 def test_shapes_tend_to_laplace_and_to_uniform():
-    assert lp.scalar.GeneralisedNormal(2, 1).law == lp.scalar.LaplaceLaw()
+    assert lp.scalar.GeneralizedNormal(2, 1).law == lp.scalar.LaplaceLaw()
     u = torch.tensor([[0.0], [0.5], [1.1]], dtype=F)
     for mu, limit, shapes in (
         (lp.Laplace(1), 1.0, (1.01, 1.001)),
@@ -73,7 +73,7 @@ def test_shapes_tend_to_laplace_and_to_uniform():
     ):
         target = mu.tilted_mean(u)
         errors = [
-            float((lp.scalar.GeneralisedNormal(1, shape).tilted_mean(u) - target).abs().max())
+            float((lp.scalar.GeneralizedNormal(1, shape).tilted_mean(u) - target).abs().max())
             for shape in shapes
         ]
         assert errors[1] < errors[0] / 7, limit  # first order in β - 1, and in 1/β
@@ -81,7 +81,7 @@ def test_shapes_tend_to_laplace_and_to_uniform():
 
 
 def tilted_by_mpmath(shape, tilt):
-    """Λ, ∇Λ, ∇²Λ of the generalised normal law, in 40 digits, around the mode of the tilt."""
+    """Λ, ∇Λ, ∇²Λ of the generalized normal law, in 40 digits, around the mode of the tilt."""
     with mpmath.workdps(40):
         b, u = mpmath.mpf(shape), mpmath.mpf(tilt)
         a = mpmath.sqrt(mpmath.gamma(1 / b) / mpmath.gamma(3 / b))
@@ -118,9 +118,9 @@ def tilted_by_mpmath(shape, tilt):
     ("shape", "tilt"),
     [(1.05, 3.0), (1.5, 0.7), (1.5, 1e4), (2.5, 1.3), (4.0, 50.0), (30.0, 0.5), (200.0, 5.0)],
 )
-def test_generalised_normal_to_thirteen_digits(shape, tilt):
+def test_generalized_normal_to_thirteen_digits(shape, tilt):
     value, mean, variance = tilted_by_mpmath(shape, tilt)
-    law, u = lp.scalar.GeneralisedNormalLaw(shape), torch.tensor(tilt, dtype=F)
+    law, u = lp.scalar.GeneralizedNormalLaw(shape), torch.tensor(tilt, dtype=F)
     assert float(law.cgf(u)) == pytest.approx(value, rel=2e-13, abs=2e-13)
     assert float(law.derivatives(u, 1)[1]) == pytest.approx(mean, rel=2e-13)
     assert float(law.derivatives(u, 2)[2]) == pytest.approx(variance, rel=1e-12)
@@ -132,11 +132,11 @@ def test_generalised_normal_to_thirteen_digits(shape, tilt):
     ids=["heavy shape", "light shape"],
 )
 def test_far_tilts_are_drawn_exactly(shape, tilts, draws_its_tilts):
-    draws_its_tilts(lp.scalar.GeneralisedNormalLaw(shape), tilts)
+    draws_its_tilts(lp.scalar.GeneralizedNormalLaw(shape), tilts)
 
 
 def test_heavy_shapes_draw_but_have_no_limit():
-    mu = lp.scalar.GeneralisedNormal(1, 0.5)
+    mu = lp.scalar.GeneralizedNormal(1, 0.5)
     tokens = mu.sample(400_000, torch.Generator().manual_seed(1))
     assert_sample_mean(tokens, torch.zeros(1, dtype=F))
     width = math.sqrt(math.gamma(2) / math.gamma(6))
@@ -152,7 +152,7 @@ def test_heavy_shapes_draw_but_have_no_limit():
 
 
 def test_shapes_near_one_say_where_their_cgf_leaves_the_range():
-    mu = lp.scalar.GeneralisedNormal(1, 1.01)
+    mu = lp.scalar.GeneralizedNormal(1, 1.01)
     assert float(mu.cgf([30.0])) < math.inf
     with pytest.raises(lp.TiltDomainError):
         mu.cgf([100.0])

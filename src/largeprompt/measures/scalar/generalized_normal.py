@@ -1,6 +1,4 @@
-"""Generalised normal coordinates: one shape from heavier than Laplace through the Gaussian towards
-the uniform law.
-"""
+"""Generalized normal coordinates: from heavier than Laplace through Gaussian towards uniform."""
 
 import dataclasses
 import functools
@@ -17,12 +15,11 @@ from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
 # beyond, the cgf leaves double precision (shapes near 1 only: the mode is a (au/β)^{1/(β-1)})
 FARTHEST_MODE = 1e150
-SERIES_TERMS = 24
-CLOSE = 0.4  # from this relative offset on the fall is computed as it stands
+CLOSE = 0.4  # relative offset below which the fall is a series, of 24 terms
 
 
 @dataclasses.dataclass(frozen=True)
-class GeneralisedNormalLaw(LogConcaveLaw):
+class GeneralizedNormalLaw(LogConcaveLaw):
     """Density β/(2aΓ(1/β)) e^{-abs(x/a)^β} with a² = Γ(1/β)/Γ(3/β): mean 0, variance 1.
 
     β = ``shape`` > 1: Λ(u) is finite for every u and computed by quadrature around the mode a
@@ -35,10 +32,7 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", validation.positive("shape", self.shape))
         if self.shape == 1:
-            allowed, remedy = (
-                "a positive number other than 1",
-                "Use LaplaceLaw(), the same law in closed form.",
-            )
+            allowed, remedy = "a positive number other than 1", "Use LaplaceLaw(), the same law."
             raise InvalidArgumentError("shape", "1", allowed, remedy)
         if not 0.1 <= self.shape <= 1000:
             remedy = "Far beyond 1000 the law is UniformLaw() to within 1e-3."
@@ -53,9 +47,8 @@ class GeneralisedNormalLaw(LogConcaveLaw):
     def domain(self) -> tuple[float, float]:
         if self.shape < 1:
             return 0.0, 0.0
-        log_edge = math.log(self.shape / self.width) + (self.shape - 1) * math.log(
-            FARTHEST_MODE / self.width
-        )
+        farthest = math.log(FARTHEST_MODE / self.width)
+        log_edge = math.log(self.shape / self.width) + (self.shape - 1) * farthest
         edge = math.exp(log_edge) if log_edge < 700 else math.inf
         return -edge, edge
 
@@ -68,9 +61,7 @@ class GeneralisedNormalLaw(LogConcaveLaw):
         return u * mode * (1 - 1 / self.shape) + constant  # u y* = β abs(y*/a)^β
 
     def fall(self, u: Tensor, mode: Tensor, offset: Tensor) -> Tensor:
-        """abs((y*+t)/a)^β - abs(y*/a)^β - ut = K ((1+e)^β - 1 - βe), e = t/y*, K = abs(y*/a)^β; its
-        series where e is small.
-        """
+        """K ((1+e)^β - 1 - βe), e = t/y*, K = abs(y*/a)^β; its series where e is small."""
         beta = self.shape
         size = (mode / self.width).abs() ** beta
         direct = ((mode + offset) / self.width).abs() ** beta - size - u * offset
@@ -79,7 +70,7 @@ class GeneralisedNormalLaw(LogConcaveLaw):
         apart = size * (torch.expm1(growth) - beta * ratio)
         close = torch.where((ratio.abs() < CLOSE) & (ratio.abs() * beta < CLOSE), ratio, 0.0)
         factors, series = [beta * (beta - 1) / 2], torch.zeros_like(close)  # binomial coefficients
-        for order in range(3, SERIES_TERMS):
+        for order in range(3, 24):
             factors.append(factors[-1] * (beta - order + 1) / order)
         for factor in reversed(factors):
             series = series * close + factor
@@ -99,9 +90,8 @@ class GeneralisedNormalLaw(LogConcaveLaw):
             return super().derivatives(u, order)
         first, third, fifth = (math.lgamma(power / self.shape) for power in (1, 3, 5))
         zero = 0 * u
-        return (zero, zero, zero + 1, zero, zero + math.exp(fifth + first - 2 * third) - 3)[
-            : order + 1
-        ]
+        excess = math.exp(fifth + first - 2 * third) - 3
+        return (zero, zero, zero + 1, zero, zero + excess)[: order + 1]
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):
@@ -113,7 +103,7 @@ class GeneralisedNormalLaw(LogConcaveLaw):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class GeneralisedNormal(IidProduct):
+class GeneralizedNormal(IidProduct):
     """Independent coordinates of unit variance with density ∝ e^{-abs(x/a)^shape}: 1 is Laplace, 2
     Gaussian, ∞ uniform.
 
@@ -122,13 +112,13 @@ class GeneralisedNormal(IidProduct):
 
     Examples
     --------
-    >>> lp.scalar.GeneralisedNormal(1, shape=2.0).tilted_mean([3.0])
+    >>> lp.scalar.GeneralizedNormal(1, shape=2.0).tilted_mean([3.0])
     tensor([3.0000], dtype=torch.float64)
-    >>> lp.scalar.GeneralisedNormal(1, shape=4.0).tilted_mean([3.0])
+    >>> lp.scalar.GeneralizedNormal(1, shape=4.0).tilted_mean([3.0])
     tensor([1.7...], dtype=torch.float64)
     """
 
-    kind = GeneralisedNormalLaw
+    kind = GeneralizedNormalLaw
     shape: float
 
     def __post_init__(self) -> None:
