@@ -2,23 +2,22 @@
 
 import pytest
 
-from largeprompt.studies.trained.config import TrainedConfig
-from largeprompt.studies.trained.study import STUDY
+from largeprompt.studies.trained.study import STUDY, TrainedConfig
 
 SMALL = TrainedConfig(
-    models=("attention 1x1", "attention 1x2", "blocks 2x1", "shuffled blocks 1x1"),
+    models=("attention 1x1", "attention 1x2", "blocks 1x1", "shuffled blocks 1x1"),
     dim=1,
     training_lengths=(16, 32),
     test_lengths=(16, 32),
     width=8,
     runs=2,
-    batch=32,
+    batch=16,
     queries=4,
-    attention_steps=400,
+    attention_steps=200,
     attention_rate=0.02,
-    blocks_steps=100,
+    blocks_steps=30,
     checkpoints=3,
-    test_prompts=300,
+    test_prompts=150,
     audit_prompts=16,
 )
 

@@ -1,29 +1,19 @@
-"""Predictions of the exact theory of one layer (C6, C7) against samples and the library."""
-
-import math
+"""Predictions of the exact theory of one layer: the library's optima, in the right order."""
 
 import numpy as np
 import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.studies.trained.theory import (
-    common_optimum,
-    own_moment_risk,
-    predictions,
-    regression,
-)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
+from largeprompt.runs.study import quiet
+from largeprompt.studies.trained.study import TrainedConfig
+from largeprompt.studies.trained.theory import common_optimum, regression, theory
 
 
 def test_the_optimum_of_one_length_is_the_librarys_and_of_several_is_least():
-    task = regression(2, 0.1)
+    task = regression(TrainedConfig(dim=2))
     one = lp.training.isotropic_optimum(task, 16)
-    risk, a, b = common_optimum(task, [16])
-    assert (risk, a, b) == pytest.approx((one.risk, one.a, one.b), rel=1e-5)
+    assert common_optimum(task, [16]) == pytest.approx((one.risk, one.a, one.b), rel=1e-5)
     risk, a, b = common_optimum(task, [16, 32])
 
     def mean(a, b):
@@ -32,27 +22,15 @@ def test_the_optimum_of_one_length_is_the_librarys_and_of_several_is_least():
 
     assert risk == pytest.approx(mean(a, b), rel=1e-12)
     assert all(mean(a * x, b * y) > risk for x, y in ((1.02, 1), (0.98, 1), (1, 1.02), (1, 0.98)))
-    assert risk > np.mean([lp.training.isotropic_optimum(task, length).risk for length in (16, 32)])
 
 
 def test_predictions_are_in_order():
-    data = predictions(regression(2, 0.1), [16, 32], [16, 32])
-    assert bool((data.carried > data.softmax_optimum).all())
-    assert bool((data.softmax_optimum > data.linear_optimum).all())
-    assert bool((data.linear_optimum > data.bayes).all())
-    assert bool((data.bayes > data.floor).all())
+    data = theory(TrainedConfig(dim=2, test_lengths=(16, 32)), quiet)
+    for lower, higher in (
+        ("softmax_optimum", "carried"),
+        ("linear_optimum", "softmax_optimum"),
+        ("bayes", "linear_optimum"),
+        ("floor", "bayes"),
+    ):
+        assert bool((data[lower] < data[higher]).all()), (lower, higher)
     assert float(data.zero_risk) == pytest.approx(0.55)
-
-
-def test_risk_of_the_affine_read_out_against_drawn_prompts():
-    task, length, count = regression(2, 0.1), 6, 200_000
-    U = torch.tensor([[0.9, 0.2, 0.0], [-0.1, 0.7, 0.1], [0.2, 0.3, 0.0]], dtype=torch.float64)
-    V = torch.tensor([[0.2, -0.1, 0.8]], dtype=torch.float64)
-    expected = float(own_moment_risk(task, U[None], V[None], length))
-    prompt, query, answer = task.sample(count, length, generator(2))
-    mean = prompt.mean(1)
-    centred = prompt - mean[:, None]
-    tilt = (centred @ (query @ U.mT)[..., None]).squeeze(-1)
-    read = (mean + (centred * tilt[..., None]).mean(1)) @ V.mT
-    losses = ((read - answer) ** 2 / 2).squeeze(-1)
-    assert abs(float(losses.mean()) - expected) < 5 * float(losses.std()) / math.sqrt(count)

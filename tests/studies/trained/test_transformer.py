@@ -7,16 +7,14 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.errors import InvalidArgumentError
-from largeprompt.runs.study import quiet
-from largeprompt.studies.trained.config import TrainedConfig
-from largeprompt.studies.trained.parts import Trial, trial
+from largeprompt.studies.trained.study import TrainedConfig
 from largeprompt.studies.trained.transformer import (
     Architecture,
     StackedTransformer,
     reading_mask,
     train,
 )
+from largeprompt.studies.trained.trial import draw as draw_prompts
 
 
 def generator(seed=0):
@@ -146,11 +144,11 @@ def test_runs_train_apart():
 
 def test_training_watches_every_step_and_learns():
     model = StackedTransformer(Architecture("attention", 1, 1, 2), 1, generator())
-    drawing = Trial(TrainedConfig(dim=1, runs=1), "attention 1x1", quiet)
+    config, stream = TrainedConfig(dim=1, runs=1), generator(2)
     losses, seen = [], []
 
     def draw():
-        prompt, _, noisy = drawing.draw(drawing.generators[2], 64, 8, 2)
+        prompt, _, noisy = draw_prompts(config, stream, 64, 8, 2)
         losses.append(float((model(prompt, mask) - noisy).detach().square().mean()))
         return prompt, noisy
 
@@ -158,8 +156,3 @@ def test_training_watches_every_step_and_learns():
     train(model, draw, mask, steps=200, learning_rate=0.03, watch=seen.append)
     assert seen == list(range(201))
     assert np.mean(losses[-20:]) < 0.75 * np.mean(losses[:20])
-
-
-def test_a_device_that_is_not_there_is_named():
-    with pytest.raises(InvalidArgumentError, match="device"):
-        trial(TrainedConfig(device="cuda:99"), "attention 1x1", quiet)

@@ -1,23 +1,26 @@
-"""What the exact theory of one layer says before anything is trained: best risks, regimes, and the
-risk of the affine read-out.
-"""
+"""What the exact theory of one layer says before anything is trained."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import xarray as xr
-from torch import Tensor
 
 from largeprompt.attention import LinearAttention
+from largeprompt.runs.study import Progress
 from largeprompt.training import LinearRegression, SobolAverage, isotropic_optimum
 
+if TYPE_CHECKING:
+    from largeprompt.studies.trained.study import TrainedConfig
 
-def regression(dim: int, noise_variance: float) -> LinearRegression:
+
+def regression(config: TrainedConfig) -> LinearRegression:
     """The task: x ~ N(0, I), w ~ N(0, I/d), noise of the given variance."""
-    eye = torch.eye(dim, dtype=torch.float64)
-    return LinearRegression(eye, eye / dim, noise_variance)
+    eye = torch.eye(config.dim, dtype=torch.float64)
+    return LinearRegression(eye, eye / config.dim, config.noise_variance)
 
 
 def common_optimum(task: LinearRegression, lengths: Sequence[int]) -> tuple[float, float, float]:
@@ -35,64 +38,39 @@ def common_optimum(task: LinearRegression, lengths: Sequence[int]) -> tuple[floa
         (slope,) = torch.autograd.grad(value, point)
         return float(value.detach()), slope.numpy()
 
-    found = minimize(
-        mean_risk, np.log([first.a, first.b]), jac=True, method="BFGS", options={"gtol": 1e-12}
-    )
+    start = np.log([first.a, first.b])
+    found = minimize(mean_risk, start, jac=True, method="BFGS", options={"gtol": 1e-12})
     a, b = np.exp(found.x)
     return float(found.fun), float(a), float(b)
 
 
-def own_moment_risk(task: LinearRegression, U: Tensor, V: Tensor, length: float) -> Tensor:
-    """Risk of each run when its one head is replaced by the affine read-out of the prompt's own
-    moments, shape (run,).
-
-    It answers v·(m̂ + Γ̂u). Of L Gaussian tokens m̂ ~ N(0, Γ/L) is independent of LΓ̂, a Wishart
-    matrix of L - 1 degrees, so that with q = u·Γu, a = v·Γu, t the answer and V2 = v·Γv the risk
-    is, without the 1/2,
-
-        s² + ((1 - 1/L)a - t)² + (L - 1)(V2 q + a²)/L² + V2/L:
-
-    that of linear attention with (1 - 1/L)v over L - 1 tokens, and V2/L for the mean.
-    """
-    # one token is its mean: nothing is kept of v
-    d, kept, others = task.dim, (1 - 1 / length) * V, max(length - 1, 1)
-    answers = torch.trace(task.covariance @ task.prior_covariance) + task.noise_variance  # E y²
-    # E V2
-    spread = (V[:, 0, :d] @ task.covariance * V[:, 0, :d]).sum(-1) + V[:, 0, d].square() * answers
-    return task.linear_risk(U, kept, [others] * len(U)) + spread / (2 * length)
-
-
-def predictions(
-    task: LinearRegression, training_lengths: Sequence[int], lengths: Sequence[int]
-) -> xr.Dataset:
-    """Exact risks of the best one-head softmax and linear attention at each length, of the best for
-    training, and Bayes.
+def theory(config: TrainedConfig, progress: Progress) -> xr.Dataset:
+    """Exact risks of the best single head and the best linear attention at each length, of the best
+    head for training, and Bayes.
     """
     from scipy.stats import chi2
 
-    softmax = [isotropic_optimum(task, length) for length in lengths]
-    linear = [isotropic_optimum(task, length, LinearAttention).risk for length in lengths]
-    objective, a, b = common_optimum(task, training_lengths)
+    progress("exact optima of one layer")
+    task, lengths = regression(config), config.test_lengths
+    objective, a, b = common_optimum(task, config.training_lengths)
     point = (torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64))
-    carried = [float(task.isotropic_risk(*point, length)[0]) for length in lengths]
-    middle, logs = float(chi2.median(task.dim)), 2 * np.log(np.asarray(lengths, dtype=float))
+    average = SobolAverage(2**15)
+    risks = {
+        "softmax_optimum": [isotropic_optimum(task, length).risk for length in lengths],
+        "linear_optimum": [
+            isotropic_optimum(task, length, LinearAttention).risk for length in lengths
+        ],
+        "carried": [float(task.isotropic_risk(*point, length)[0]) for length in lengths],
+        "bayes": [task.bayes_risk(length, average=average) for length in lengths],
+        # at the median query
+        "carried_alpha": np.sqrt(chi2.median(config.dim) * a**2 / (2 * np.log(lengths))),
+    }
     return xr.Dataset(
         {
-            "softmax_optimum": ("length", [each.risk for each in softmax]),
-            "linear_optimum": ("length", linear),
-            "carried": ("length", carried),
-            "bayes": (
-                "length",
-                [task.bayes_risk(length, average=SobolAverage(2**15)) for length in lengths],
-            ),
-            "optimal_alpha": (
-                "length",
-                np.sqrt(middle * np.array([each.a for each in softmax]) ** 2 / logs),
-            ),
-            "carried_alpha": ("length", np.sqrt(middle * a**2 / logs)),
+            **{name: ("length", values) for name, values in risks.items()},
             "objective_optimum": objective,
-            "zero_risk": (1 + task.noise_variance) / 2,
-            "floor": task.noise_variance / 2,
+            "zero_risk": (1 + config.noise_variance) / 2,
+            "floor": config.noise_variance / 2,
         },
         coords={"length": list(lengths)},
     )

@@ -4,14 +4,15 @@ side.
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from largeprompt.studies.trained.config import Kind
-
+NAME = r"^(shuffled )?(attention|blocks) ([1-9]\d*)x([1-9]\d*)$"  # of a model
 # query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be
 # read, factor of the scores, layer
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
@@ -24,9 +25,7 @@ def softmax_attention(
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
-def reading_mask(
-    length: int, prefixes: Sequence[int], device: torch.device | str = "cpu"
-) -> Tensor:
+def reading_mask(length: int, prefixes: Sequence[int]) -> Tensor:
     """Who reads whom, shape (1, 1, length + queries, length): token l reads tokens 1..l, query i
     the first prefixes[i] tokens.
 
@@ -35,7 +34,7 @@ def reading_mask(
     attention of the exact theory.
     """
     rows = torch.cat([torch.arange(1, length + 1), torch.as_tensor(list(prefixes))])
-    return (torch.arange(length) < rows[:, None])[None, None].to(device)
+    return (torch.arange(length) < rows[:, None])[None, None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,11 +47,19 @@ class Architecture:
     attention and a GELU network, a last LayerNorm, linear read-out.
     """
 
-    kind: Kind
+    kind: str
     layers: int
     heads: int  # in each layer
     inputs: int  # dimension d + 1 of the tokens (x, y)
     width: int = 32  # of the residual stream of 'blocks', a multiple of the heads
+    shuffled: bool = False  # trained on prompts without information
+
+    @classmethod
+    def named(cls, name: str, inputs: int, width: int) -> Self:
+        """The shape of 'attention LxH' or 'blocks LxH', after 'shuffled ' or not."""
+        found = re.fullmatch(NAME, name)
+        assert found is not None  # as the settings have checked
+        return cls(found[2], int(found[3]), int(found[4]), inputs, width, found[1] is not None)
 
     @property
     def stream(self) -> int:
@@ -76,7 +83,7 @@ class StackedTransformer:
     """``runs`` transformers of one architecture with weights of their own: each product of matrices
     serves all of them.
 
-    The generator draws the first weights, in float32; its device is theirs.
+    The generator draws the first weights, in float32.
     """
 
     def __init__(self, architecture: Architecture, runs: int, generator: torch.Generator) -> None:
@@ -87,15 +94,11 @@ class StackedTransformer:
         deep = 1 / math.sqrt(2 * shape.layers)  # keeps the stream of order one
 
         def weight(name: str, rows: int, columns: int, size: float = 1.0) -> None:
-            drawn = torch.randn(
-                self.runs, rows, columns, generator=generator, device=generator.device
-            )
+            drawn = torch.randn(self.runs, rows, columns, generator=generator)
             self.parameters[name] = (drawn * size / math.sqrt(rows)).requires_grad_()
 
         def constant(name: str, columns: int, value: float) -> None:
-            self.parameters[name] = torch.full(
-                (self.runs, 1, columns), value, device=generator.device
-            ).requires_grad_()
+            self.parameters[name] = torch.full((self.runs, 1, columns), value).requires_grad_()
 
         def norm(name: str) -> None:
             constant(f"{name}.gain", w, 1.0)
@@ -174,10 +177,8 @@ class StackedTransformer:
         takes them, float64.
         """
         shape = self.architecture
-        query, key, value = (
-            self.parameters["0.read"].detach().to("cpu", torch.float64).chunk(3, dim=-1)
-        )
-        write = self.parameters["0.write"].detach().to("cpu", torch.float64)
+        query, key, value = self.parameters["0.read"].detach().double().chunk(3, dim=-1)
+        write = self.parameters["0.write"].detach().double()
         return shape.scale * key @ query.mT, (value @ write)[..., -1:].mT
 
 
@@ -197,18 +198,18 @@ def train(
     batch, queries). ``watch`` is called with the number of steps taken, before the first and after
     every one; each run's own gradient is kept to length one.
     """
-    optimiser = torch.optim.Adam(model.parameters.values(), lr=learning_rate, betas=(0.9, 0.98))
+    optimizer = torch.optim.Adam(model.parameters.values(), lr=learning_rate, betas=(0.9, 0.98))
     warm = max(1, steps // 20)
     watch(0)
     for step in range(steps):
         rate = min(1.0, (step + 1) / warm) * (1 + math.cos(math.pi * step / steps)) / 2
-        optimiser.param_groups[0]["lr"] = learning_rate * rate
+        optimizer.param_groups[0]["lr"] = learning_rate * rate
         tokens, answers = draw()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         (model(tokens, mask) - answers).square().mean((1, 2)).sum().backward()
         gradients = [each.grad for each in model.parameters.values() if each.grad is not None]
         norms = torch.stack([each.flatten(1).square().sum(1) for each in gradients]).sum(0).sqrt()
         for each in gradients:
             each.mul_((1 / norms.clamp_min(1.0))[:, None, None])
-        optimiser.step()
+        optimizer.step()
         watch(step + 1)
