@@ -1,5 +1,8 @@
 """The errors: one sentence with argument, value, what is allowed and what to do."""
 
+import copy
+import pickle
+
 import pytest
 
 import largeprompt as lp
@@ -21,6 +24,15 @@ def test_message_and_parts():
         "Give one token.",
     )
     assert str(InvalidArgumentError("a", "b", "c")) == "a: got b; allowed: c."
+
+
+@pytest.mark.parametrize("kind", [TiltDomainError, NoMomentError, InvalidArgumentError])
+@pytest.mark.parametrize("travel", [copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_errors_survive_a_journey_between_processes(kind, travel):
+    found = travel(kind("length", "0", "an integer of at least 1", "Give one token."))
+    assert type(found) is kind
+    assert str(found) == "length: got 0; allowed: an integer of at least 1. Give one token."
+    assert (found.name, found.remedy) == ("length", "Give one token.")
 
 
 @pytest.mark.parametrize(

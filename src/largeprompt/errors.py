@@ -16,6 +16,10 @@ class InvalidArgumentError(LargePromptError):
             f"{name}: got {given}; allowed: {allowed}." + (f" {remedy}" if remedy else "")
         )
 
+    def __reduce__(self) -> tuple[type, tuple[str, ...]]:
+        """Copy and pickle by the parts: worker processes send their errors back."""
+        return type(self), (self.name, self.given, self.allowed, self.remedy)
+
 
 class TiltDomainError(InvalidArgumentError):
     """The cumulant generating function is infinite at this tilt: attention has no infinite-prompt

@@ -52,3 +52,12 @@ def test_gaussian_samples_of_a_batch_have_their_own_moments():
     # variance
     bound = 6.5 * (2 / 200_000) ** 0.5 * many.covariance.amax(dim=(-2, -1))
     assert bool(((covariance - many.covariance).abs().amax(dim=(-2, -1)) < bound).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_samples_in_half_precision(dtype):
+    """LAPACK has no Cholesky factor in half precision."""
+    mu = lp.Gaussian(torch.ones(2, dtype=dtype), 4 * torch.eye(2, dtype=dtype))
+    drawn = mu.sample(4000, 0)
+    assert drawn.dtype == dtype
+    assert abs(float(drawn.double().var(0).mean()) - 4) < 0.4

@@ -255,15 +255,16 @@ class SoftmaxAttention(Attention):
 
         Examples
         --------
-        >>> tokens = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> tokens = torch.randn(1000, 2, generator=generator, dtype=torch.float64)
         >>> attention = lp.SoftmaxAttention(torch.eye(2, dtype=torch.float64), [[1.0, 0.0]])
-        >>> bar = attention.error_bar(lp.Empirical(tokens), [[0.5, 0.0], [5.0, 0.0]])  # the limits are 0.5 and 5
+        >>> bar = attention.error_bar(lp.Empirical(tokens), [[0.5, 0.0], [5.0, 0.0]])
         >>> bar
         ErrorBar(output=(2, 1), length=1000, tail_index <= ..., carrying_tokens >= ...)
         >>> bool((bar.output[0] - 0.5).abs() < 2 * bar.standard_error[0])
         True
         >>> bar.warning
-        '1 of 2 queries: the largest weights have tail index ... >= 0.5: a second moment is missing or the prompt is too short ...'
+        '1 of 2 queries: the largest weights have tail index ... >= 0.5: ...'
         """
         self._check_prompt(prompt)
         values, z = self._values(prompt, z)

@@ -57,7 +57,7 @@ def jacobian_certificate(
     >>> from largeprompt.certificates import jacobian_certificate
     >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     >>> jacobian_certificate(attention, lp.Rademacher(1), [0.5], length=10_000)
-    Certificate(length=10000, rmse <= 0.003952, derivative in U, theta = 0.9369; read well beyond rho = 1.214 tokens)
+    Certificate(length=10000, rmse <= 0.003952, derivative in U, theta = 0.9369; ...)
     """
     one_head(attention)
     layer, law, queries = widened(attention, mu, z)

@@ -210,7 +210,7 @@ def certificate(
     >>> from largeprompt.certificates import certificate
     >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
     >>> certificate(attention, lp.Gaussian([0.0], [[1.0]]), [1.0], length=1000)
-    Certificate(length=1000, rmse <= 0.07373, closed form for Gaussian tokens; read well beyond rho = 2.718 tokens)
+    Certificate(length=1000, rmse <= 0.07373, closed form for Gaussian tokens; ...)
     >>> certificate(attention, lp.Laplace(1), [0.3], length=1000).reason
     'split bound, second order, theta = 0.72'
     """

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.quadrature import Range, power, widen
+from largeprompt.law.quadrature import SMALLER, Range, power, widen
 from largeprompt.law.tokens import Array, Independent, Numbers, TokenMoments, is_identity
 
 # of τ: the trapezoid rule errs by e^{-π²/TAU_STEP} = 4e-22, as all integrands are analytic for Re
@@ -320,13 +320,8 @@ class OutputMoments:
                 f"scores so far apart that rounding may change the {name} by "
                 f"{float((lost / (np.abs(value) + 1e-300)).max()):.1g}"
             )
-            remedy = (
-                "Scale the query, center the tokens, use certificate(...) for a bound, or "
-                "sample_prompts(...)."
-            )
-            raise InvalidArgumentError(
-                "z", f"{given} of it", "scores whose finite-prompt law keeps eight digits", remedy
-            )
+            allowed = "scores whose finite-prompt law keeps eight digits"
+            raise InvalidArgumentError("z", f"{given} of it", allowed, SMALLER)
 
 
 def _outer_sum(weights: Array, vectors: Array) -> Array:

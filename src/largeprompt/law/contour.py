@@ -25,7 +25,7 @@ from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import TAU_STEP, Blocks, Piece, Waves, grid, widened
-from largeprompt.law.quadrature import NOTHING, log_survival
+from largeprompt.law.quadrature import NOTHING, SMALLER, log_survival
 from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
 from largeprompt.measures import Measure
 from largeprompt.measures.base import DOMAIN_EDGE
@@ -260,7 +260,7 @@ class _Sums:
             "z",
             f"a tilt along which the cgf of {self.line.mu!r} bends sharply",
             "tilts that contours can follow: smaller ones",
-            "Use certificate(...), or sample_prompts(...).",
+            SMALLER,
         )
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:

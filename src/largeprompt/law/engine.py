@@ -22,6 +22,7 @@ from largeprompt.law.contour import contour_blocks, group_by_scale
 from largeprompt.law.density import density_blocks
 from largeprompt.law.jacobian import jacobian_error
 from largeprompt.law.nodes import node_blocks
+from largeprompt.law.quadrature import SMALLER
 from largeprompt.law.tokens import Array, is_identity
 from largeprompt.measures import Measure
 from largeprompt.measures.scalar.density import HasDensity
@@ -67,27 +68,12 @@ def source_of(law: Measure, u: Tensor) -> Source:
     if alone and (low > LEAST_ROOM or deviation > WIDEST_SCORES):
         return "density"
     if high <= 1:
-        given = (
-            f"a tilt of {law!r}, along {len(tilted)} of its coordinates, outside the domain of "
-            "its cgf"
-        )
-        allowed = (
-            "tilts inside the domain, or along one coordinate that declares its density "
-            "(Student's t, log-normal, Laplace)"
-        )
-        raise TiltDomainError(
-            "z", given, allowed, "Average over drawn prompts: sample_prompts(...)."
-        )
+        given = f"a tilt of {law!r}, along {len(tilted)} coordinates, outside the domain of its cgf"
+        allowed = "tilts inside the domain, or along one coordinate that declares its density"
+        raise TiltDomainError("z", given, allowed, "Draw prompts: sample_prompts(...).")
     if deviation > WIDEST_SCORES:
-        given, allowed = (
-            f"scores of standard deviation {deviation:.3g}",
-            f"at most {WIDEST_SCORES:g} for {law!r}",
-        )
-        remedy = (
-            "Scale the query or the tokens, use certificate(...) for a bound, or "
-            "sample_prompts(...)."
-        )
-        raise InvalidArgumentError("z", given, allowed, remedy)
+        given = f"scores of standard deviation {deviation:.3g}"
+        raise InvalidArgumentError("z", given, f"at most {WIDEST_SCORES:g} for {law!r}", SMALLER)
     return "contour"
 
 
@@ -176,10 +162,7 @@ class _Tokens:
         """Refuse a question about the limit where there is none."""
         if bool(missing):
             given = f"a tilt of {self.law!r} outside the domain of its cgf"
-            remedy = (
-                "There is no infinite-prompt limit to compare with; mean, covariance and "
-                "effective_tokens of finite prompts exist."
-            )
+            remedy = "There is no limit; mean, covariance and effective_tokens of prompts exist."
             raise TiltDomainError("z", given, "tilts inside the domain", remedy)
 
     def single(self, query: int) -> tuple[Array, Array]:

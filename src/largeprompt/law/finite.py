@@ -15,7 +15,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.attention.operators import Attention
-from largeprompt.devices import moved, sheltered
+from largeprompt.devices import sheltered
 from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
@@ -81,7 +81,7 @@ class FinitePromptLaw(ByLength):
         return _solve(self.attention, self.mu, self.z, lengths, self.method)
 
     def _pack(self, found: Tensor) -> Tensor:
-        return found if isinstance(self.length, tuple) else found[0]
+        return (found if isinstance(self.length, tuple) else found[0]).to(self.z.device)
 
     @property
     def _token(self) -> Measure:
@@ -193,13 +193,12 @@ class FinitePromptLaw(ByLength):
     def __repr__(self) -> str:
         if self.effective_tokens.dim():
             return self._summary()
-        tokens = f"effective_tokens={plain(self.effective_tokens.detach())}"
-        if not self._limited:
-            return (
-                f"FinitePromptLaw({self.method}, length={plain(self.length)}, no limit, {tokens})"
-            )
-        numbers = f"rmse={float(self.rmse.detach()):.4g}, {tokens}, regime='{self.regime}'"
-        return f"FinitePromptLaw({self.method}, length={plain(self.length)}, {numbers})"
+        numbers, end = f"effective_tokens={plain(self.effective_tokens.detach())}", ""
+        if self._limited:
+            numbers = f"rmse={float(self.rmse.detach()):.4g}, {numbers}"
+            end = f", regime='{self.regime}'"
+        kind = self.method if self._limited else f"{self.method}, no limit"
+        return f"FinitePromptLaw({kind}, length={plain(self.length)}, {numbers}{end})"
 
 
 @sheltered
@@ -211,26 +210,22 @@ def finite_prompt(
     *,
     expansion: bool = False,
 ) -> FinitePromptLaw:
-    """Law of softmax attention over a prompt of L independent tokens from ``mu``: exact, at a cost
-    that does not depend on L.
+    """Exact law of softmax attention over L random tokens, at a cost that does not depend on L.
 
-    Exact for every law that the library has, and for any :class:`Measure` whose cgf takes complex
-    tilts, on the scale of the accuracy contract: E‖T_L - T‖² to 1e-8 of itself plus 1e-13 E[Y] ‖V‖²
-    E‖x - T‖². What rounding keeps from it is refused. For :class:`Gaussian` it is differentiable in
-    the layer, the query and the law; for the others it gives numbers without a gradient.
+    On the scale of the accuracy contract: E‖T_L - T‖² to 1e-8 of itself plus 1e-13 E[Y] ‖V‖²
+    E‖x - T‖². What rounding keeps from it is refused. Gaussian tokens give numbers that are
+    differentiable in the layer, the query and the law; other laws give plain numbers.
 
-    ======================================================
-    ============================================== ================== law of the tokens tilt u = Uz
-    method
-    ======================================================
-    ============================================== ================== Gaussian any closed form
-    Empirical, Discrete, GaussianMixture, Sphere any nodes of the score MarkovChain any transfer
-    matrix products, affine images, your own inside the domain of the cgf contours products with a
-    Student-t, log-normal or Laplace entry of that entry alone, where its cgf is infinite density
-    the same of several entries, where the cgf is infinite
-    refused
-    ======================================================
-    ============================================== ==================
+    ======================================================= =====================
+    law of the tokens, and tilt u = Uz                      method
+    ======================================================= =====================
+    Gaussian                                                closed form
+    Empirical, Discrete, GaussianMixture, Sphere            nodes of the score
+    MarkovChain                                             transfer matrices
+    others, where the cgf is finite at u                    contours
+    one heavy-tailed entry tilted, where it is infinite     density of that entry
+    several entries tilted, where it is infinite            refused
+    ======================================================= =====================
 
     Formulas (law.8) to (law.10) of docs/mathematics/finite_prompt.md and (engine.1) to (engine.6)
     of docs/mathematics/engine.md.
@@ -263,7 +258,8 @@ def finite_prompt(
     >>> eye = torch.eye(4, dtype=torch.float64)
     >>> attention = lp.SoftmaxAttention(eye, eye)
     >>> from largeprompt.law import finite_prompt
-    >>> finite_prompt(attention, lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye), [1.0, 0.0, 0.0, 1.0], length=100)
+    >>> mu = lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye)
+    >>> finite_prompt(attention, mu, [1.0, 0.0, 0.0, 1.0], length=100)
     FinitePromptLaw(exact, length=100, rmse=0.5191, effective_tokens=18.82, regime='linear')
     >>> finite_prompt(attention, lp.Rademacher(4), [1.0, 0.0, 0.0, 1.0], length=100)
     FinitePromptLaw(exact, length=100, rmse=0.2371, effective_tokens=39.88, regime='linear')
@@ -282,7 +278,7 @@ def finite_prompt(
 
 
 def _detached(value: Any) -> Any:
-    """The same without the graph of its gradient."""
+    """A value without the graph of its gradient."""
     if isinstance(value, tuple):
         return tuple(map(_detached, value))
     if isinstance(value, Tensor):
@@ -304,23 +300,13 @@ def _solve(
     """Choose the method, by the table of :func:`finite_prompt`."""
     if isinstance(mu, MarkovChain):
         path = chain_prompt if method == "exact" else chain_first_order
-        return _moved(path(attention.to(device="cpu"), mu, z.cpu(), lengths), z.device)
+        return path(attention.to(device="cpu"), mu, z.cpu(), lengths)
     values, u = attention._aligned(z), attention._tilts(z)
     if method == "first order":
         return _expansion(attention._limit(mu, z), mu, u, values, lengths)
     if isinstance(mu, Gaussian):
         return _gaussian(attention._limit(mu, z), mu, u, values, lengths)
     return solve(mu, u, values, lengths)
-
-
-def _moved(found: Expectations, device: torch.device) -> Expectations:
-    """Expectations whose numbers are on another device."""
-    mean, collision = found.mean.to(device), found.collision.to(device)
-    lazy = (
-        lambda part=part: moved(part(), device)
-        for part in (found.errors, found.covariance, found.jacobian)
-    )
-    return Expectations(mean, collision, *lazy)
 
 
 def _gaussian(

@@ -19,8 +19,7 @@ from largeprompt.measures import Measure
 from largeprompt.measures.score_nodes import HasScoreNodes
 
 NEGLIGIBLE = 42.0  # -log of what counts as nothing, 6e-19
-LARGEST_LOG = 300.0  # of numbers that are squared
-NOTHING_SURVIVES = 1e4  # t e^s beyond which e^{-t e^s} is zero
+LARGEST_LOG = 150.0  # of numbers whose fourth powers must not overflow
 MOST_LEVELS = 10_000  # of τ that are looked at for the end of its range
 WIDER = 14.0  # by how much τ goes on where something is left at its end
 
@@ -78,9 +77,7 @@ def _blocks(groups: Sequence[Group], tau: Array, dim: int) -> Blocks:
 
     def pieces(order: int) -> Iterator[Piece]:
         for rows, grown, mass, moments in parts():
-            yield Piece(
-                rows, mass * np.minimum(grown, NOTHING_SURVIVES) ** order * np.exp(-grown), moments
-            )
+            yield Piece(rows, mass * grown**order * np.exp(-grown), moments)
 
     return Blocks(
         np.full(len(tau), TAU_STEP), np.maximum(log_survival(lost, kept), NOTHING), pieces, dim

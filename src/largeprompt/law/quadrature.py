@@ -34,6 +34,7 @@ LARGEST_EXPONENT = 6.7  # e^{-e^s} underflows beyond
 # what an integrand may still be at the ends of the range, relative to its largest value
 EDGE = 1e-17
 MOST_NODES = 1_000_000  # of τ
+SMALLER = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
 NOTHING = -1e290  # log of a φ that has underflowed: times zero tokens it is 0
 
 
@@ -134,13 +135,8 @@ def relative_ends(integrand: Array, axes: int = 1) -> Array:
 def check_spread(widest: float, nodes: int = MOST_NODES) -> None:
     """Refuse scores that are so far apart that no grid holds them."""
     if not widest <= nodes * SCORE_STEP:
-        remedy = (
-            "The scores are too far apart for this quadrature; use smaller parameters, or "
-            "sample_prompts(...)."
-        )
-        raise InvalidArgumentError(
-            "scores", f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}", remedy
-        )
+        given, allowed = f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}"
+        raise InvalidArgumentError("scores", given, allowed, SMALLER)
 
 
 def widen(
@@ -161,13 +157,8 @@ def widen(
         if (ends <= edge).all():
             return result
         if not np.isfinite(ends).all():
-            remedy = (
-                "Scale the query or the tokens, use certificate(...) for a bound, or "
-                "sample_prompts(...)."
-            )
-            raise InvalidArgumentError(
-                "scores", "block expectations that overflow", "scores of moderate size", remedy
-            )
+            given = "block expectations that overflow"
+            raise InvalidArgumentError("scores", given, "scores of moderate size", SMALLER)
         ranges = [
             (below + (14.0 if low > edge else 0.0), above + (further if high > edge else 0.0))
             for (below, above), (low, high) in zip(ranges, ends, strict=True)

@@ -18,11 +18,13 @@ from largeprompt.validation import ArrayLike
 def square_root(covariance: Tensor) -> Tensor:
     """Return R with R R^T = covariance: Cholesky, or by eigenvectors where it is singular."""
     factor: Tensor
-    factor, info = torch.linalg.cholesky_ex(covariance)
+    # LAPACK has no half precision
+    wide = covariance.float() if covariance.dtype.itemsize == 2 else covariance
+    factor, info = torch.linalg.cholesky_ex(wide)
     if bool((info != 0).any()):
-        values, vectors = torch.linalg.eigh(covariance)
+        values, vectors = torch.linalg.eigh(wide)
         factor = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
-    return factor
+    return factor.to(covariance.dtype)
 
 
 def gaussian_norm_moment4(offset: Tensor, covariance: Tensor, V: Tensor | None = None) -> Tensor:

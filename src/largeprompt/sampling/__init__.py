@@ -202,9 +202,9 @@ def sample_prompts(
     --------
     >>> from largeprompt.sampling import sample_prompts
     >>> attention = lp.SoftmaxAttention([[1.0]], [[1.0]])
-    >>> samples = sample_prompts(attention, lp.Rademacher(1), [0.5], (10, 1000), 200, torch.Generator().manual_seed(0))
+    >>> samples = sample_prompts(attention, lp.Rademacher(1), [0.5], (10, 1000), 200, 0)
     >>> samples
-    PromptSamples(lengths=(10, 1000), replicas=200, outputs of shape (2, 200, 1), spread 0.26 to 0.025)
+    PromptSamples(lengths=(10, 1000), replicas=200, outputs of shape (2, 200, 1), spread 0.26 ...)
     >>> mean, standard_error = samples.mse(attention(lp.Rademacher(1), [0.5]))
     >>> bool(mean[1] < mean[0] / 50)
     True

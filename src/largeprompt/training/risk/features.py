@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from largeprompt.law.blocks import TAU_STEP, grid
-from largeprompt.law.nodes import LARGEST_LOG, NOTHING_SURVIVES, score_range
+from largeprompt.law.nodes import LARGEST_LOG, score_range
 from largeprompt.law.quadrature import Array, Range, drawn, log_survival, relative_ends, widen
 
 AT_ONCE = 512  # scores, for each τ: what stays in the cache
@@ -29,7 +29,6 @@ def _kernels(
     grown = torch.exp((tau.unsqueeze(-1) + scores.unsqueeze(-2)).clamp_max(LARGEST_LOG))
     survival = torch.exp(-grown) * probabilities
     log_phi = log_survival(-torch.expm1(-grown) @ probabilities, survival.sum(-1))
-    grown = grown.clamp_max(NOTHING_SURVIVES)
     return log_phi, grown * survival, grown**2 * survival, grown
 
 
