@@ -40,9 +40,9 @@ def test_spread_of_squared_errors_is_exact_for_gaussian_tokens():
     C, a = V @ covariance @ V.mT, Z @ covariance @ V.mT
     one = 2 * (C @ C).trace() + 4 * ((a @ C) * a).sum(-1)
     torch.testing.assert_close(exact[0], one.sqrt(), rtol=1e-11, atol=0)
-    found = lp.sampling.sample_prompts(ATTENTION, GAUSSIAN, Z, (1, 10, 40), 100_000, 1).outputs
+    found = lp.sampling.sample_prompts(ATTENTION, GAUSSIAN, Z, (1, 10, 40), 20_000, 1).outputs
     squared = (found - ATTENTION(GAUSSIAN, Z)).square().sum(-1)
-    torch.testing.assert_close(squared.std(1), exact, rtol=0.05, atol=0)
+    torch.testing.assert_close(squared.std(1), exact, rtol=0.1, atol=0)
 
 
 def test_draws_of_other_laws_need_enough_replicas():

@@ -191,7 +191,9 @@ def first_below(
     """
     above = error > level
     stays = (~above)[{axis: slice(None, None, -1)}].cumprod(axis)[{axis: slice(None, None, -1)}]
-    found = error[axis].where(stays.astype(bool) & error.notnull()).min(axis).fillna(math.inf)
+    known = error.notnull()
+    found = error[axis].where(stays.astype(bool) & known).min(axis).fillna(math.inf)
+    found = found.where(known.any(axis))
     if not between:
         return found
     x, y = (xr.ufuncs.log(value) for value in (error[axis], error.clip(1e-300) / level))

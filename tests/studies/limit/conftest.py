@@ -2,7 +2,7 @@
 
 import pytest
 
-from largeprompt.studies.limit.parts import LimitConfig
+from largeprompt.studies.limit.config import LimitConfig
 from largeprompt.studies.limit.study import STUDY
 
 
@@ -15,7 +15,11 @@ def data():
             layers=2,
             prompts=(1, 30),
             points=13,
-            drawn_lengths=(30, 300),
-            replicas=400,
+            drawn_lengths=(10, 30),
+            terms=(1, 8),
+            shapes=(8.0,),
+            separations=(0.5, 0.8),
+            skews=(0.1,),
+            scaling_points=3,
         )
     )

@@ -1,33 +1,29 @@
-"""C1, C2: the figures of the limit draw the data."""
+"""C1, C2, N1: figures draw the exact errors, the gaps and the errors of the operator."""
 
 import numpy as np
 from study_checks import drawn, figures_are_complete
 
-from largeprompt.studies.limit.figures import identity, limit
+from largeprompt.studies.limit.figures import families, limit
 from largeprompt.studies.limit.study import STUDY
 
 
-def test_limit_figure_draws_the_data(data):
-    left, right = limit.draw(data).axes
-    for axes, target in ((left, "limit"), (right, "affine")):
-        one = data.sel(quantity=target, law="sphere")
-        assert drawn(axes, np.sqrt(one.exact))
-        assert any(np.array_equal(line.get_ydata(), np.sqrt(one.drawn)) for line in axes.lines)
-        assert [text.get_text() for text in axes.get_legend().get_texts()] == list(data.law.values)
-    levels = [
-        line.get_ydata()[0]
-        for line in right.lines
-        if line.get_linestyle() == ":" and len(line.get_ydata()) == 2
-    ]
-    # no level for the law without a gap, which comes first
-    np.testing.assert_allclose(levels, data.gap[1:])
+def test_limit_draws_both_distances(data):
+    own, affine, identity = limit.draw(data).axes
+    signs = data.sel(law="Rademacher")
+    assert drawn(own, np.sqrt(signs.exact))
+    assert drawn(affine, np.sqrt(signs.affine))
+    assert drawn(affine, [float(signs.gap)] * 2)
+    assert drawn(identity, np.maximum(data.identity_error.sel(kind="mixture"), 1e-17))
 
 
-def test_identity_figure(data):
-    left, right = identity.draw(data).axes
-    assert drawn(left, np.maximum(data.identity_error.sel(kind="mixture"), 1e-17))
-    assert drawn(right, data.control_gap.sel(control="Laplace"))
-    assert drawn(right, data.control_gap_quadrature.sel(control="Laplace"))
+def test_families_draw_distances_and_the_growth_of_the_gap(data):
+    *panels, gap = families.draw(data).axes
+    middle = data.isel(tilt=1)
+    for axes, name in zip(panels, data.family.values, strict=True):
+        one = middle.sel(family=name, member=0)
+        assert drawn(axes, np.sqrt(one.family_exact))
+        assert drawn(axes, np.sqrt(one.family_affine))
+        assert drawn(gap, data.scaling_gap.sel(family=name))
 
 
 def test_figures_are_complete(data):

@@ -1,4 +1,4 @@
-"""C1, C2: rules about the limit and the operator change their mind when the data does."""
+"""C1, C2, N1: verdicts change their mind when the data does."""
 
 from study_checks import RuleChecks
 
@@ -8,34 +8,21 @@ from largeprompt.studies.limit.study import STUDY
 class TestRules(RuleChecks):
     study = STUDY
     reactions = (
-        (
-            "singular Γ",
-            "holds",
-            "identity_error",
-            {"dim": 1, "kind": 1},
-            lambda x: x + 1e-6,
-            "fails",
-        ),
-        (
-            "responsibility",
-            "holds",
-            "identity_error",
-            {"dim": 1, "kind": 2},
-            lambda x: x + 1e-6,
-            "fails",
-        ),
-        ("one operator", "holds", "prompt_error", {"prompt": 0}, lambda x: x + 1e-6, "fails"),
-        ("not Gaussian", "fails", "control_gap_quadrature", {}, lambda x: 0 * x, "holds"),
-        ("not Gaussian", "fails", "control_gap", {}, lambda x: 1.01 * x, "undecided"),
-        ("fall like 1/L", "holds", "exact", {"law": 1, "quantity": 1}, lambda x: 1.1 * x, "fails"),
-        ("fall like 1/L", "holds", "exact", {"law": 1, "length": 2}, lambda x: 1000 * x, "fails"),
-        ("fall like 1/L", "holds", "first_order", {"law": 1}, lambda x: 1.3 * x, "fails"),
-        (
-            "drawn prompts",
-            "holds",
-            "drawn",
-            {"law": 4, "drawn_length": 1},
-            lambda x: 2 * x,
-            "fails",
-        ),
+        ("singular", "holds", "identity_error", {"kind": 1}, lambda x: x + 1e-8, "fails"),
+        ("one operator", "holds", "prompt_error", {}, lambda x: x + 1e-8, "fails"),
+        ("one operator", "holds", "identity_error", {"kind": 2}, lambda x: x + 1e-8, "fails"),
+        ("one operator", "holds", "nodes_error", {"nodes": -1}, lambda x: x + 1e-8, "fails"),
+        ("Is the limit affine", "fails", "gap", {}, lambda x: 0 * x, "holds"),
+        ("their own law", "holds", "exact", {"law": 1, "length": 2}, lambda x: 1e3 * x, "fails"),
+        ("their own law", "holds", "exact", {"length": -1}, lambda x: 0.5 * x, "fails"),
+        ("their own law", "holds", "affine", {"law": 1}, lambda x: 1.1 * x, "fails"),
+        ("their own law", "holds", "family_affine", {}, lambda x: 1.1 * x, "fails"),
+        ("as predicted", "holds", "scaling_gap", {"step": 0}, lambda x: 1.2 * x, "fails"),
+        ("third and fourth", "holds in part", "cumulants", {}, lambda x: 3 * x, "fails"),
+        ("drawn prompts", "holds", "drawn", {"law": 4}, lambda x: 1.2 * x, "fails"),
     )
+
+
+def test_headline_says_both_of_other_tokens(data):
+    said = " ".join(each.headline for each in STUDY.judge(data) if each.claim == "N1")
+    assert "converge to a limit of their own, which is not linear" in said

@@ -1,54 +1,15 @@
-"""The infinite-prompt limit: identities, gaps, and finite prompts that tend to it."""
+"""The infinite-prompt limit: six laws, families that leave the Gaussian, and the identities."""
 
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import (
-    COLOURS,
-    DASHES,
-    MARKERS,
-    Axes,
-    curves,
-    describe,
-    marks,
-    study_figure,
-)
+from largeprompt.runs.style import COLOURS, MARKERS, Axes, curves, describe, study_figure
+from largeprompt.studies.lengths import length_panel
+from largeprompt.studies.limit.laws import FAMILIES
 
-
-@study_figure(
-    "limit",
-    "Root mean squared distance of attention over L tokens to the limit of their own law (left) "
-    "and to the affine map with the same moments (right, dotted: the gap): only Gaussian tokens "
-    "reach the latter. Lines: exact law; marks: drawn prompts.",
-    cards={"C1": 0, "C2": 1},
-    sharey=True,
-)
-def limit(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Distance to the limit of each law, and to the affine map with the level at which it must
-    stop: exact and drawn.
-    """
-    for axes, target in ((left, "limit"), (right, "affine")):
-        for i, law, one in curves(data.sel(quantity=target), "law"):
-            axes.plot(one.length, np.sqrt(one.exact), color=COLOURS[i], lw=1.1)
-            root = np.sqrt(one.drawn)
-            marks(
-                axes, i, one.drawn_length, root, one.drawn_standard_error / root, str(law), ms=3.5
-            )
-            if target == "affine" and float(one.gap) > 1e-9:
-                axes.axhline(float(one.gap), color=COLOURS[i], lw=1.0, ls=":")
-    left.set(
-        title="to the limit of its own law: falls for all",
-        ylabel=r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}$",
-    )
-    right.set(
-        title="to the affine map: stops unless Gaussian",
-        ylabel=r"$(\mathbf{E}\,\|T_L-T_{\mathrm{affine}}\|^2)^{1/2}$",
-    )
-    right.tick_params(labelleft=True)
-    for axes in (left, right):
-        describe(axes, "prompt length $L$", log="xy", legend=8)
-
-
+LENGTH = "prompt length $L$"
+TO_LIMIT = r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}$"
+TO_AFFINE = r"$(\mathbf{E}\,\|T_L-T_{\mathrm{affine}}\|^2)^{1/2}$"
 KINDS = {
     "regular": r"$\mathcal{N}(m,\Gamma)$",
     "singular": r"$\mathcal{N}(m,\Gamma)$, rank $\lfloor d/2\rfloor$",
@@ -57,66 +18,66 @@ KINDS = {
 
 
 @study_figure(
-    "identity",
-    "Left: relative error of the operator against quadrature, largest over random layers, queries "
-    "and laws, by dimension; crosses: what the affine map would miss for mixtures. Right: gap "
-    "between limit and affine map for laws that are not Gaussian, predicted (lines) and by "
-    "quadrature (marks), d = 4.",
+    "limit",
+    "Root mean squared distance of attention over L tokens to the limit of their own law (left) "
+    "and to the affine map with the same moments (middle, dotted: the gap): only Gaussian tokens "
+    "reach the latter. Lines: exact law; marks: drawn prompts. Right: relative error of the "
+    "operator against quadrature.",
+    size=(10.2, 3.2),
+    panels=(1, 3),
+    cards={"C1": 0, "C2": 1},
 )
-def identity(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Error of the operator against quadrature, by dimension; gap of other laws to the affine map,
-    by score variance.
-    """
-    for i, kind in enumerate(data.kind.values):
-        error = np.maximum(data.identity_error.sel(kind=kind), 1e-17)
-        left.plot(
+def limit(data: xr.Dataset, own: Axes, affine: Axes, identity: Axes) -> None:
+    """Distances of six laws to both limits, and the error of the operator by dimension."""
+    for i, law, one in curves(data, "law"):
+        length_panel(own, one, i, label=str(law), root=True)
+        affine.plot(one.length, np.sqrt(one.affine), color=COLOURS[i], lw=1.1)
+        if float(one.gap) > 1e-9:
+            affine.axhline(float(one.gap), color=COLOURS[i], lw=1.0, ls=":")
+    describe(own, LENGTH, TO_LIMIT, "to the limit of its own law", log="xy", legend=7)
+    describe(affine, LENGTH, TO_AFFINE, "to the affine map", log="xy")
+    for i, kind, one in curves(data, "kind"):
+        error = np.maximum(one.identity_error, 1e-17)
+        identity.plot(
             data.dim, error, MARKERS[i] + "-", color=COLOURS[i], lw=0.8, label=KINDS[str(kind)]
         )
-    affine = data.affine_error.sel(kind="mixture")
-    left.plot(data.dim, affine, "x:", color=COLOURS[5], lw=0.8, label="mixture, affine map instead")
-    left.axhline(2.0**-52, color="0.6", lw=0.8, ls="--")
-    left.text(
-        float(data.dim[-1]),
-        2.0**-52 / 1.6,
-        "rounding unit",
-        fontsize=7.5,
-        color="0.35",
-        ha="right",
-        va="top",
-    )
-    describe(
-        left,
-        "dimension $d$",
-        "relative error of $T[\\mu](z)$",
-        "against quadrature",
-        log="xy",
-        ylim=(5e-18, 30),
-    )
-    left.legend(fontsize=7.5, loc="center right")
-    for i, law, one in curves(data, "control"):
-        right.plot(
-            one.gap_score_variance,
-            one.control_gap,
-            color=COLOURS[i],
-            ls=DASHES[i],
-            lw=1.1,
-            label=str(law),
-        )
-        right.plot(
-            one.gap_score_variance,
-            one.control_gap_quadrature,
-            MARKERS[i],
-            color=COLOURS[i],
-            ms=4,
-            mfc="none",
-        )
-    right.plot([], [], "o", color="0.3", ms=4, mfc="none", label="by quadrature")
-    words = (
-        r"score variance $\sigma^2$",
-        r"$\|T-T_{\mathrm{affine}}\|$",
-        "controls: not affine unless Gaussian",
-    )
-    describe(right, *words, log="xy", legend=7.5)
+    missed = data.affine_error.sel(kind="mixture")
+    identity.plot(data.dim, missed, "x:", color=COLOURS[5], lw=0.8, label="mixture, affine map")
+    identity.axhline(2.0**-52, color="0.6", lw=0.8, ls="--", label="rounding unit")
+    title = "against quadrature"
+    describe(identity, "dimension $d$", "relative error", title, log="xy", ylim=(5e-18, 1e2))
+    identity.legend(fontsize=7, loc="center")
 
 
-FIGURES = (limit, identity)
+@study_figure(
+    "families",
+    "Families that leave the Gaussian, scalar tokens, one tilt, exact: root mean squared distance "
+    "to the limit of their own law (solid) and to the affine map (dashed), which stops at the gap. "
+    "Right: the gap against the distance from the Gaussian, with the prediction (lines).",
+    size=lambda data: (2.2 * (data.sizes["family"] + 1) + 0.6, 2.9),
+    panels=lambda data: (1, data.sizes["family"] + 1),
+    cards={"N1": 0},
+)
+def families(data: xr.Dataset, *panels: Axes) -> None:
+    """Both distances of a few members of each family, and the growth of the gap."""
+    middle = data.isel(tilt=data.sizes["tilt"] // 2)
+    for axes, (_, name, one) in zip(panels[:-1], curves(middle, "family"), strict=True):
+        about = FAMILIES[str(name)]
+        known = np.flatnonzero(one.law_parameter.notnull().values)
+        for i, member in enumerate(sorted({known[0], known[len(known) // 2], known[-1]})):
+            law = one.isel(member=member)
+            label = f"${about.symbol}={law.law_parameter:g}$"
+            axes.plot(law.family_length, np.sqrt(law.family_exact), color=COLOURS[i], label=label)
+            axes.plot(law.family_length, np.sqrt(law.family_affine), "--", color=COLOURS[i])
+        describe(axes, LENGTH, "", about.title, log="xy", legend=7, loc="lower left", xlim=(1, 1e8))
+        axes.set_ylim(1e-4, 5)
+    describe(panels[0], "", "distance")
+    for i, name, one in curves(data, "family"):
+        color, label = COLOURS[i], str(name)
+        panels[-1].plot(one.distance, one.scaling_predicted, color=color, lw=1.0)
+        panels[-1].plot(one.distance, one.scaling_gap, MARKERS[i], color=color, label=label, ms=4)
+    gap = r"$|T-T_{\mathrm{affine}}|$"
+    describe(panels[-1], "distance from the Gaussian", gap, "the gap", log="xy", legend=7)
+
+
+FIGURES = (limit, families)

@@ -1,1 +1,0 @@
-"""N1, C5: tokens that are not Gaussian."""
