@@ -86,12 +86,12 @@ def test_settings_make_another_run_in_another_folder(tmp_path, fakes):
     assert set(runs) == {
         "first",
         "first-quick",
-        "first-sizes=8,9-scale=2.0",
+        "first-sizes=8,9-scale=2",
         "first-seed=3",
         "first-quick-seed=3",
     }
     reruns = {run.rerun for run in runs.values()}
-    assert f"largeprompt run first --set sizes=8,9 --set scale=2.0 --out {tmp_path}" in reruns
+    assert f"largeprompt run first --set sizes=8,9 --set scale=2 --out {tmp_path}" in reruns
     for name, run in runs.items():  # each says how to make it again
         result = command(*shlex.split(run.rerun)[1:], "--out", tmp_path)
         assert f"Stored in {tmp_path / name};" in result.output

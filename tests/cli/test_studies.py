@@ -68,11 +68,17 @@ def test_studies_with_weights_have_durations_too():
 
 def test_the_settings_of_one_study(monkeypatch):
     Fakes().install(monkeypatch)
-    assert studies("first").splitlines()[3:] == [
-        "setting\ttakes\tdefault\t--quick\tmeaning",
-        "sizes\tlist, each a whole number, as a,b,c or [a, b, c]\t1,2,3\t7\tcells",
-        "scale\tnumber\t1.0\t1.0\tof all numbers; 0 gives nothing",
-        "seed\twhole number from 0 to 9,007,199,254,740,992\t0\t0\tseed of the random numbers",
+    assert studies("first").splitlines()[1:] == [
+        "Change a setting: largeprompt run first --set SETTING=VALUE; lists as a,b,c.",
+        "",
+        "sizes = 1,2,3    --quick: 7",
+        "    cells: list, each a whole number",
+        "",
+        "scale = 1",
+        "    of all numbers; 0 gives nothing: number",
+        "",
+        "seed = 0",
+        "    seed of the random numbers: whole number from 0 to 2^53",
     ]
     row = json.loads(studies("second", "--json"))[0]
     assert row == {"name": "sizes", "kind": row["kind"], "default": "4,5", "quick": "7"} | {

@@ -27,9 +27,7 @@ def studies(
     if as_json:
         typer.echo(json.dumps(rows, indent=1, ensure_ascii=False))
     elif name:
-        _introduce(name)
-        columns = ("setting", "takes", "default", "--quick", "meaning")
-        _show(columns, [tuple(row.values()) for row in rows])
+        _describe(name, rows)
     elif claims:
         said = [(row["id"], row["name"], row["sentence"]) for row in rows]
         _show(("id", "claim", "what it says"), said)
@@ -81,12 +79,17 @@ def _settings(name: str) -> list[dict[str, Any]]:
     return [dataclasses.asdict(setting) for setting in listed(study(name))]
 
 
-def _introduce(name: str) -> None:
+def _describe(name: str, rows: Sequence[dict[str, str]]) -> None:
+    """The study in two lines, and two for each setting: its value, and what it takes and means."""
     from largeprompt.studies.registry import study
 
     found = study(name)
     typer.echo(f"{found.title}. {found.question}")
-    typer.echo(f"Change a setting with: largeprompt run {name} --set SETTING=VALUE\n")
+    typer.echo(f"Change a setting: largeprompt run {name} --set SETTING=VALUE; lists as a,b,c.")
+    for row in rows:
+        quick = f"    --quick: {row['quick']}" if row["quick"] != row["default"] else ""
+        typer.echo(f"\n{row['name']} = {row['default']}{quick}")
+        typer.echo(f"    {': '.join(each for each in (row['meaning'], row['kind']) if each)}")
 
 
 def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Cells of runs over any executor: each is stored when it is done, and none is lost with another."""
+"""Cells of runs over any executor: each is stored when it is done, whatever becomes of others."""
 
 import contextlib
 import dataclasses

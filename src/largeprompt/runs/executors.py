@@ -29,10 +29,9 @@ def executor(
     Parameters
     ----------
     name
-        'local': worker processes on this machine. 'dask': a Dask cluster on this machine.
-        'dask:tcp://HOST:PORT' or 'dask:FILE': a scheduler that is there, by its address or
-        scheduler file. 'module:factory': what ``factory(max_workers=workers)`` returns (without the
-        argument where ``workers`` is None), which must keep the contract of
+        'local': worker processes here. 'dask': a Dask cluster here. 'dask:ADDRESS' or 'dask:FILE':
+        a scheduler that runs, by its address or scheduler file. 'module:factory': what
+        ``factory(max_workers=workers)`` returns, which must keep the contract of
         :class:`concurrent.futures.Executor`.
     workers
         How many; by default one for each core, at most 8, or what the cluster has.
@@ -40,26 +39,27 @@ def executor(
         Seconds after which the process of a cell is ended, with 'local' and with Dask.
     """
     kind, _, place = name.partition(":")
+    dask = name == "dask" or (kind == "dask" and place)
     if name == "local":
-        pool = Pool(workers or default_workers(), limit, modules=("torch",))
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-        pool.shutdown()
-    elif name == "dask" or (kind == "dask" and place):
-        with _dask(place, workers) as found:
-            yield found
+        made: Any = contextlib.nullcontext(Pool(workers or default_workers(), limit, ("torch",)))
+    elif dask:
+        made = _dask(place, workers)
     elif place and limit is not None:
         raise InvalidArgumentError(
             "--cell-limit", f"{limit:g} with --executor {name}", "the executors local and dask"
         )
     elif place:
-        with _made(name, workers) as found:
-            yield found
+        made = contextlib.nullcontext(_made(name, workers))
     else:
         raise InvalidArgumentError("--executor", repr(name), ALLOWED)
+    with made as found:
+        try:
+            yield found
+        except BaseException:
+            stop = {"cancel_futures": True} if name == "local" else {"wait": False}
+            found.shutdown(**stop)
+            raise
+        found.shutdown()
 
 
 def default_workers() -> int:
@@ -69,49 +69,41 @@ def default_workers() -> int:
 
 @contextlib.contextmanager
 def _dask(place: str, workers: int | None) -> Iterator[Executor]:
-    """The scheduler at a place, or a cluster of our own with workers like those of a :class:`Pool`."""
+    """The scheduler at a place, or a cluster of our own; its workers are like those of a Pool."""
     try:
         import dask
         import distributed
     except ImportError:
-        raise InvalidArgumentError(
-            "--executor",
-            repr("dask"),
-            "an executor that is installed",
-            "Dask comes with pip install 'largeprompt[cluster]'.",
-        ) from None
+        remedy = "Dask comes with pip install 'largeprompt[cluster]'."
+        allowed = "an executor that is installed"
+        raise InvalidArgumentError("--executor", "'dask'", allowed, remedy) from None
     with contextlib.ExitStack() as stack:
         stack.enter_context(_silent("distributed"))  # what goes wrong is said by us, once
-        given: dict[str, Any] = {}
+        address: Any = _address(place) if place else None
         if not place:
             # no cell is blamed for another of its worker
             options = {"allowed-failures": ATTEMPTS - 1, "worker-saturation": 1.0}
-            stack.enter_context(
-                dask.config.set(
-                    {f"distributed.scheduler.{name}": value for name, value in options.items()}
-                )
-            )
-            given["address"] = stack.enter_context(_cluster(workers or default_workers()))
-        else:
-            given["address"] = _address(place)
+            named = {f"distributed.scheduler.{name}": value for name, value in options.items()}
+            stack.enter_context(dask.config.set(named))
+            address = stack.enter_context(_cluster(workers or default_workers()))
         try:
-            client = distributed.Client(**given, timeout=PATIENCE, set_as_default=False)
+            client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
             stack.enter_context(client)
         except (OSError, ValueError, TypeError, AssertionError) as error:
             raise RunError(
-                f"no Dask scheduler answers at {given['address']} ({error}); is it running?"
+                f"no Dask scheduler answers at {address} ({error}); is it running?"
             ) from None
         # a worker in this process would forward to itself, for ever
         if os.getpid() not in client.run(os.getpid).values():
             client.forward_logging(LOGGER.name, logging.INFO)
-        yield stack.enter_context(_stopping(client.get_executor(pure=False)))
+        yield client.get_executor(pure=False)
 
 
 def _cluster(workers: int) -> Any:
     """A cluster on this machine. Where a worker dies as it begins, another cluster is made."""
     import distributed
 
-    for attempt in range(1, ATTEMPTS + 1):
+    for _ in range(ATTEMPTS):
         try:
             with interrupts_held():
                 return distributed.LocalCluster(
@@ -123,16 +115,11 @@ def _cluster(workers: int) -> Any:
                     silence_logs=logging.CRITICAL,
                 )
         except (RuntimeError, OSError) as error:
-            LOGGER.warning(
-                "a Dask cluster could not be started (%s) in attempt %d of %d",
-                error,
-                attempt,
-                ATTEMPTS,
-            )
+            LOGGER.warning("a Dask cluster could not be started (%s)", error)
             trouble = error
     raise RunError(
-        f"no Dask cluster can be started here ({trouble}); try fewer --workers, or --executor "
-        "local."
+        f"no Dask cluster can be started here ({trouble}); try fewer "
+        "--workers, or --executor local."
     )
 
 
@@ -141,35 +128,31 @@ def _address(place: str) -> str:
     from distributed.comm import addressing, registry
 
     try:
-        found = (
-            place
-            if "://" in place
-            else str(from_json(read_plain(Path(os.path.realpath(place)), 2**20))["address"])
-        )
-        kind, rest = addressing.parse_address(found, strict=True)
+        if "://" not in place:
+            content = read_plain(Path(os.path.realpath(place)), 2**20)
+            place = str(from_json(content)["address"])
+        kind, rest = addressing.parse_address(place, strict=True)
         if kind not in registry.backends:
             raise ValueError(f"known are {', '.join(registry.backends)}")
         if kind in ("tcp", "tls") and not 1 <= addressing.parse_host_port(rest)[1] < 2**16:
             raise ValueError("no such port")
     except (OSError, ValueError, KeyError, TypeError) as error:
         trouble = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-        allowed = "the address or the file of a scheduler that is there"
-        raise InvalidArgumentError(
-            "--executor", f"{f'dask:{place}'!r} ({trouble})", allowed
-        ) from None
-    return found
+        given = f"{f'dask:{place}'!r} ({trouble})"
+        allowed = "the address or the file of a scheduler that runs"
+        raise InvalidArgumentError("--executor", given, allowed) from None
+    return place
 
 
 @contextlib.contextmanager
 def _silent(name: str) -> Iterator[None]:
-    """Nothing is logged by this logger and those below it while the block runs."""
-    loggers = [
-        logging.getLogger(each)
-        for each in (name, *logging.root.manager.loggerDict)
-        if f"{each}.".startswith(f"{name}.")
+    """Log nothing of this logger and those below it while the block runs."""
+    names = [
+        name,
+        *(each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")),
     ]
-    before = [(logger, logger.level) for logger in loggers]
-    for logger in loggers:
+    before = [(logger, logger.level) for logger in map(logging.getLogger, names)]
+    for logger, _ in before:
         logger.setLevel(logging.CRITICAL)
     try:
         yield
@@ -178,41 +161,24 @@ def _silent(name: str) -> Iterator[None]:
             logger.setLevel(level)
 
 
-@contextlib.contextmanager
-def _made(name: str, workers: int | None) -> Iterator[Executor]:
+def _made(name: str, workers: int | None) -> Executor:
     """What a function somewhere makes."""
     module, _, function = name.rpartition(":")
     sys.path.insert(0, str(Path.cwd()))  # as for `python -m`
     try:
         factory = getattr(importlib.import_module(module), function)
     except Exception as error:  # whatever stands in the module
-        raise InvalidArgumentError(
-            "--executor", repr(name), f"{ALLOWED} that is there ({error})"
-        ) from None
+        allowed = f"{ALLOWED} that is there ({error})"
+        raise InvalidArgumentError("--executor", repr(name), allowed) from None
     finally:
         sys.path.pop(0)
     try:
-        found = factory() if workers is None else factory(max_workers=workers)
+        found: Executor = factory() if workers is None else factory(max_workers=workers)
     except Exception as error:  # whatever it needs
         raise RunError(
             f"--executor {name}: the executor cannot be made ({type(error).__name__}: {error})."
         ) from error
     if not callable(getattr(found, "submit", None)):
-        raise InvalidArgumentError(
-            "--executor",
-            f"{name!r}, which makes a {type(found).__name__}",
-            "a function that makes an executor",
-        )
-    with _stopping(found):
-        yield found
-
-
-@contextlib.contextmanager
-def _stopping(found: Executor) -> Iterator[Executor]:
-    """Shut an executor down after the block, without waiting where it fails."""
-    try:
-        yield found
-    except BaseException:
-        found.shutdown(wait=False)
-        raise
-    found.shutdown()
+        given = f"{name!r}, which makes a {type(found).__name__}"
+        raise InvalidArgumentError("--executor", given, "a function that makes an executor")
+    return found

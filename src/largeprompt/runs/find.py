@@ -1,4 +1,4 @@
-"""A study by where it stands: ``package.module:NAME`` or ``path/to/file.py:NAME``."""
+"""A study by its place: ``package.module:NAME`` or ``path/to/file.py:NAME``."""
 
 import dataclasses
 import importlib

@@ -34,7 +34,7 @@ class Finished:
 def finish(
     job: Job, *, figures: bool = True, workers: int | None = None, started: float
 ) -> Finished:
-    """Join the stored cells, judge, draw, and write the provenance last: it makes a run complete."""
+    """Join the stored cells, judge, draw; write the provenance last, which makes a run complete."""
     run = job.run
     run.drop_drafts()  # of workers that died while they wrote: all cells are there
     run.drop_results()

@@ -274,7 +274,7 @@ def described(hint: Any) -> str:
     bare, notes = _bare(hint), _notes(hint)
     origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is tuple and arguments[1:] == (Ellipsis,):
-        words = f"list, each a {described(arguments[0])}, as a,b,c or [a, b, c]"
+        words = f"list, each a {described(arguments[0])}"
     elif origin is tuple:
         words = f"list of {len(arguments)}: {', '.join(map(described, arguments))}"
     elif origin in (typing.Union, types.UnionType):
@@ -300,7 +300,16 @@ def _notes(hint: Any) -> str:
         }
         said += f", {NOTES[each.func]}" if getattr(each, "func", None) in NOTES else ""
     words = {"gt": "above", "ge": "from", "lt": "below", "le": "to"}
-    return "".join(f" {words[end]} {value:,}" for end, value in ends.items()) + said
+    return "".join(f" {words[end]} {_round(value)}" for end, value in ends.items()) + said
+
+
+def _round(value: float) -> str:
+    """An end of a range: powers of ten and of two as such where they are long."""
+    for base in (10, 2):
+        power = round(math.log(value, base)) if value >= 1e6 else 0
+        if power and base**power == value:
+            return f"{base}^{power}"
+    return f"{value:,}"
 
 
 def _written(value: Any) -> str:
@@ -311,4 +320,6 @@ def _written(value: Any) -> str:
         bare = [_written(each) for each in value]
         if all(each and each.strip() == each and not set(each) & set(',[]{}"') for each in bare):
             return ",".join(bare)
-    return "inf" if value == math.inf else json.dumps(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        return f"{value:g}"
+    return json.dumps(value)

@@ -1,6 +1,4 @@
-"""What a study is: a question, settings, parts that compute, rules that judge, and figures that
-show.
-"""
+"""What a study is: a question, settings, parts that compute, rules that judge, and figures."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ def quiet(message: str) -> None:
 
 
 def side_by_side(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
-    """Join results whose variables have different names, or that fill different places
-    of the same.
-    """
+    """Join results of different variables, or of different places of the same."""
     return xr.merge(results.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
 
 
@@ -43,11 +39,9 @@ def stacked(dimension: str) -> Join:
 
 
 def along(*dimensions: str, name: Callable[..., Any] | None = None) -> Join:
-    """Join results that are slices along a new dimension, whose coordinate is what the part runs
-    over, or ``name`` of that.
+    """Join slices along a new dimension; its coordinate is the item, or ``name`` of the item.
 
-    Several dimensions are those of a part that runs over all combinations, one for each entry of
-    its items.
+    With several dimensions, an item has an entry for each.
     """
 
     def join(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
@@ -130,11 +124,10 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class StudyFigure:
-    """A figure of a study: its file name, what draws it from the study's dataset (without torch),
-    and its caption.
+    """A figure of a study: its file name, what draws it (without torch), and its caption.
 
-    ``needs`` names variables or dimensions without which it is left out; ``cards`` the claims that
-    one of its panels (by number) illustrates on their cards of the report.
+    Without the variables and dimensions in ``needs`` it is left out. ``cards`` has the panel, by
+    number, that the report shows on the card of a claim.
     """
 
     name: str

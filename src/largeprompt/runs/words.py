@@ -1,6 +1,4 @@
-"""Numbers as a printed page has them: powers of ten with raised exponents, minus signs, no
-programmer's notation.
-"""
+"""Numbers as a printed page has them: raised exponents and minus signs."""
 
 import re
 from decimal import Decimal
@@ -19,8 +17,8 @@ def typeset(text: str) -> str:
 
     Examples
     --------
-    >>> typeset("3.1e-15 at L = 1e+06, 1.9e-01 at L = 10^14, slope -0.5, 50 % of 2.2e+03, L >= 100000")
-    '3.1×10⁻¹⁵ at L = 10⁶, 0.19 at L = 10¹⁴, slope −0.5, 50% of 2200, L ≥ 10⁵'
+    >>> typeset("3.1e-15 at L = 1e+06, slope -0.5, 50 % of 2.2e+03, L >= 100000")
+    '3.1×10⁻¹⁵ at L = 10⁶, slope −0.5, 50% of 2200, L ≥ 10⁵'
     """
     text = PERCENT.sub(
         "%", INFINITE.sub("∞", text.replace("<=", "≤").replace(">=", "≥").replace(" - ", " − "))
