@@ -284,7 +284,7 @@ def test_a_tokenizer_of_another_model_is_refused(place):
     model.save_pretrained(folder)
     result = run(folder, "--text", place / "short.txt", "--out", place / "misfits")
     assert result.exit_code != 0
-    assert "they do not belong together" in " ".join(result.output.split())
+    assert "do not belong together" in " ".join(result.output.split())
 
 
 def test_pickled_weights_are_refused(place):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import struct
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_gguf_files_are_told_from_folders_and_names(tmp_path, monkeypatch):
     file = tmp_path / "model.Q4.gguf"
     with pytest.raises(AuditError, match="there is no file"):
         load_config(Source(str(file)))
-    file.write_bytes(b"GGUF")
+    file.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, 0))
     assert (Source(str(file)).place, Source(str(file)).file) == (str(tmp_path), "model.Q4.gguf")
     assert Source(str(file)).options()["gguf_file"] == "model.Q4.gguf"
     remote = Source("owner/name/deep/model.gguf", revision="v1", token="secret")
@@ -78,6 +79,11 @@ def test_gguf_files_are_told_from_folders_and_names(tmp_path, monkeypatch):
     assert "secret" not in repr(remote)
     monkeypatch.chdir(tmp_path)
     assert (Source("model.Q4.gguf").place, Source("model.Q4.gguf").file) == (".", "model.Q4.gguf")
+    (tmp_path / "folder").mkdir()
+    file.rename(tmp_path / "folder" / "model.Q4.gguf")
+    for name in ("./folder/model.Q4.gguf", "folder//model.Q4.gguf", "folder/model.Q4.gguf"):
+        assert (Source(name).place, Source(name).file) == ("folder", "model.Q4.gguf")
+    file = tmp_path / "folder" / "model.Q4.gguf"
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(AuditError, match="needs gguf and accelerate: pip install gguf accelerate"):
         load_config(Source(str(file)))
@@ -96,7 +102,7 @@ def test_that_the_hub_cannot_be_reached_is_said_at_once(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("largeprompt.audit.adapters.source.socket.getaddrinfo", nobody)
     monkeypatch.setattr("urllib.request.getproxies", dict)
-    monkeypatch.setattr(transformers.AutoConfig, "from_pretrained", pytest.fail)
+    monkeypatch.setattr(transformers.PretrainedConfig, "get_config_dict", pytest.fail)
     with pytest.raises(
         AuditError, match=r"no folder or file 'minilm' here, and huggingface\.co cannot be reached"
     ):

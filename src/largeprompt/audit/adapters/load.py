@@ -22,6 +22,7 @@ from largeprompt.audit.adapters.transformers import (
     AuditError,
     AuditWarning,
     Model,
+    check_model,
     transformers_module,
 )
 from largeprompt.errors import InvalidArgumentError
@@ -193,11 +194,7 @@ def load_with_texts(
     # a bar of its own for GGUF files
     with contextlib.redirect_stderr(io.StringIO() if source.file is not None else sys.stderr):
         loaded = _weights(source, config, **options)
-    if int(inputs["input_ids"].max()) >= len(cast(Tensor, loaded.get_input_embeddings().weight)):
-        raise AuditError(
-            "model: the tokenizer gives numbers that the model has no embedding for: they do not "
-            "belong together."
-        )
+    check_model(loaded, inputs)
     return loaded, {name: value.to(loaded.device) for name, value in inputs.items()}
 
 

@@ -1,12 +1,12 @@
-"""Where a model comes from: weights from safetensors or GGUF only, no code of theirs
-is ever run.
-"""
+"""Where a model comes from: weights from safetensors or GGUF only, and no code of theirs is run."""
 
 import contextlib
 import dataclasses
 import importlib.util
 import os
+import re
 import socket
+import struct
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +17,11 @@ from largeprompt import validation
 from largeprompt.audit.adapters.transformers import AuditError, transformers_module
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.files import from_json, read_plain
+
+INDEX = "model.safetensors.index.json"
+MOST_JSON = 2**26  # bytes of a config or an index: those of the largest models have a few million
+# what counts layers, heads and the like in a config; no model has so many
+COUNTS, MOST_COUNTED = re.compile(r"(num|n|encoder|decoder)_.*(layers?|heads?|blocks?)$"), 10**4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,25 +42,28 @@ class Source:
             )
 
     @property
+    def here(self) -> bool:
+        """Whether the model is a file or folder of this machine, there or not."""
+        path = Path(self.model)
+        gguf = path.suffix.lower() == ".gguf"
+        outside = self.model.startswith(("/", ".", "~"))
+        return path.exists() or outside or (len(path.parts) < 3) == gguf
+
+    @property
     def file(self) -> str | None:
         """Name of the GGUF file, None where the model is not one."""
-        return (
-            self.model.removeprefix(self.place).strip("/\\")
-            if self.model.lower().endswith(".gguf")
-            else None
-        )
+        path = Path(self.model)
+        if path.suffix.lower() != ".gguf":
+            return None
+        return path.name if self.here else "/".join(path.parts[2:])
 
     @property
     def place(self) -> str:
         """The folder or the name on the hub, as ``from_pretrained`` takes it."""
-        if not self.model.lower().endswith(".gguf"):
+        if self.file is None:
             return self.model
         path = Path(self.model)
-        return (
-            str(path.parent)
-            if path.exists() or self.model.count("/") < 2
-            else "/".join(path.parts[:2])
-        )
+        return str(path.parent) if self.here else "/".join(path.parts[:2])
 
     def options(self) -> dict[str, Any]:
         """Options of every ``from_pretrained``: no code of the model's own, no network where the
@@ -82,19 +90,19 @@ def one_sentence(model: str) -> Iterator[None]:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise AuditError(
             f"model: {model!r} could not be loaded ({first[:200]}). Allowed: a folder that "
-            "transformers' save_pretrained wrote, "
-            "a GGUF file, or a hub name that is in the cache or can be reached."
+            "transformers' save_pretrained wrote, a GGUF file, or a hub name that is in the cache "
+            "or can be reached."
         ) from error
 
 
 def load_config(source: Source) -> Any:
-    """The model's configuration, after the checks that need no weights."""
+    """Return the model's configuration, after the checks that need no weights."""
     model, path = source.model, Path(source.model)
     if source.file is not None:
         _check_gguf(source)
     elif path.exists():
         _check_folder(path, model)
-    elif model.startswith(("/", ".", "~")) or model.count("/") > 1:
+    elif source.here:
         raise AuditError(f"model: there is no folder {model!r}.")
     transformers = transformers_module()
     with one_sentence(model):  # a name that the hub's library does not take
@@ -102,9 +110,41 @@ def load_config(source: Source) -> Any:
     if not options["local_files_only"]:
         _check_hub(model)
     with one_sentence(model):
-        config = transformers.AutoConfig.from_pretrained(source.place, **options)
+        raw, _ = transformers.PretrainedConfig.get_config_dict(source.place, **options)
+        check_config(raw, model)  # before a class makes lists as long as it says
+        if source.file is None:
+            config = transformers.AutoConfig.from_pretrained(source.place, **options)
+        else:  # reading a header takes seconds: once is enough
+            config = transformers.CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
         _refuse_code(config.to_dict() | {"attn_implementation": config._attn_implementation}, model)
+        if source.file is None and not path.exists():
+            _check_index(_on_hub(source, options), model)
     return config
+
+
+def _on_hub(source: Source, options: dict[str, Any]) -> Path | None:
+    """The index of a model on the hub, where its weights have one."""
+    hub = transformers_module("huggingface_hub")
+    given = {name: options.get(name) for name in ("revision", "token", "local_files_only")}
+    try:
+        return Path(hub.hf_hub_download(source.place, INDEX, **given))
+    except (hub.errors.EntryNotFoundError, hub.errors.LocalEntryNotFoundError):
+        return None
+
+
+def check_config(config: dict[str, Any], model: str) -> None:
+    """Refuse a configuration that asks for code, or counts more layers or heads than there are."""
+    _refuse_code(config, model)
+    for name, value in config.items():
+        if isinstance(value, dict):
+            check_config(value, model)
+        elif COUNTS.match(name) and not isinstance(value, list | type(None)):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole or not 0 <= value <= MOST_COUNTED:
+                raise AuditError(
+                    f"model: the config of {model!r} says {name} = {validation.text(value)}; "
+                    f"allowed: whole numbers from 0 to {MOST_COUNTED:,}."
+                )
 
 
 def _check_hub(model: str) -> None:
@@ -125,10 +165,18 @@ def _check_hub(model: str) -> None:
 
 
 def _check_gguf(source: Source) -> None:
-    if (source.model.startswith(("/", ".", "~")) or source.model.count("/") < 2) and not Path(
-        source.model
-    ).is_file():
+    path = Path(source.model)
+    if source.here and not path.is_file():
         raise AuditError(f"model: there is no file {source.model!r}.")
+    if path.is_file():
+        with path.open("rb") as file:
+            head = file.read(24)
+        # every tensor and every field of the header takes eight bytes and more
+        magic, version, *counts = struct.unpack("<4sIQQ", head.ljust(24, b"\0"))
+        if magic != b"GGUF" or version > 3 or sum(counts) > path.stat().st_size // 8:
+            raise AuditError(
+                f"model: {source.model!r} is damaged, or is no GGUF file of version 3."
+            )
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
         raise AuditError(
@@ -147,22 +195,39 @@ def _check_folder(folder: Path, model: str) -> None:
         raise AuditError(
             f"model: the folder {model!r} does not hold a model: it has no config.json."
         )
+    check_config(_json(folder / "config.json", model), model)
+    if not any(folder.glob("*.safetensors")):
+        raise AuditError(
+            f"model: the folder {model!r} has no *.safetensors file; weights come from safetensors "
+            "only, as others can hold code. Convert it: model.save_pretrained(folder)."
+        )
+    _check_index(folder / INDEX if (folder / INDEX).exists() else None, model)
+
+
+def _check_index(index: Path | None, model: str) -> None:
+    """Refuse an index that names other files than safetensors beside it."""
+    named = {} if index is None else _json(index, model).get("weight_map")
+    files = set(named.values()) if isinstance(named, dict) else {None}
+    for name in files:
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.safetensors", name):
+            raise AuditError(
+                f"model: the {INDEX} of {model!r} names {validation.text(name)}; allowed: files "
+                "that end in .safetensors, without folders."
+            )
+
+
+def _json(file: Path, model: str) -> dict[str, Any]:
+    """A JSON object of moderate size."""
     try:
-        # on the hub's cache it is a link
-        found = from_json(read_plain(Path(os.path.realpath(folder / "config.json")), 2**26))
+        # in the hub's cache it is a link
+        found = from_json(read_plain(Path(os.path.realpath(file)), MOST_JSON))
     except (OSError, ValueError):
         found = None
     if not isinstance(found, dict):
         raise AuditError(
-            f"model: the config.json of {model!r} is not a JSON object of moderate size."
+            f"model: the {file.name} of {model!r} is not a JSON object of moderate size."
         )
-    _refuse_code(found, model)
-    if not any(folder.glob("*.safetensors")):
-        raise AuditError(
-            f"model: the folder {model!r} has no *.safetensors file; weights come from safetensors "
-            "only, as others can hold "
-            "code. Convert it: model.save_pretrained(folder)."
-        )
+    return found
 
 
 def _refuse_code(config: dict[str, Any], model: str) -> None:
@@ -174,6 +239,6 @@ def _refuse_code(config: dict[str, Any], model: str) -> None:
     if "/" in str(config.get("attn_implementation")):
         raise AuditError(
             f"model: the config of {model!r} asks a hub for its attention "
-            f"({config['attn_implementation']}), whose code is never "
-            "run. Take attn_implementation out of it."
+            f"({config['attn_implementation']}), whose code is never run. Take attn_implementation "
+            "out of it."
         )

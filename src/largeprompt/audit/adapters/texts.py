@@ -5,7 +5,7 @@ them.
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 from largeprompt.audit.adapters.transformers import AuditError, AuditWarning, transformers_module
+from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.files import from_json, read_plain
 
 TOKENIZERS = (
@@ -34,6 +35,7 @@ OFFSET = (
     "longformer",
     "data2vec-text",
 )
+UNKNOWN = 10**9  # tokens: tokenizers that know no limit say 10^30
 KINDS = (".txt", ".md", ".jsonl")  # what is read of a folder
 
 
@@ -74,10 +76,10 @@ def texts_in(path: Path | str) -> list[str]:
     whole = _read(path)
     if path.suffix.lower() != ".jsonl":
         return [whole]
+    # JSON texts may hold the other ends of lines that Python knows
+    lines = enumerate(whole.split("\n"), 1)
     return [
-        _line(line, f"line {number} of {str(path)!r}")
-        for number, line in enumerate(whole.splitlines(), 1)
-        if line.strip()
+        _line(line, f"line {number} of {str(path)!r}") for number, line in lines if line.strip()
     ]
 
 
@@ -102,22 +104,31 @@ def _line(line: str, where: str) -> str:
         found = from_json(line.encode())
     except ValueError:
         raise AuditError(f"text: {where} is not JSON.") from None
-    text = found.get("text") if isinstance(found, dict) else found
+    return _string(found.get("text") if isinstance(found, dict) else found, where)
+
+
+def _string(text: Any, where: str) -> str:
+    """A text that a tokenizer can read."""
     if not isinstance(text, str) or not text.strip():
         raise AuditError(f"text: {where} holds no text; give a string, or an object with a 'text'.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise AuditError(f"text: {where} holds half of a surrogate pair.") from None
     return text
 
 
 def read_texts(
     model: str,
-    files: Sequence[Path | str],
+    files: Iterable[Path | str] = (),
     longest: int | None = None,
     *,
+    texts: Iterable[str] = (),
     revision: str | None = None,
     token: str | None = None,
 ) -> dict[str, Tensor]:
-    """Tokens of texts, padded on the right to one length; a text that is longer than the model
-    reads is cut, with a warning.
+    """Return the tokens of texts, padded on the right to one length; a text that is longer than the
+    model reads is cut, with a warning.
 
     Parameters
     ----------
@@ -127,6 +138,9 @@ def read_texts(
         UTF-8 texts, one in each file; JSONL files (one text in each line) and folders hold several.
     longest
         Cut texts to so many tokens; None for what the model reads.
+    texts
+        The texts themselves: a list of strings, or a column of a Hugging Face dataset,
+        ``dataset["text"]``.
     revision, token
         Of the hub, as for :func:`load_model`.
 
@@ -140,9 +154,12 @@ def read_texts(
     for file in files:
         validation.instance("files", file, (str, Path), allowed)
     longest = None if longest is None else validation.integer("longest", longest, minimum=2)
-    return tokens_of(
-        source, load_config(source), [text for file in files for text in texts_in(file)], longest
-    )
+    given = validation.listed("texts", texts, "a list of strings, or a column of a dataset")
+    strings = [_string(each, f"number {place} of texts") for place, each in enumerate(given)]
+    strings += [text for file in files for text in texts_in(file)]
+    if not strings:
+        raise InvalidArgumentError("files, texts", "none", "at least one file or text")
+    return tokens_of(source, load_config(source), strings, longest)
 
 
 def tokens_of(
@@ -150,17 +167,17 @@ def tokens_of(
 ) -> dict[str, Tensor]:
     """What :func:`read_texts` gives, for a model whose config is loaded and texts that are read."""
     tokenizer = _tokenizer(source)
-    # the latter 10^30 where it is not known
     most = (most_tokens(config), tokenizer.model_max_length)
-    allowed = min((each for each in most if each is not None and each < 10**9), default=None)
+    allowed = min((each for each in most if each is not None and each < UNKNOWN), default=None)
     if longest is not None and allowed is not None and longest > allowed:
         warnings.warn(ShortenedWarning(longest, allowed), stacklevel=3)
         longest = allowed
     # long texts have our own message below
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
-    if longest is not None:
-        texts = [_beginning(tokenizer, text, longest) for text in texts]
-    read = tokenizer(texts, truncation=longest is not None, max_length=longest)
+    with one_sentence(source.model):  # such as a word that the tokenizer has no number for
+        if longest is not None:
+            texts = [_beginning(tokenizer, text, longest) for text in texts]
+        read = tokenizer(texts, truncation=longest is not None, max_length=longest)
     counts = [len(ids) for ids in read["input_ids"]]
     if allowed is not None and max(counts) > allowed:
         where = (
@@ -177,7 +194,8 @@ def tokens_of(
         read = tokenizer(texts, truncation=True, max_length=allowed)
     if min(counts) < 2:
         raise AuditError("text: one token only; give a text of at least two tokens.")
-    tokens = tokenizer.pad(read, return_tensors="pt", padding=len(texts) > 1)
+    with one_sentence(source.model):
+        tokens = tokenizer.pad(read, return_tensors="pt", padding=len(texts) > 1)
     found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
     start = tokenizer.bos_token_id
     if (
@@ -222,6 +240,12 @@ def _tokenizer(source: Source) -> Any:
     with one_sentence(source.model):
         tokenizer = transformers_module().AutoTokenizer.from_pretrained(
             source.place, **source.options()
+        )
+    most = tokenizer.model_max_length
+    if not isinstance(most, int | float) or not most >= 2:
+        raise AuditError(
+            f"model: the tokenizer of {source.model!r} says model_max_length = "
+            f"{validation.text(most)}; allowed: a number of at least two tokens."
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token

@@ -11,7 +11,7 @@ import sys
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -403,6 +403,15 @@ def check_model(model: Any, inputs: Any = None) -> None:
         allowed = "tensors by name, as the tokenizer gave them: {'input_ids': ...}"
         raise InvalidArgumentError(
             "inputs", validation.text(inputs), allowed, "Use read_texts(folder, files)."
+        )
+    if "input_ids" not in inputs:
+        return
+    ids = inputs["input_ids"]
+    known = getattr(cast(Any, model).get_input_embeddings(), "num_embeddings", None)
+    if known is not None and ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < known:
+        raise AuditError(
+            "inputs: model and tokenizer do not belong together: token "
+            f"{int(ids.max()):,}, and embeddings of {known:,}."
         )
 
 
