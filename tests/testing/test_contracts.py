@@ -305,3 +305,22 @@ def test_a_broken_promise_is_named(name, sentence):
     contract.measure = Wrong(2)
     with pytest.raises(AssertionError, match=sentence):
         getattr(contract, name)()
+
+
+class NoCurvature(lp.Measure):
+    """Signs by a formula whose second derivative autograd cannot find at 0."""
+
+    dim = 1
+
+    def cgf(self, u):
+        return torch.log(torch.cosh((u[..., 0] ** 2).sqrt()))
+
+    def sample(self, n, generator):
+        return lp.Rademacher(1).sample(n, generator)
+
+
+def test_a_cgf_without_second_derivative_is_blamed_and_not_the_sampler():
+    contract = MeasureContract()
+    contract.measure, contract.draws = NoCurvature(), 1000
+    with pytest.raises(AssertionError, match="of the law, from its cgf, must be finite"):
+        contract.test_samples_have_the_moments()

@@ -445,7 +445,7 @@ class Measure(abc.ABC):
             return u.clone() if kept else u.detach().clone().requires_grad_(), wanted
 
     def _finite_cgf(self, u: Tensor) -> Tensor:
-        """Λ(u), or an error where it is infinite or NaN: derivatives may look like numbers there."""
+        """Λ(u), or an error where it is not finite: derivatives may look like numbers there."""
         value = self._cgf(u)
         if not bool(torch.isfinite(value).all()):
             given = f"a tilt at which the cgf of {self!r} is not finite"

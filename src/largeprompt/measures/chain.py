@@ -46,7 +46,7 @@ class MarkovChain:
     tensor([0.7500, 0.2500], dtype=torch.float64)
     >>> chain.ngrams(2).weights  # of the windows 00, 01, 10, 11
     tensor([0.6750, 0.0750, 0.0750, 0.1750], dtype=torch.float64)
-    >>> chain.long_run_covariance([[0.0, 1.0]])  # of how often symbol 1 occurs: 0.75·0.25·(1 + 0.6)/(1 - 0.6)
+    >>> chain.long_run_covariance([[0.0, 1.0]])  # of the symbol 1: 0.75·0.25·(1 + 0.6)/(1 - 0.6)
     tensor([[0.7500]], dtype=torch.float64)
     """
 

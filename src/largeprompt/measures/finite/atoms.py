@@ -1,4 +1,4 @@
-"""Measures with finitely many atoms, read in chunks: memory does not grow with atoms times tilts."""
+"""Measures with finitely many atoms, read in chunks of bounded memory."""
 
 import abc
 import functools

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LARGE_ORDER = 48  # from here on ten Debye terms are exact to double precision
-TERMS = 10
+LARGE_ORDER, TERMS = 48, 10  # from this order on ten Debye terms are exact to double precision
 STEPS = 24  # recursion steps: errors shrink by at least 0.17 each where the start is approximate
 
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from largeprompt import validation
 
 FEWEST = 5  # exceedances below which no shape is fitted
-PRIOR_SHAPE, PRIOR_COUNT = 0.5, 10  # the estimate is averaged with ten observations that say 1/2
 GROUP = 32  # terms, each between 10^-3 and 10, that are multiplied before a logarithm is taken
 # terms in memory at a time: what a cache holds, and what keeps a GPU busy
 PIECE = {"cpu": 2**18, "cuda": 2**24}
@@ -131,6 +130,7 @@ def _piece(log_weights: Tensor, tails: Tensor) -> Tensor:
     profile = torch.where(nearly_exponential, -torch.log(average), profile) - shapes - 1
     likely = torch.softmax(torch.where(used, count * profile, -torch.inf), -1)
     mean_c = (likely * grid).sum(-1, keepdim=True)
-    shape = (count * shape_at(mean_c) + PRIOR_COUNT * PRIOR_SHAPE) / (count + PRIOR_COUNT)
+    # averaged with ten observations that say 1/2
+    shape = (count * shape_at(mean_c) + 5) / (count + 10)
     unfitted = torch.where((count == 0) & (own >= FEWEST), -torch.inf, torch.inf).to(torch.float64)
     return torch.where(fitted, shape, unfitted).reshape(n)

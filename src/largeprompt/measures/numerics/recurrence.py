@@ -10,7 +10,8 @@ from largeprompt.errors import InvalidArgumentError
 def recurrent_contexts(rows: Tensor, successors: Tensor) -> Tensor:
     """Whether each context is in the one closed class, which must have no period.
 
-    ``rows`` are P(next | context), shape (contexts, symbols); ``successors`` the context after each.
+    ``rows`` are P(next | context), shape (contexts, symbols); ``successors`` the
+    context after each.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, connected_components

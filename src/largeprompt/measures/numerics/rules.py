@@ -1,5 +1,4 @@
-"""Quadrature rules: a law as finitely many atoms, on which averages of smooth functions are those
-of the law.
+"""Quadrature rules: a law as finitely many atoms with the same averages of smooth functions.
 
 A scalar law is put on a fine grid by its density. From that a Gauss rule with n nodes, exact for
 polynomials of degree 2n - 1, follows by the Lanczos process: it gives the recurrence of the
@@ -30,15 +29,11 @@ from largeprompt.measures.scalar.uniform import HALF_WIDTH, UniformLaw
 Array = NDArray[np.float64]
 MOST_ATOMS = 1 << 20
 FINE = 160  # nodes of Gauss-Hermite and Gauss-Legendre rules when no number is given
-SMALLEST = 1e-32  # weight of an atom that a Gauss rule can still distinguish from rounding
-NEGLIGIBLE = 250.0  # -log of a density that counts as nothing, under tilts of moderate size too
-SPAN = 12.5  # of a normal density
 
 
 @computed_on_cpu
 def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
-    """The law as atoms: ``nodes`` for each coordinate (fewer where the law itself has fewer
-    values), their product in R^d.
+    """Atoms of a law: ``nodes`` for each coordinate (fewer where it has fewer values).
 
     Parameters
     ----------
@@ -51,11 +46,6 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
         and no further). When left out, a fine grid of up to a thousand atoms for each coordinate,
         whose weights are right to their last digits.
 
-    Returns
-    -------
-    Discrete
-        On which averages of smooth functions are those of the law.
-
     Examples
     --------
     >>> rule = lp.measures.gauss_rule(lp.Uniform(1), 5)
@@ -66,105 +56,75 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     if nodes is not None and nodes > 200:
         raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
     if not isinstance(mu, Measure) or mu.batch_shape:
-        raise InvalidArgumentError(
-            "mu",
-            validation.text(mu),
-            "one Measure, without batch dimensions",
-            "Loop over the laws.",
-        )
+        allowed = "one Measure, without batch dimensions"
+        raise InvalidArgumentError("mu", validation.text(mu), allowed, "Loop over the laws.")
     if isinstance(mu, Discrete):
         return mu
     if isinstance(mu, GaussianMixture) and mu.dim == 1 and nodes is not None:
         fine = gauss_rule(mu)
         points, mass = _reduced(fine.atoms[:, 0].numpy(), fine.weights.numpy(), nodes)
-        return Discrete(torch.from_numpy(points).unsqueeze(-1), torch.from_numpy(mass))
+        return Discrete(points[:, None], mass)
     if isinstance(mu, Gaussian | GaussianMixture):
         points, mass = np.polynomial.hermite_e.hermegauss(nodes or FINE)
         atoms, weights = _tensor_product([(points, mass / mass.sum())] * mu.dim)
         if isinstance(mu, Gaussian):
             return Discrete(mu.mean + atoms @ square_root(mu.covariance).mT, weights)
         spread = mu.means.unsqueeze(-2) + atoms @ square_root(mu.covariances).mT  # (k, atoms, d)
-        return Discrete(
-            spread.reshape(-1, mu.dim), (mu.weights.unsqueeze(-1) * weights).reshape(-1)
-        )
+        return Discrete(spread.flatten(0, 1), (mu.weights.unsqueeze(-1) * weights).flatten())
     if not isinstance(mu, ProductMeasure):
-        raise InvalidArgumentError(
-            "mu",
-            validation.text(mu),
-            "Discrete, Gaussian, GaussianMixture or a product of scalar laws",
-        )
-    rules = {
-        i: rule for law, indices in mu.groups for rule in [_scalar(law, nodes)] for i in indices
-    }
-    return Discrete(*_tensor_product([rules[i] for i in range(mu.dim)]))
+        allowed = "Discrete, Gaussian, GaussianMixture or a product of scalar laws"
+        raise InvalidArgumentError("mu", validation.text(mu), allowed)
+    found = {i: rule for law, at in mu.groups for rule in [_scalar(law, nodes)] for i in at}
+    return Discrete(*_tensor_product([found[i] for i in range(mu.dim)]))
 
 
 def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[Tensor, Tensor]:
     count = math.prod(len(points) for points, _ in rules)
     if count > MOST_ATOMS:
-        raise InvalidArgumentError(
-            "nodes",
-            f"{count} atoms in R^{len(rules)}",
-            f"at most {MOST_ATOMS} in all",
-            "Use fewer nodes.",
-        )
-    atoms, mass = (
-        np.stack(np.meshgrid(*part, indexing="ij"), -1).reshape(count, -1)
-        for part in zip(*rules, strict=True)
-    )
+        given, allowed = f"{count} atoms in R^{len(rules)}", f"at most {MOST_ATOMS} in all"
+        raise InvalidArgumentError("nodes", given, allowed, "Use fewer nodes.")
+    grids = (np.meshgrid(*part, indexing="ij") for part in zip(*rules, strict=True))
+    atoms, mass = (np.stack(grid, -1).reshape(count, -1) for grid in grids)
     return torch.from_numpy(atoms), torch.from_numpy(mass.prod(-1) / mass.prod(-1).sum())
 
 
 def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
     """Gauss rule of one coordinate."""
+    from scipy import special, stats
+
     if isinstance(law, RademacherLaw):
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
     if isinstance(law, RademacherSumLaw):
         if law.terms >= MOST_ATOMS:
-            raise InvalidArgumentError(
-                "mu",
-                validation.text(law),
-                f"fewer than {MOST_ATOMS} terms",
-                "Its law is Gaussian to within 1/terms.",
-            )
+            allowed, remedy = f"fewer than {MOST_ATOMS} terms", "Use a Gaussian, within 1/terms."
+            raise InvalidArgumentError("mu", validation.text(law), allowed, remedy)
         ups = np.arange(law.terms + 1)
-        logs = [
-            math.lgamma(law.terms + 1) - math.lgamma(up + 1) - math.lgamma(law.terms - up + 1)
-            for up in ups
-        ]
-        return _reduced(
-            (2 * ups - law.terms) / math.sqrt(law.terms),
-            np.exp(np.array(logs) - law.terms * math.log(2)),
-            nodes,
-        )
+        mass = stats.binom.pmf(ups, law.terms, 0.5)
+        return _reduced((2 * ups - law.terms) / math.sqrt(law.terms), mass, nodes)
     if isinstance(law, UniformLaw):
         points, weights = np.polynomial.legendre.leggauss(nodes or FINE)
         return HALF_WIDTH * points, weights / 2
     if isinstance(law, GeneralizedNormalLaw) and law.shape > 1:
-        ends = law.width * _powers(law.shape)
-        points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
+        points, weights = _panels(law.width * _powers(law.shape))
         return _reduced(points, weights * np.exp(-(np.abs(points / law.width) ** law.shape)), nodes)
     if isinstance(law, SkewNormalLaw):
-        from scipy.special import log_ndtr
-
         slant = law.delta / math.sqrt(max(1 - law.delta**2, 1e-16))
-        # of the law before it is centred; Φ(slant·x) rises within 1/slant of 0
-        ends = _doubling(1 / max(abs(slant), 1.0))
-        points, weights = _panels(np.concatenate([-ends[::-1], [0.0], ends]))
-        density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
+        # of the law before it is centered; Φ(slant·x) rises within 1/slant of 0
+        points, weights = _panels(_doubling(1 / max(abs(slant), 1.0)))
+        density = weights * np.exp(-(points**2) / 2 + special.log_ndtr(slant * points))
         return _reduced((points - law.center) / law.spread, density, nodes)
     allowed = "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralizedNormalLaw or SkewNormalLaw"
     raise InvalidArgumentError("mu", validation.text(law), allowed)
 
 
 def _powers(shape: float) -> Array:
-    """Ends of panels on which e^{-x^β} is smooth, rising: v = β log x in steps of log 4 around x =
-    1, then wider, to x = 0.
+    """Ends of panels on which e^{-x^β} is smooth, rising.
 
-    x shrinks by 4 at most from one to the next, as x^β is not smooth at 0; up to the first, which
-    is below 1/8, it is nothing.
+    v = β log x in steps of log 4 around x = 1, then wider, to x = 0. x shrinks by 4 at most from
+    one to the next, as x^β is not smooth at 0; up to the first, which is below 1/8, it is nothing.
     """
-    v, found, last = math.log(NEGLIGIBLE), [], -max(24 / (1 + 1 / shape), shape * math.log(8))
+    # e^-250 counts as nothing, under tilts of moderate size too
+    v, found, last = math.log(250.0), [], -max(24 / (1 + 1 / shape), shape * math.log(8))
     while v > last:
         found.append(v)
         v -= min(max(math.log(4), -v), shape * math.log(4))
@@ -173,28 +133,26 @@ def _powers(shape: float) -> Array:
 
 
 def _doubling(first: float) -> Array:
-    """Ends of panels that double from ``first`` on, none longer than 1, until a normal density is
-    nothing.
-    """
+    """Ends of panels that double, none longer than 1, until a normal density is nothing."""
     found = [first]
-    while found[-1] < SPAN:
+    while found[-1] < 12.5:
         found.append(found[-1] + min(found[-1], 1.0))
     return np.array(found)
 
 
 def _panels(ends: Array) -> tuple[Array, Array]:
-    """Gauss-Legendre panels between rising ends."""
+    """Gauss-Legendre panels between rising ends, 0 and their mirror images."""
     nodes, weights = np.polynomial.legendre.leggauss(24)
+    ends = np.concatenate([-ends[::-1], [0.0], ends])
     low, width = ends[:-1, None], np.diff(ends)[:, None]
     return (low + (nodes + 1) / 2 * width).ravel(), (weights / 2 * width).ravel()
 
 
 def _reduced(points: Array, weights: Array, nodes: int | None) -> tuple[Array, Array]:
-    """Gauss rule of the law that has these atoms, by the Lanczos process with full
-    reorthogonalisation.
-    """
+    """Gauss rule of the law that has these atoms, by Lanczos with full reorthogonalization."""
     weights = weights / weights.sum()
-    kept = weights > (0.0 if nodes is None else SMALLEST)
+    # a Gauss rule cannot distinguish atoms below 1e-32 from rounding
+    kept = weights > (0.0 if nodes is None else 1e-32)
     points, weights = points[kept], weights[kept]
     if nodes is None or nodes >= len(points):
         return points, weights

@@ -19,7 +19,7 @@ class ScalarDensity:
     ``density``, ``upper`` P(z > x) and ``lower`` P(z < x) have full relative accuracy; the two
     quantiles invert the tails. ``kinks`` are points where the density is not smooth or varies
     fastest, over a length ``width``. Moments exist below the order ``moments``. The density is
-    smooth between neighbors of ``breaks``, for laws whose scale does not double away from the kinks.
+    smooth between neighbors of ``breaks``, for laws whose scale does not double from the kinks on.
     """
 
     density: Function

@@ -13,8 +13,6 @@ from largeprompt.measures.scalar.laplace import LaplaceLaw
 from largeprompt.measures.scalar.logconcave import LogConcaveLaw
 from largeprompt.measures.scalar.product import IidProduct, ScalarLaw, uniform
 
-# beyond, the cgf leaves double precision (shapes near 1 only: the mode is a (au/β)^{1/(β-1)})
-FARTHEST_MODE = 1e150
 CLOSE = 0.4  # relative offset below which the fall is a series, of 24 terms
 
 
@@ -47,7 +45,8 @@ class GeneralizedNormalLaw(LogConcaveLaw):
     def domain(self) -> tuple[float, float]:
         if self.shape < 1:
             return 0.0, 0.0
-        farthest = math.log(FARTHEST_MODE / self.width)
+        # beyond, the cgf leaves double precision (shapes near 1 only)
+        farthest = math.log(1e150 / self.width)
         log_edge = math.log(self.shape / self.width) + (self.shape - 1) * farthest
         edge = math.exp(log_edge) if log_edge < 700 else math.inf
         return -edge, edge

@@ -118,9 +118,9 @@ class LogNormal(IidProduct):
     --------
     >>> lp.scalar.LogNormal(1, scale=0.5).tilted_mean([-1.0])
     tensor([-0.5...], dtype=torch.float64)
-    >>> lp.scalar.LogNormal(1, scale=0.5).cgf([0.1])
+    >>> lp.scalar.LogNormal(1, 0.5).cgf([0.1])
     Traceback (most recent call last):
-    largeprompt.errors.TiltDomainError: u: got the entry 0.1 on LogNormal(dim=1, scale=0.5); allowed: -inf < u_i < 0...
+    largeprompt.errors.TiltDomainError: u: got the entry 0.1 on LogNormal(dim=1, scale=0.5)...
     """
 
     kind = LogNormalLaw

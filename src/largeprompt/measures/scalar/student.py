@@ -90,7 +90,7 @@ class StudentT(IidProduct):
     tensor([1.0000, 1.0000, 1.0000], dtype=torch.float64)
     >>> lp.StudentT(1, df=5.0).cgf([0.1])
     Traceback (most recent call last):
-    largeprompt.errors.TiltDomainError: u: got the entry 0.1 on StudentT(dim=1, df=5); allowed: u = 0 only: ...
+    largeprompt.errors.TiltDomainError: u: got the entry 0.1 on StudentT(dim=1, df=5)...
     """
 
     df: float
