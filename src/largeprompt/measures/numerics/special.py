@@ -135,14 +135,16 @@ def interval_derivatives(y: Tensor, order: int) -> tuple[Tensor, ...]:
     for row in _sinhc_series().to(y)[:, : order + 1, None] if small.numel() else ():
         series = series * square + row
     e, side = torch.exp(-2 * large), torch.where(y.real < 0, -1.0, 1.0).to(y.dtype)
-    coth, csch2 = (1 + e) / (1 - e), 4 * e / (1 - e) ** 2
-    far = (
-        large + torch.log((1 - e) / (2 * large)),
-        side * (coth - 1 / large),
-        1 / large**2 - csch2,
-        side * (2 * coth * csch2 - 2 / large**3),
-        6 / large**4 - 2 * csch2**2 - 4 * coth**2 * csch2,
-    )
+    far = [large + torch.log((1 - e) / (2 * large))]
+    if order > 0:
+        coth, inverse = (1 + e) / (1 - e), 1 / large
+        far.append(side * (coth - inverse))
+    if order > 1:
+        square_inverse, csch2 = inverse * inverse, 4 * e / (1 - e) ** 2
+        far.append(square_inverse - csch2)
+    if order > 2:
+        far.append(side * (2 * coth * csch2 - 2 * inverse * square_inverse))
+        far.append(6 * square_inverse**2 - 2 * csch2**2 - 4 * coth**2 * csch2)
     leading = (square, small, 1.0, small, 1.0)
     return tuple(
         b.masked_scatter(near, a * factor)
