@@ -25,7 +25,7 @@ SECONDS = {
     "heavytail": (13, 45),
     "depth": (4, 37),
     "dependent": (8, 40),
-    "discrete": (31, 207),
+    "discrete": (12, 52),
     "trained": (13, 250),
     "random_query": (3, 8),
 }

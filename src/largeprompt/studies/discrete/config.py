@@ -1,11 +1,14 @@
-"""Settings of the study `discrete`."""
+"""Settings of the study `discrete`, and the problem that its parts share."""
 
 import math
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import pydantic
+import torch
 from pydantic import Field
+from torch import Tensor
 
+from largeprompt.attention import SoftmaxAttention
 from largeprompt.runs.settings import (
     AnyLength,
     Count,
@@ -20,70 +23,49 @@ from largeprompt.runs.settings import (
     Some,
     settings,
 )
-from largeprompt.studies.covariances import Covariance
-from largeprompt.studies.paper.config import TRAINED, PaperConfig
+from largeprompt.studies.covariances import Covariance, F, block_start, covariance, largest_alpha
+from largeprompt.studies.paper import TRAINED, PaperConfig
+from largeprompt.training import LinearRegression
 
 AtLeastTwo = Annotated[int, Field(ge=2)]
 Batch = tuple[Positive, Count, AtLeastTwo]
-Case = Annotated[str, Field(pattern=r"^(softmax|linear) [1-9]\d{0,14}$")]
-FiniteLength = Annotated[AnyLength, Field(le=10**15)]
 
 
 @settings
 class DiscreteConfig:
-    """In-context regression in d = 2 from the theorem's balanced start; the authors' experiment
-    beside it.
-
-    Batches are given as (step size, batch size, runs), cases as attention and length.
-    ``paper_steps`` counts the steps of the authors' SGD that are run; its law is computed to the
-    end of their training.
-    """
+    """In-context regression from the theorem's balanced start, and the authors' experiment."""
 
     dim: Dimension = 2
-    covariance: Covariance = "toeplitz"
-    noise_variance: NonNegative = 0.1
+    covariance: Covariance = "toeplitz"  # covariance of the inputs
+    noise_variance: NonNegative = 0.1  # variance of the noise in the answers
     lengths: Increasing[AnyLength] = (30, 1000, math.inf)
-    until: Positive = 20.0
-    step_sizes: Distinct[Positive] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.00625)
-    modified_step_sizes: Distinct[Positive] = (0.2, 0.1, 0.05, 0.025)
-    times: AtLeastTwo = 201
-    settled: Positive = 4000.0
-    sections: AtLeastTwo = 16
-    rounds: Count = 3
-    large_steps: Count = 17
-    large_until: Positive = 1000.0
-    sgd_until: Positive = 10.0
-    sgd_length: Length = 30
-    sgd_times: AtLeastTwo = 41
+    until: Positive = 20.0  # time at which descent ends
+    step_sizes: Distinct[Positive] = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125)  # step sizes of descent
+    times: AtLeastTwo = 201  # recorded times
+    settled: Positive = 4000.0  # time after which the flow has settled
+    sections: AtLeastTwo = 16  # step sizes tried in a round of bisection
+    rounds: Count = 3  # rounds of bisection
+    sgd_until: Positive = 10.0  # time at which SGD ends
+    sgd_length: Length = 30  # prompt length of SGD
+    sgd_times: AtLeastTwo = 41  # recorded times of SGD
+    # step size, batch size and runs of SGD
     batches: Some[Batch] = (
-        (0.05, 8, 320),
-        (0.05, 32, 192),
+        (0.05, 8, 128),
+        (0.05, 32, 96),
         (0.05, 128, 32),
-        (0.05, 512, 12),
-        (0.2, 32, 256),
-        (0.1, 32, 256),
-        (0.025, 32, 96),
-        (0.0125, 32, 32),
+        (0.1, 32, 96),
+        (0.025, 32, 48),
     )
-    wander_until: Positive = 20.0
-    wander_cases: Distinct[Case] = ("softmax 30", "linear 30")
-    wander_batch: Batch = (0.04, 64, 64)
-    noise_prompts: Annotated[int, Field(ge=8)] = 2**16
-    adam_lengths: Distinct[AnyLength] = (1000, math.inf)
-    adam_until: Positive = 2.0
-    adam_step_sizes: Distinct[Positive] = (1e-2, 5e-3, 2.5e-3, 1e-3, 5e-4)
-    sign_until: Positive = 0.05
-    sign_step_sizes: Distinct[Positive] = (1.6e-5, 8e-6, 4e-6)
-    arrival_lengths: Distinct[FiniteLength] = (30, 1000)
-    arrival_step_size: Positive = 1e-2
-    arrival_steps: Count = 2500
-    paper_length: Length = 20
-    paper_until: Positive = TRAINED
-    paper_steps: Count = 1250
-    paper_runs: AtLeastTwo = 40
-    paper_prompts: AtLeastTwo = 2**14
-    paper_times: Few = 31
-    paper_records: AtLeastTwo = 11
+    # prompts drawn for the covariance of gradients
+    noise_prompts: Annotated[int, Field(ge=16)] = 2**15
+    adam_until: Positive = 2.0  # time at which Adam ends
+    adam_step_sizes: Distinct[Positive] = (1e-2, 5e-3, 2.5e-3, 1e-3)  # step sizes of Adam
+    paper_length: Length = 20  # prompt length of the authors' SGD
+    paper_until: Positive = TRAINED  # time at which its law ends
+    paper_steps: Count = 600  # steps of it that are run
+    paper_runs: AtLeastTwo = 24  # runs of it
+    paper_prompts: Annotated[int, Field(ge=16)] = 2**14  # prompts drawn for its law
+    paper_times: Few = 61  # times of its law
     seed: Seed = 0
 
     @pydantic.model_validator(mode="after")
@@ -94,3 +76,16 @@ class DiscreteConfig:
                 f"paper_steps {self.paper_steps} must end by paper_until {self.paper_until:g}"
             )
         return self
+
+
+def problem(config: DiscreteConfig) -> tuple[LinearRegression, SoftmaxAttention]:
+    """The task with w ~ N(0, I/d), and the balanced start at nine tenths of the theorem's bound."""
+    sigma, d = covariance(config.covariance, config.dim), config.dim
+    alpha = 0.9 * largest_alpha(sigma)
+    task = LinearRegression(sigma, torch.eye(d, dtype=F) / d, config.noise_variance)
+    return task, SoftmaxAttention(*block_start(d, alpha, alpha))
+
+
+def path_at(flow: Any, times: Tensor, until: float) -> Tensor:
+    """θ of a flow at the times of a run, whose last may pass the end by rounding."""
+    return torch.stack([flow.theta(min(float(time), until)) for time in times])

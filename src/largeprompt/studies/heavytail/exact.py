@@ -17,8 +17,6 @@ from largeprompt.measures.scalar.density import HasDensity
 Array = NDArray[np.float64]
 ONE = torch.ones(1, 1, dtype=torch.float64)
 ATTENTION = SoftmaxAttention(ONE, ONE)
-EDGE = math.sqrt(2)  # of the domain of Laplace's cgf
-ROWS = 2**21  # numbers of a grid held at a time
 
 
 def squared_weights(law: ScalarLaw, tilt: float, lengths: Sequence[int]) -> Array:
@@ -34,7 +32,7 @@ def spread_of_squared_weights(law: HasDensity, tilt: float, lengths: Sequence[in
     """
     tokens, known = np.array(lengths, dtype=np.float64), law.density()
     x, measure = outer_grid(known, tilt, float(tokens.max()))
-    rows = max(1, ROWS // inner_grid(x[:1], known, tilt)[0].size)
+    rows = max(1, 2**21 // inner_grid(x[:1], known, tilt)[0].size)
     mean, fourth = np.zeros((2, len(tokens)))
     for start in range(0, len(x), rows):
         part = slice(start, start + rows)
@@ -71,7 +69,7 @@ def asymptote(law: ScalarLaw, tilt: float, lengths: Array) -> Array:
     """
     if isinstance(law, StudentTLaw) and not math.isinf(law.df):
         return 1 - argmax_rate(law.df, law.scale, tilt, lengths)
-    alpha = EDGE / tilt if isinstance(law, LaplaceLaw) else math.inf
+    alpha = math.sqrt(2) / tilt if isinstance(law, LaplaceLaw) else math.inf
     if alpha < 1:
         return np.full_like(lengths, 1 - alpha)
     once, twice = law.cgf(torch.tensor([tilt, 2 * tilt], dtype=torch.float64)).tolist()

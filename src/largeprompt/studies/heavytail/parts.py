@@ -21,7 +21,6 @@ from largeprompt.studies.heavytail.exact import (
 
 CHUNK = 2**20  # tokens drawn at a time
 FACTOR = 2.0  # a law breaks where E Σ w² is this many times that of Gaussian tokens
-SECTIONS = 64  # of an interval in which a length is looked for
 NORMAL = StudentT(1, math.inf).law
 LASTING = (3.0, 5.0, 10.0, 20.0, 30.0)  # df whose longest safe prompt is computed
 
@@ -165,7 +164,7 @@ def first_length(ratio: Callable[[Sequence[int]], Array], lengths: Sequence[int]
     first = max(int(above[0]), 1)
     low, high = lengths[first - 1], lengths[first]
     while high - low > max(1, high // 1000):  # many lengths cost no more than one
-        inner = np.unique(np.linspace(low, high, SECTIONS + 1).round().astype(np.int64)).tolist()
+        inner = np.unique(np.linspace(low, high, 65).round().astype(np.int64)).tolist()
         first = int(np.flatnonzero(np.append(ratio(inner[1:-1]) >= FACTOR, True))[0]) + 1
         low, high = inner[first - 1], inner[first]
     return float(high)

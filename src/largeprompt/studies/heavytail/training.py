@@ -25,7 +25,6 @@ from largeprompt.studies.heavytail.config import HeavyTailConfig
 from largeprompt.studies.heavytail.exact import ATTENTION, Array
 
 START = 0.5  # of a and of b
-LOST = 1e3  # size of a parameter beyond which a run counts as diverged
 # of a spline good to 1e-5
 TILTS = np.concatenate(
     [np.logspace(-3, -1.5, 4), np.logspace(-1.25, 1.25, 20), np.logspace(1.5, 4, 7)]
@@ -125,7 +124,7 @@ def stochastic(config: HeavyTailConfig, law: ScalarLaw) -> tuple[Tensor, Tensor]
         error = b * mean - answer
         slopes = [(error * b * covariance * query).mean(-1), (error * mean).mean(-1)]
         moved = theta - config.step_size * torch.stack(slopes, -1)
-        alive = alive & (moved.abs() < LOST).all(-1)
+        alive = alive & (moved.abs() < 1e3).all(-1)  # beyond, a run has diverged
         if not bool(alive.any()):
             break
         theta = torch.where(alive.unsqueeze(-1), moved, theta)

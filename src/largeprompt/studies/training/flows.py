@@ -67,8 +67,7 @@ def _gradients(config: TrainingConfig, limit: Trajectory) -> xr.Dataset:
 def excess(config: TrainingConfig, d: int, progress: Progress) -> xr.Dataset:
     """Excess risk at the infinite prompt's end and at each length's optimum, Σ = dW = I."""
     task = LinearRegression(torch.eye(d, dtype=F), torch.eye(d, dtype=F) / d, 0.0)
-    low, high = config.excess_decades
-    lengths = np.logspace(low, high, 2 * (high - low) + 1).round()
+    lengths = np.logspace(1, config.excess_decades, 2 * config.excess_decades - 1).round()
     b_end, c = d**0.25, (d + 1) / lengths
     a, b = torch.tensor([1 / b_end], dtype=F), torch.tensor([b_end], dtype=F)
     found = {

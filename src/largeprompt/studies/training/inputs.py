@@ -19,7 +19,6 @@ from largeprompt.studies.covariances import F
 from largeprompt.studies.training.config import TrainingConfig
 from largeprompt.training import Block, LinearRegression, MeasureRegression, fixed_step_flow
 
-NODES = 10  # of the rule for each coordinate of the query
 DEGREE = 24  # of polynomials in a: the risk between their nodes is good to eight digits
 AT_ONCE = 8  # nodes whose risks are computed together
 EYE = torch.eye(2, dtype=F)
@@ -31,7 +30,7 @@ STARTS = {"small tilt": (0.05, 2.5), "moderate tilt": (0.5 / math.sqrt(2), 0.5)}
 def inputs(config: TrainingConfig, name: str, progress: Progress) -> xr.Dataset:
     """Flows of one law at every length, at its tilt limit, and by the Gaussian theory."""
     progress(f"training on {name} inputs")
-    rule = gauss_rule(LAWS[name], NODES)
+    rule = gauss_rule(LAWS[name], 10)
     task = MeasureRegression(LAWS[name], EYE, config.noise_variance, rule)
     gaussian, queries = LinearRegression(EYE, EYE, config.noise_variance), folded(rule)
     starts = torch.tensor(list(STARTS.values()), dtype=F)

@@ -6,7 +6,6 @@ import xarray as xr
 from largeprompt.runs.judging import Finding, at, judged, log_slope, rule
 from largeprompt.studies.lengths import first_below
 
-EPSILONS = (1e-1, 1e-2, 1e-3)
 SAME = 1e-6  # relative error of an end point that counts as agreement
 ARRIVED = 3.0  # flow times in units of L after which the drift is over
 
@@ -58,9 +57,8 @@ def gradients(data: xr.Dataset) -> Finding:
 @rule("C5", "Is there a length from which the risk stays within eps of the infinite prompt's?")
 def needed_length(data: xr.Dataset) -> Finding:
     """By the best risk over A = aI, b, for eps from 0.1 to 0.001; undecided beyond the lengths."""
-    needed = xr.concat(
-        [first_below(data.softmax_best, e, "excess_length", between=True) for e in EPSILONS], "eps"
-    )
+    levels = xr.DataArray([0.1, 0.01, 0.001], dims="eps")
+    needed = first_below(data.softmax_best, levels, "excess_length", between=True)
     best, limit = (_exponents(data, name) for name in ("softmax_best", "softmax_at_limit_endpoint"))
     return Finding(
         judged(min(best) > 0.9, rests_on=[needed, best, limit])
@@ -70,7 +68,7 @@ def needed_length(data: xr.Dataset) -> Finding:
         "prompt's.",
         "The excess risk does not fall like one over the length.",
         {
-            f"length for an excess of {EPSILONS[1]:g}": needed[1],
+            "length for an excess of 0.01": needed.isel(eps=1),
             "exponent of the excess in L at each length's optimum": best,
             "at the infinite prompt's end point": limit,
         },

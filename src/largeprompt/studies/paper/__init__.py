@@ -1,1 +1,0 @@
-"""P1: the authors' own experiment."""
