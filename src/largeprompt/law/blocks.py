@@ -320,8 +320,8 @@ class OutputMoments:
                 f"scores so far apart that rounding may change the {name} by "
                 f"{float((lost / (np.abs(value) + 1e-300)).max()):.1g}"
             )
-            allowed = "scores whose finite-prompt law keeps eight digits"
-            raise InvalidArgumentError("z", f"{given} of it", allowed, SMALLER)
+            wanted = "scores whose finite-prompt law keeps eight digits"
+            raise InvalidArgumentError("z", f"{given} of it", wanted, SMALLER)
 
 
 def _outer_sum(weights: Array, vectors: Array) -> Array:
