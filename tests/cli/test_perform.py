@@ -47,6 +47,23 @@ def test_failing_cell(tmp_path, fakes):
     assert fakes.calls == [2]
 
 
+def test_an_import_that_ctrl_c_met_says_how_to_resume(tmp_path, fakes, monkeypatch):
+    """A module in C that loads while Ctrl-C comes raises ImportError of it."""
+
+    def met(*given, **options):
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed")  # noqa: B904
+
+    for place in ("runs.execute.execute_all", "runs.finish.provenance"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"largeprompt.{place}", met)
+            result = command("run", "first", "--out", tmp_path)
+        assert result.exit_code == 130
+        assert result.stderr.endswith("The same command resumes.\n")
+
+
 MOMENTS = ["config.json", ".nc", "dataset.nc", "verdicts.json", "provenance.json"]
 
 

@@ -16,11 +16,13 @@ from largeprompt.cli.app import app
 
 CALLS = 100 if int(os.environ.get("FAULT_ROUNDS", "1")) < 2 else 1000
 PLAIN = """
-- -- -1 0 1 2 7 0.5 1e-300 1e308 -inf nan 0x10 1_0 1,2 2,1,, 1/3 0/0 4/3 none null true [] {} " a=b = seed=-1 seed=1e400
-dims=1000000 dims=[[1]] points=1e9 lengths=1,2,3 tolerance=NaN until=1e308 nodes={} random_query limit Random_query STUDY os:path ..:x
-. .. / ~ /dev/null /dev/zero gaussian laplace sphere rademacher uniform strong weak local dask: dask:foo://x remote os:getcwd
-dask:/etc/passwd os:nothing cpu cuda:99 meta float64 auto eager flash %s%n $(id) * <pipe> <loop> <huge> <text> <deep> <runs>
-<broken> <syntax>:STUDY <zero>:STUDY <text>:STUDY <runs>/a <folder>/new <text>/below <model> <folder>
+- -- -1 0 1 2 7 0.5 1e-300 1e308 -inf nan 0x10 1_0 1,2 2,1,, 1/3 0/0 4/3 none null true [] {} " a=b
+= seed=-1 seed=1e400 dims=1000000 dims=[[1]] points=1e9 lengths=1,2,3 tolerance=NaN until=1e308
+nodes={} random_query limit Random_query STUDY os:path ..:x . .. / ~ /dev/null /dev/zero gaussian
+laplace sphere rademacher uniform strong weak local dask: dask:foo://x remote os:getcwd
+dask:/etc/passwd os:nothing cpu cuda:99 meta float64 auto eager flash %s%n $(id) * <pipe> <loop>
+<huge> <text> <deep> <runs> <broken> <syntax>:STUDY <zero>:STUDY <text>:STUDY <runs>/a <folder>/new
+<text>/below <model> <folder>
 """
 ODD = [
     "",

@@ -221,35 +221,41 @@ CALLS = [
 ]  # fmt: skip
 REFUSED = ("/nowhere'", "model=", "audit=None")  # calls that no arguments of this file make valid
 EXPRESSIONS = """
-None True False ... math.nan math.inf -math.inf 0 -1 1 2 3 1.5 0.3 10**400 10**5000 -10**30 2**63 2**62 10**15 1e308 -1e308
-1e152 1e-320 1e-8 30.0 600.0 1e6 1j "x" "" "no" b"1" [] () {} [1,"a"] [[1.0],[1.0,2.0]] [math.nan] [10,math.inf] [[]] [None]
-object() torch.zeros(0,dtype=F) torch.zeros(0,2,dtype=F) torch.zeros(2,0,dtype=F) torch.zeros(2,dtype=F) torch.ones(3,dtype=F)
-torch.zeros(2,2,dtype=F) torch.ones(2,2,2,dtype=F) torch.ones(1,1,1,1,dtype=F) eye.to_sparse() z.to_sparse()
-z.to(torch.complex128) z.float() z.half() z.bfloat16() (z>0) torch.tensor(3) torch.tensor(3.0) torch.tensor(math.nan)
-torch.ones(2,dtype=F,device="meta") torch.tensor(1.0,device="meta") z.clone().requires_grad_() np.ma.array([1.0,2.0],mask=[0,1])
-np.ma.array([1.0,2.0],mask=[0,0]) np.ma.masked np.array(["a"]) np.array([1,None]) np.datetime64("2020-01-01") np.float32(2)
-np.int64(3) np.longdouble(2) np.array(2.0) 1e8*eye 1e150*eye 1e308*eye 30*z 1e100*z 1e152*z/0.5 -1e308*z 0*eye -eye
-[[1.0,2.0],[3.0,4.0]] normal discrete mixture prompt signs heavy line chain lp.StudentT(2,0.5) lp.Sphere(2)
-lp.scalar.LogNormal(2,1.0) lp.Gaussian(0*z,0*eye) lp.Gaussian(1e150*z,1e150*eye) lp.Gaussian(eye,eye)
-lp.Empirical(torch.zeros(3,2,2,dtype=F)) layer one block lp.LinearAttention(eye,eye) task average rule heads stack limit
-lp.Gaussian int square range(3) {1,2} iter([1]) [2**53,3] [3,3] [5,2] [1,10**15] [(1,1)] [[(40,0)]] [[(1,-1)]] "block"
-"estimate" "certified" "affine" "sphere" "Adam" "Radau" lp.training.Full(2,1) lp.training.Full(5,1) lp.training.Block(1)
-lp.training.Block(7) lp.training.Factorised.default(2,0) torch.Generator() 1e152*layer.U
-lp.SoftmaxAttention(1e150*eye,1e150*eye) lp.SoftmaxAttention(0*eye,0*eye) lp.SoftmaxAttention(40*eye,eye)
-lp.SoftmaxAttention(eye.expand(3,2,2),eye)
+None True False ... math.nan math.inf -math.inf 0 -1 1 2 3 1.5 0.3 10**400 10**5000 -10**30 2**63
+2**62 10**15 1e308 -1e308 1e152 1e-320 1e-8 30.0 600.0 1e6 1j "x" "" "no" b"1" [] () {} [1,"a"]
+[[1.0],[1.0,2.0]] [math.nan] [10,math.inf] [[]] [None] object() torch.zeros(0,dtype=F)
+torch.zeros(0,2,dtype=F) torch.zeros(2,0,dtype=F) torch.zeros(2,dtype=F) torch.ones(3,dtype=F)
+torch.zeros(2,2,dtype=F) torch.ones(2,2,2,dtype=F) torch.ones(1,1,1,1,dtype=F) eye.to_sparse()
+z.to_sparse() z.to(torch.complex128) z.float() z.half() z.bfloat16() (z>0) torch.tensor(3)
+torch.tensor(3.0) torch.tensor(math.nan) torch.ones(2,dtype=F,device="meta")
+torch.tensor(1.0,device="meta") z.clone().requires_grad_() np.ma.array([1.0,2.0],mask=[0,1])
+np.ma.array([1.0,2.0],mask=[0,0]) np.ma.masked np.array(["a"]) np.array([1,None])
+np.datetime64("2020-01-01") np.float32(2) np.int64(3) np.longdouble(2) np.array(2.0) 1e8*eye
+1e150*eye 1e308*eye 30*z 1e100*z 1e152*z/0.5 -1e308*z 0*eye -eye [[1.0,2.0],[3.0,4.0]] normal
+discrete mixture prompt signs heavy line chain lp.StudentT(2,0.5) lp.Sphere(2)
+lp.scalar.LogNormal(2,1.0) lp.Gaussian(0*z,0*eye) lp.Gaussian(1e150*z,1e150*eye)
+lp.Gaussian(eye,eye) lp.Empirical(torch.zeros(3,2,2,dtype=F)) layer one block
+lp.LinearAttention(eye,eye) task average rule heads stack limit lp.Gaussian int square range(3)
+{1,2} iter([1]) [2**53,3] [3,3] [5,2] [1,10**15] [(1,1)] [[(40,0)]] [[(1,-1)]] "block" "estimate"
+"certified" "affine" "sphere" "Adam" "Radau" lp.training.Full(2,1) lp.training.Full(5,1)
+lp.training.Block(1) lp.training.Block(7) lp.training.Factorised.default(2,0) torch.Generator()
+1e152*layer.U lp.SoftmaxAttention(1e150*eye,1e150*eye) lp.SoftmaxAttention(0*eye,0*eye)
+lp.SoftmaxAttention(40*eye,eye) lp.SoftmaxAttention(eye.expand(3,2,2),eye)
 """
 WILD = EXPRESSIONS.split()
 LEFT_ALONE = {"risk", "visitor"}  # functions of the caller's own, whose errors are theirs
 LOOKED_AT = """
-limit mean bias covariance mse rmse jacobian_v_mse score_variance effective_tokens bound remainder theta outputs cgf risk value
-times parameters collision standard_error support_radius weights law stationary relaxation_time
+limit mean bias covariance mse rmse jacobian_v_mse score_variance effective_tokens bound remainder
+theta outputs cgf risk value times parameters collision standard_error support_radius weights law
+stationary relaxation_time
 """
 NO_CALLS = """
-Attention Measure Task GaussianTask Parametrisation ScalarLaw ProductMeasure LogConcaveLaw AtomicMeasure
-Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples Trajectory CollisionMoments RunningTilt
-PlantedMoments ScalarPrompt Contexts DescentGap IsotropicOptimum LinearOptimum Solution Tube
-RiskEstimate DeepLimit DeepNoise FINDINGS HeadTable Normalisation
-AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError TiltDomainError __version__
+Attention Measure Task GaussianTask Parametrisation ScalarLaw ProductMeasure LogConcaveLaw
+AtomicMeasure Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples
+Trajectory CollisionMoments RunningTilt PlantedMoments ScalarPrompt Contexts DescentGap
+IsotropicOptimum LinearOptimum Solution Tube RiskEstimate DeepLimit DeepNoise FINDINGS HeadTable
+Normalisation AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError
+TiltDomainError __version__
 """  # abstract classes, results, errors, and words
 NAMED = {  # what was found in 0.4.0, and what is said now
     "lp.finite_prompt(one, line, [30.0], math.inf, expansion=True).mse": "",

@@ -212,11 +212,11 @@ def test_a_card_is_one_headline_with_at_most_one_number(tmp_path):
         tmp_path / "a",
         [
             verdict("C3", "holds", headline="It falls with the powers 1.00 and 2.00."),
-            verdict("C3", "holds", headline="It falls as C1 says."),
+            verdict("C3", "holds", headline="From 10 to 1,000 it falls as C1 says."),
             verdict("C3", "fails", headline="It ends at L = 10."),
             verdict("C4", "fails", measured="A detail."),
             verdict("C4", "holds", headline="Falls like L^-0.5 in all."),
-            verdict("C5", "holds", headline="From 10 to 20."),
+            verdict("C5", "holds", headline="At 10 and at 20."),
             verdict("C6", "holds", headline="It ends at the theorem."),
             verdict("C6", "fails", headline="Not from everywhere.", stronger=True),
             verdict("C7", "undecided", headline="  "),
@@ -229,7 +229,7 @@ def test_a_card_is_one_headline_with_at_most_one_number(tmp_path):
     rewrite(Run.open(tmp_path / "a"), "config.json", sealed(described))
     found = parse([Run.open(tmp_path / "a")], tmp_path / "report.html")
     assert told(found) == [
-        ["C3 in part", "Claim C3", "It falls as C1 says."],
+        ["C3 in part", "Claim C3", "From 10 to 1,000 it falls as C1 says."],
         ["C4 holds", "Claim C4", "Falls like L−0.5 in all."],
         ["C5 holds", "Claim C5", "Sentence C5."],
         ["C6 holds", "Claim C6", "It ends at the theorem."],
@@ -580,8 +580,8 @@ def test_in_a_browser(several, tmp_path):
     assert "CONSOLE" not in plain.stderr
     assert (tmp_path / "shot.png").read_bytes()[:4] == b"\x89PNG"
     probe = """<script>addEventListener("load", () => { console.error("heard");
-      document.title = [...document.images].map(i => i.complete && i.naturalWidth).join() + " " + innerWidth
-        + " " + document.documentElement.scrollWidth; });</script></body>"""
+      document.title = [...document.images].map(i => i.complete && i.naturalWidth).join()
+        + " " + innerWidth + " " + document.documentElement.scrollWidth; });</script></body>"""
     text = target.read_text(encoding="utf-8").replace("</body>", probe)
     target.write_text(text, encoding="utf-8")
     stopped = browse(target, tmp_path / "profile", "--dump-dom")

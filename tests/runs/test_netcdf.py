@@ -1,4 +1,4 @@
-"""Datasets: the same bytes for the same data; a file that may do harm is refused before it is read."""
+"""Datasets: the same bytes for the same data; a file that may do harm is refused unread."""
 
 import os
 

@@ -144,7 +144,8 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
     130 for Ctrl-C.
     """
     try:
-        yield
+        with _interrupts_as_such():
+            yield
     except KeyboardInterrupt:
         with contextlib.suppress(ValueError):  # not the main thread
             # the command ends here: a second Ctrl-C finds nothing to interrupt
@@ -170,6 +171,19 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
 
         typer.echo(printable(f"error: {error}"), err=True)
         raise typer.Exit(1 if isinstance(error, RunError) else 2) from None
+
+
+@contextlib.contextmanager
+def _interrupts_as_such() -> Iterator[None]:
+    """Raise KeyboardInterrupt for what it became: modules in C raise ImportError of it."""
+    try:
+        yield
+    except Exception as error:
+        from largeprompt.errors import interrupted
+
+        if interrupted(error):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def finding(verdicts: Sequence[Verdict]) -> str:

@@ -42,8 +42,9 @@ WORDS: dict[Outcome, tuple[str, str]] = {
     "undecided": ("open", "open"),
 }
 LONGEST = 25  # words on a card
-# in a sentence; C3 and 2D are none
-NUMBER = re.compile(r"(?<![\w.,])[-−]?\d[\d,.]*(?:[×·]10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*)?(?!\w)")
+# in a sentence: "from 10 to 10,000" is one, and C3 and 2D are none
+DIGITS = r"[-−]?\d[\d,.]*(?:[×·]10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*)?"
+NUMBER = re.compile(rf"(?<![\w.,]){DIGITS}(?: to {DIGITS})?(?!\w)")
 POWER = re.compile(r"\^([-−]?)(?:\(((?:[^()]|\([^()]*\))*)\)|([\w½¼|]+(?:\.\d+)?))")
 
 

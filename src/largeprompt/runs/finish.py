@@ -4,6 +4,7 @@ import dataclasses
 import traceback
 from typing import Any
 
+from largeprompt.errors import interrupted
 from largeprompt.runs.files import RunError, StorageError, to_json
 from largeprompt.runs.judging import Verdict
 from largeprompt.runs.netcdf import encode, from_bytes
@@ -62,6 +63,8 @@ def finish(
     except StorageError:
         raise
     except Exception as error:
+        if interrupted(error):
+            raise KeyboardInterrupt from error
         run.log(f"not finished: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         trouble = (
             f"{job.study.name}: all cells are stored, but not the result "

@@ -149,7 +149,12 @@ class Run:
         run.refuse_links()
         if run._there() != run:
             with locked(folder, PATIENCE):
-                run._begin()
+                if run._there() != run:  # not just begun by another command
+                    run.drop_results()
+                    described = dataclasses.asdict(run)
+                    del described["folder"]
+                    run.write("config.json", sealed(described))
+                    run.log(f"run of {run.study} with version {run.version}: {rerun}")
         return run
 
     def _there(self) -> Run | None:
@@ -158,28 +163,6 @@ class Run:
             return Run.open(self.folder)
         except RunError:
             return None
-
-    def _begin(self) -> None:
-        before = self._there()
-        if before == self:
-            return
-        if before is None or before.identity != self.identity:
-            self.drop_results()
-        described = dataclasses.asdict(self)
-        del described["folder"]
-        content = sealed(described)
-        self.write("config.json", content)
-        if kept := self.provenance:
-            self.write(
-                "provenance.json",
-                sealed(kept | {"files": kept["files"] | {"config.json": sha256(content)}}),
-            )
-        self.log(f"run of {self.study} with version {self.version}: {self.rerun}")
-
-    @property
-    def identity(self) -> str:
-        """SHA-256 of the study, its config, the version and the code: what decides the numbers."""
-        return digest(self.study, canonical(self.config), self.version, self.code)
 
     @property
     def state(self) -> Literal["complete", "partial"]:
