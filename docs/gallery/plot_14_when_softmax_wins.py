@@ -7,27 +7,20 @@ finds it once the strength passes 2 ln L; linear attention would need a strength
 """
 
 import matplotlib.pyplot as plt
-import torch
+import numpy as np
 
-from largeprompt.studies.softmax_vs_linear.single_location import SingleLocationRegression
+from largeprompt.studies.softmax_vs_linear.location import missed_weight
 
 # %% The share of the answer that the best layer of each kind reads, among a thousand tokens and
 # among a million.
-strengths = torch.linspace(0.1, 50, 60, dtype=torch.float64).tolist()
+strengths = np.linspace(0.1, 50, 60)
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-for colour, length in (("C0", 10**3), ("C1", 10**6)):
-    found = [
-        float(SingleLocationRegression(2, strength).found_weight(length)) for strength in strengths
-    ]
-    axes.plot(strengths, found, color=colour, label=f"softmax, {length:,} tokens")
-    axes.plot(
-        strengths,
-        [strength / (strength + length) for strength in strengths],
-        "--",
-        color=colour,
-        label="linear attention",
-    )
-    axes.axvline(2 * float(torch.tensor(float(length)).log()), color=colour, ls=":", lw=1)
+for color, length in (("C0", 10**3), ("C1", 10**6)):
+    found = 1 - missed_weight(length, strengths)
+    axes.plot(strengths, found, color=color, label=f"softmax, {length:,} tokens")
+    linear = strengths / (strengths + length)
+    axes.plot(strengths, linear, "--", color=color, label="linear attention")
+    axes.axvline(2 * np.log(length), color=color, ls=":", lw=1)
 
 # %%
 # Dotted: 2 ln L, where the transition is in the limit of long prompts.

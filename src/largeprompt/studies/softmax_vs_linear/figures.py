@@ -53,8 +53,14 @@ def _location(data: xr.Dataset, axes: Axes) -> None:
 
 def _outliers(data: xr.Dataset, axes: Axes) -> None:
     shares = data.outlier_share.values
-    predicted = data.outlier_predicted.isel(outlier_length=0)
-    axes.plot(shares, predicted, color="0.2", lw=1.4, marker="_", label="predicted, long prompts")
+    axes.plot(
+        shares,
+        data.outlier_predicted,
+        color="0.2",
+        lw=1.4,
+        marker="_",
+        label="predicted, long prompts",
+    )
     for i, length, row in curves(data.outlier_crossing, "outlier_length"):
         axes.plot(shares, row, ls="none", label=length_label(float(length)), **look(i))
     axes.text(
@@ -67,27 +73,16 @@ def _outliers(data: xr.Dataset, axes: Axes) -> None:
 
 
 def _shifts(data: xr.Dataset, axes: Axes) -> None:
-    """Relative excesses at a small and a large shift; the pair's hardly depends on it, so that it
-    is drawn once.
-    """
+    """Excesses at each shift; that of a pair does not depend on it."""
     row = data.isel(shift_dim=-1)
-    chosen = {"-": data.sizes["shift_variance"] // 3, "--": -1}
-    for i, reader in enumerate(row.reader.values):
-        for dash, index in chosen.items():
-            part = row.shift_excess.sel(reader=reader).isel(shift_variance=index)
-            label = (
-                str(reader) if reader == "pair" else f"{reader}, $\\tau^2={part.shift_variance:g}$"
-            )
-            if reader != "pair" or dash == "-":
-                axes.plot(part.shift_length, part, ls=dash, ms=3.5, lw=1.0, label=label, **look(i))
-    for dash, index in chosen.items():
-        axes.axvline(float(row.shift_crossing[index]), color="0.55", lw=0.9, ls=dash)
-    entry(axes, "predicted crossing", color="0.55")
-    words = (
-        "prompt length $L$",
-        "excess / signal variance",
-        f"prompts with their own mean, $d={int(row.shift_dim)}$",
-    )
+    for i, tau, part in curves(row, "shift_variance"):
+        label = rf"linear, $\tau^2={tau:g}$"
+        axes.plot(data.shift_length, part.shift_linear, label=label, **look(i, ms=3.5, lw=1.0))
+        axes.axvline(float(part.shift_crossing), color=COLOURS[i], lw=0.8, ls=":")
+    axes.plot(data.shift_length, row.shift_pair, color="0.2", lw=1.3, label="pair of heads")
+    entry(axes, "predicted crossing", lw=0.8, ls=":")
+    title = f"prompts with their own mean, $d={int(row.shift_dim)}$"
+    words = ("prompt length $L$", "excess / signal variance", title)
     describe(axes, *words, log="xy", legend=7, below=2)
 
 
@@ -96,8 +91,8 @@ selection = panels(
     "Where softmax wins. One informative token among L: share of the answer that is read, exact "
     "(marks), predicted (lines), linear attention (dashed). Marked outliers: the variance of the "
     "outliers above which softmax has the lower risk. Prompts with a mean of their own: linear "
-    "attention keeps an error, a pair of softmax heads does not; grey: the predicted length from "
-    "which on the pair wins.",
+    "attention keeps an error, a pair of softmax heads does not; dotted: the predicted lengths "
+    "from which on the pair wins.",
     _location,
     _outliers,
     _shifts,
@@ -161,49 +156,31 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "heads",
-    "Excess risk of one softmax head and of pairs with opposite tilts, relative to linear "
+    "Excess risk of one softmax head and of a pair with opposite tilts, relative to linear "
     "attention; dashed: vanishing tilts, which are linear attention over one token less.",
-    size=lambda data: (2.6 * data.sizes["head_dim"], 3.0),
-    panels=lambda data: (1, data.sizes["head_dim"]),
+    size=lambda data: (2.6 * data.sizes["pair_dim"], 3.0),
+    panels=lambda data: (1, data.sizes["pair_dim"]),
     sharey=True,
 )
 def heads(data: xr.Dataset, *every: Axes) -> None:
-    """Excess of 1, 2, 4 and 8 heads relative to linear attention, one panel for each dimension;
-    dashed: tilts that vanish.
-    """
-    vanishing, share = (
-        (part / data.heads_linear).isel(head_noise=0)
-        for part in (data.heads_vanishing, data.heads_excess)
+    """Excess of a pair, and of one head where it is known, relative to linear attention."""
+    two, vanishing = (
+        (part / data.pair_linear).isel(pair_noise=0)
+        for part in (data.pair_best, data.pair_vanishing)
     )
-    for axes, d in zip(every, data.head_dim.values, strict=True):
-        axes.plot(
-            data.head_length,
-            vanishing.sel(head_dim=d),
-            color="0.5",
-            lw=1.0,
-            ls="--",
-            label="linear, $L-1$ tokens",
-        )
-        for i, count in enumerate(data.heads.values):
-            row = share.sel(head_dim=d, heads=count).dropna("head_length")
-            if row.size and float(row.min()) < TOP:
-                label = "one head" if count == 1 else f"{int(count)} heads"
-                axes.plot(row.head_length, row, ls="-", ms=3.5, lw=1.0, label=label, **look(i))
+    alone = (data.softmax_best / data.linear_best).isel(noise=0)
+    for axes, d in zip(every, data.pair_dim.values, strict=True):
+        x, dashed = data.pair_length, {"color": "0.5", "lw": 1.0, "ls": "--"}
+        axes.plot(x, vanishing.sel(pair_dim=d), label="linear, $L-1$ tokens", **dashed)
+        if d in data.dim.values:
+            axes.plot(data.length, alone.sel(dim=d), label="one head", **look(0, ms=3.5, lw=1.0))
+        axes.plot(x, two.sel(pair_dim=d), label="pair of heads", **look(1, ms=3.5, lw=1.0))
         axes.axhline(1.0, color="0.2", lw=0.9)
-        describe(
-            axes,
-            "prompt length $L$",
-            "",
-            f"$d={int(d)}$",
-            log="x",
-            ylim=(0.93, TOP),
-            xlim=(1.6, 3e3),
-        )
+        limits = {"ylim": (0.93, TOP), "xlim": (1.6, 3e3)}
+        describe(axes, "prompt length $L$", "", f"$d={int(d)}$", log="x", **limits)
     every[0].set_ylabel("excess risk / linear attention")
-    handles, names = max(
-        (axes.get_legend_handles_labels() for axes in every), key=lambda found: len(found[0])
-    )
-    every[0].figure.legend(handles, names, fontsize=7, loc="outside lower center", ncols=6)
+    handles = every[0].get_legend_handles_labels()
+    every[0].figure.legend(*handles, fontsize=7, loc="outside lower center", ncols=3)
 
 
 FIGURES = (selection, regression, heads)

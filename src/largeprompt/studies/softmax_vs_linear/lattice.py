@@ -1,106 +1,94 @@
-"""Block expectations over Gaussian scores that may be shifted, as tensors that can be
-differentiated as often as needed.
+"""Least risks of one softmax head, and of a pair with opposite tilts, exact at every length.
 
-G_a(τ) = E e^{as - e^s}, s = τ + ℓ + σξ, formula (quad.5) of docs/mathematics/quadrature.md with a
-level ℓ. Derivatives are blocks of higher order: ∂G_a/∂ℓ = aG_a - G_{a+1}, and by the heat equation
-∂G_a/∂σ² = ½ ∂²G_a/∂ℓ².
+Tilts are a x_q, Σ = I, W = I/d and Σ_q a multiple of I. The y coordinate of the output has the
+second moment X V2 + G/d given the scale σ of the scores: formula (risk.15) of
+docs/mathematics/regression.md. X and G do not depend on dimension, noise or tilt.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.quadrature import Array, Range, log_survival, relative_ends, widen
-from largeprompt.law.weights import Scores, block_expectations
-from largeprompt.measures.score_nodes import SCORE_STEP
+from largeprompt.law import collision_moments
+from largeprompt.studies.softmax_vs_linear.opposite import opposite_overlap
+from largeprompt.training.optima.scan import scan_minimum
 
-LARGEST_VARIANCE = 2048.0  # softmax over 10^15 tokens is frozen from 70 on
-LARGEST_LEVEL = 1000.0
+Array = NDArray[np.float64]
+# of log ‖x_q‖: the trapezoid rule errs by |Γ(d/2 + iπ/STEP)/Γ(d/2)|, 1e-8 at d = 10 and 1e-6 at 20
+STEP = 0.16
+SMALLEST, VANISHING = 5e-3, 1e-7  # scales below which the first order in σ² is used, or nothing
+MARGIN = 4.0  # how far beyond √d the lattice reaches: ‖x_q‖ is larger with probability below 1e-4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Kind:
-    """Block expectations of one kind of token on the lattice: log φ, φ and 1 - φ (n, τ), and G_1,
-    G_2, ...
+class Lattice:
+    """Moments by the scale σ of the scores, equidistant in its logarithm: 1 - E Y, X and G.
+
+    X = E Y and G = σ²(1 - E Y - 6 E W_3 + 6 E Y²) of one head, or those of the odd part
+    (T(u) - T(-u))/2.
     """
 
-    log_phi: Tensor
-    kept: Tensor
-    lost: Tensor
-    G: tuple[Tensor, ...]  # G[a - 1] is G_a
+    scales: Array
+    shrink: Array
+    overlap: Array
+    along: Array
 
-
-class _Blocks(torch.autograd.Function):
-    """1 - φ, φ, G_1, ..., G_highest of levels and variances (n,), stacked: (highest + 2, n, τ)."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, level: Tensor, variance: Tensor, start: float, count: int, highest: int
-    ) -> Tensor:
-        ctx.save_for_backward(level, variance)
-        ctx.grid = start, count, highest
-        mean, scale = (
-            part.detach().cpu().numpy() for part in (level, variance.clamp_min(0.0).sqrt())
+    @classmethod
+    def of(cls, length: float, largest: float, *, pair: bool = False) -> Lattice:
+        """Moments of L tokens for scales up to ``largest``."""
+        scales = np.exp(np.arange(math.log(SMALLEST), math.log(largest) + 1e-9, STEP))
+        sigma = torch.from_numpy(scales)
+        y, w3, y2 = collision_moments(length, sigma)
+        overlap = y.numpy()
+        along = (sigma**2 * (1 - y - 6 * w3 + 6 * y2)).numpy()
+        if pair:
+            x, g = opposite_overlap(length, scales)
+            overlap, along = (overlap - x) / 2, (along - g) / 2
+        steps = np.arange(math.ceil(math.log(SMALLEST / VANISHING) / STEP), 0, -1)
+        tiny = scales[0] * np.exp(-STEP * steps)
+        grown = (tiny / scales[0]) ** 2
+        return cls(
+            np.append(tiny, scales),
+            np.append(0 * tiny + 1 - float(y[0]), 1 - y.numpy()),
+            np.append(overlap[0] * (grown if pair else 1 + 0 * grown), overlap),
+            np.append(along[0] * grown, along),
         )
-        orders = [(a, 0) for a in range(1, highest + 1)]
-        lost, kept, values = block_expectations(
-            start, count, Scores(mean, scale, np.zeros_like(mean)), orders
-        )
-        return torch.from_numpy(np.stack([lost, kept, *values.values()]).swapaxes(1, 2)).to(level)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        start, count, highest = ctx.grid
-        _, kept, *G = _Blocks.apply(*ctx.saved_tensors, start, count, highest + 2)  # type: ignore[no-untyped-call]
-        G = [kept, *G]
-        slopes = [a * G[a] - G[a + 1] for a in range(highest + 2)]  # in ℓ
-        bends = [(a * slopes[a] - slopes[a + 1]) / 2 for a in range(highest + 1)]  # in σ²
-        (lost, *others), found = gradients[0], []
-        for parts in (slopes, bends):
-            found.append(
-                sum(
-                    (g * part for g, part in zip(others, parts, strict=False)), -lost * parts[0]
-                ).sum(-1)
-            )
-        return *found, None, None, None
+    def radii(self, dim: int, tilt: float) -> tuple[Array, Array]:
+        """Lengths r of a standard normal vector at which ``tilt`` r is a scale of the lattice, and
+        the weights of their law.
+        """
+        r = self.scales / tilt
+        log_weight = dim * np.log(r) - r**2 / 2 - math.lgamma(dim / 2)
+        weight = np.exp(log_weight - (dim / 2 - 1) * math.log(2)) * STEP
+        weight[0] += max(0.0, 1 - weight.sum())  # shorter vectors: nothing depends on them any more
+        return r, weight
 
+    def moments(self, dim: int, noise: float, tilt: float) -> tuple[float, float, float]:
+        """E t², E rt and E r² of the read-out r at b = 1, Σ_q = I."""
+        r, weight = self.radii(dim, tilt)
+        mixed = tilt / dim * float(weight @ (r**2 * self.shrink))
+        square = float(weight @ ((1 + noise) * self.overlap + self.along / dim))
+        # E t² over the same points, so that what is left of it for long prompts is not their error
+        return float(weight @ r**2) / dim, mixed, square
 
-def kind(start: float, count: int, level: Tensor, variance: Tensor, highest: int) -> Kind:
-    """Block expectations at τ = start, start + SCORE_STEP, ... for scores of mean ``level`` and
-    ``variance``, each (n,).
-    """
-    lost, kept, *G = _Blocks.apply(level, variance, start, count, highest)  # type: ignore[no-untyped-call]
-    return Kind(log_survival(lost, kept), kept, lost, tuple(G))
+    def grid(self, dim: int) -> Array:
+        """Logarithms of tilts for which the lattice covers the lengths of the queries."""
+        high = math.log(float(self.scales[-1]) / (math.sqrt(dim) + MARGIN) * (1 - 1e-9))
+        return np.linspace(min(high - 6.0, -5.0), high, 65)
 
+    def least_excess(self, dim: int, noise: float) -> float:
+        """Least 2R - s² over E t², over the tilt and the read-out; the same for every multiple
+        Σ_q of I.
+        """
 
-def check_scores(level: Tensor, variance: Tensor) -> None:
-    """Refuse scores that spread too far for the lattice."""
-    for name, value, largest in (
-        ("score variance", variance, LARGEST_VARIANCE),
-        ("difference of scores", level.abs(), LARGEST_LEVEL),
-    ):
-        found = float(value.detach().max()) if value.numel() else 0.0
-        if not found <= largest:
-            remedy = "Scores spread so far are argmax; use smaller parameters."
-            raise InvalidArgumentError(name, f"{found:.6g}", f"at most {largest:g}", remedy)
+        def excess(log_tilt: float) -> float:
+            total, mixed, square = self.moments(dim, noise, math.exp(log_tilt))
+            return total - mixed**2 / square
 
-
-def integrate(
-    integrands: Callable[[float, int], Sequence[Tensor]], below: float, above: float
-) -> list[Tensor]:
-    """∫ dτ of functions given on the lattice, each (n, τ), from -below to above, widened until
-    nothing is lost at the ends.
-    """
-
-    def evaluate(ranges: Sequence[Range]) -> tuple[list[Tensor], Array]:
-        values = integrands(-ranges[0][0], math.ceil(sum(ranges[0]) / SCORE_STEP) + 1)
-        ends = np.max([relative_ends(value.detach().cpu().numpy().T) for value in values], axis=0)
-        return [SCORE_STEP * value.sum(-1) for value in values], ends
-
-    return widen(evaluate, [(below, above)])
+        return scan_minimum(excess, self.grid(dim))[1]

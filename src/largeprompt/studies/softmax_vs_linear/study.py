@@ -1,31 +1,117 @@
 """Where does softmax attention beat linear attention, by how much, and for which tasks?"""
 
-from largeprompt.runs.study import Part, Study, along, side_by_side, stacked
-from largeprompt.studies.claims import claims
-from largeprompt.studies.softmax_vs_linear.config import SoftmaxVsLinearConfig, all_head_lengths
-from largeprompt.studies.softmax_vs_linear.figures import FIGURES
-from largeprompt.studies.softmax_vs_linear.heads import free_heads, pairs, skewed_pairs
-from largeprompt.studies.softmax_vs_linear.parts import (
-    one_head_map,
-    other_spectra,
-    random_start,
-    trained,
+from typing import Annotated
+
+from pydantic import Field
+
+from largeprompt.runs.settings import (
+    Dimension,
+    Distinct,
+    Increasing,
+    Length,
+    NonNegative,
+    Positive,
+    settings,
 )
+from largeprompt.runs.study import Part, Study, along
+from largeprompt.studies.claims import claims
+from largeprompt.studies.softmax_vs_linear.figures import FIGURES
+from largeprompt.studies.softmax_vs_linear.location import location
+from largeprompt.studies.softmax_vs_linear.outliers import outliers
+from largeprompt.studies.softmax_vs_linear.regression import Spectrum, one_head, other_spectra, pair
 from largeprompt.studies.softmax_vs_linear.rules import RULES
-from largeprompt.studies.softmax_vs_linear.tasks import drawn, location, outliers, shifts
-from largeprompt.studies.variables import variables
+from largeprompt.studies.softmax_vs_linear.shifted import shifted
+from largeprompt.studies.variables import labels
+
+# up to where the lattice of score scales is accurate to 1e-6
+LatticeDim = Annotated[int, Field(ge=1, le=20)]
+# a pair of heads is of no use for one token
+SeveralTokens = Annotated[int, Field(ge=2, le=10**15)]
+ManyTokens = Annotated[int, Field(ge=20, le=10**15)]  # else a prompt may hold outliers alone
+Scale = Annotated[float, Field(ge=0.1, le=12)]
+
+
+@settings
+class SoftmaxVsLinearConfig:
+    """In-context regression with tr WΣ = 1, so that s² is the ratio of noise to signal; then tasks
+    that need more than moments.
+    """
+
+    dims: Distinct[LatticeDim] = (1, 2, 3, 5, 10, 20)
+    noises: Distinct[NonNegative] = (0.0, 0.1, 1.0, 10.0)
+    lengths: Increasing[Length] = (
+        *(1, 2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 1_000_000, 1_000_000_000),
+    )
+    spectra: Distinct[Spectrum] = ("toeplitz", "condition 1e4", "queries near a line")
+    spectrum_dim: Dimension = 5
+    spectrum_lengths: Increasing[Length] = (10, 1000, 1_000_000_000)
+    spectrum_noises: Distinct[NonNegative] = (0.0, 1.0)
+    largest_scale: Scale = 6.5
+    pair_dims: Distinct[LatticeDim] = (1, 2, 5)
+    pair_noises: Distinct[NonNegative] = (0.0, 1.0)
+    pair_lengths: Increasing[SeveralTokens] = (
+        *(2, 3, 4, 7, 20, 50, 300, 1000, 1_000_000, 1_000_000_000),
+    )
+    shift_variances: Increasing[Positive] = (0.01, 0.1, 1.0, 10.0)
+    shift_dims: Distinct[LatticeDim] = (1, 5)
+    shift_lengths: Increasing[SeveralTokens] = (3, 10, 30, 100, 1000, 10_000)
+    spikes: Increasing[NonNegative] = (
+        *(0.0, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0),
+    )
+    location_lengths: Increasing[SeveralTokens] = (10, 100, 1000, 10_000, 1_000_000, 1_000_000_000)
+    outlier_shares: Increasing[Annotated[float, Field(gt=0, lt=0.7)]] = (0.05, 0.1, 0.2, 0.4, 0.6)
+    outlier_lengths: Increasing[ManyTokens] = (30, 100, 1000, 100_000)
+    outlier_dim: LatticeDim = 5
+
+
+LABELS = {
+    "limit_ratio": "softmax over linear excess risk for long prompts, predicted",
+    "noise_limit": "softmax over linear excess risk where noise dominates, predicted",
+    "softmax_best": "relative excess risk of the best softmax head",
+    "linear_best": "relative excess risk of the best linear attention",
+    "spectrum_limit": "softmax over linear excess risk for long prompts, predicted",
+    "spectrum_softmax": "relative excess risk of the best softmax head",
+    "spectrum_linear": "relative excess risk of the best linear attention",
+    "pair_best": "relative excess risk of the best pair of heads with opposite tilts",
+    "pair_linear": "relative excess risk of the best linear attention",
+    "pair_vanishing": "relative excess risk of a pair as its tilts vanish, predicted",
+    "outlier_predicted": "variance of outliers at which softmax wins, first order in 1/L",
+    "outlier_crossing": "variance of outliers at which softmax wins, exact",
+    "outlier_unmarked": "risk of softmax over linear attention without a mark",
+    "shift_crossing": "length from which on a pair beats linear attention, in closed form [tokens]",
+    "shift_floor": "relative excess risk that linear attention keeps for ever",
+    "shift_linear": "relative excess risk of linear attention on prompts with a mean of their own",
+    "shift_pair": "relative excess risk of a pair of heads on prompts with a mean of their own",
+    "location_annealed": "predicted share of the answer's variance that softmax reads",
+    "location_softmax": "share of the answer's variance that softmax reads, exact",
+    "location_linear": "share of the answer's variance that linear attention reads",
+    "location_half": "spike at which softmax reads half",
+    "location_threshold": "predicted threshold 2 ln L of the spike",
+    "pair_dim": "dimension of the inputs",
+    "pair_noise": "variance of the noise in the answers",
+    "pair_length": "prompt length [tokens]",
+    "outlier_share": "share of outliers among the tokens",
+    "outlier_length": "prompt length with outliers [tokens]",
+    "spectrum_noise": "variance of the noise in the answers",
+    "spectrum_length": "prompt length [tokens]",
+    "shift_dim": "dimension of the inputs",
+    "shift_variance": "variance of the prompt's mean",
+    "shift_length": "prompt length with a mean of its own [tokens]",
+    "location_length": "prompt length with one informative token [tokens]",
+    "spike": "strength of the mark on the informative token",
+}
 
 STUDY = Study(
-    "softmax_vs_linear",
-    "Softmax against linear attention",
-    "Where does softmax attention beat linear attention, by how much, and for which tasks?",
-    "Least risks over the parameters, exact at every length: one softmax head, pairs of heads "
-    "with opposite tilts by a two-dimensional rule, and linear attention, over length, dimension, "
-    "noise and spectrum, with the long-prompt ratio in closed form; trained risks beside them. "
-    "Then three tasks where the prompt has to be centred, searched or cleaned, with the predicted "
-    "lines on which the answer turns round. Drawn prompts check the exact risks.",
-    SoftmaxVsLinearConfig,
-    SoftmaxVsLinearConfig(
+    name="softmax_vs_linear",
+    title="Softmax against linear attention",
+    question="Where does softmax attention beat linear attention, by how much, and for which "
+    "tasks?",
+    method="Least risks over the parameters, exact at every length: one softmax head, a pair of "
+    "heads with opposite tilts, and linear attention, over length, dimension, noise and spectrum, "
+    "with the long-prompt ratio in closed form. Then three tasks where the prompt has to be "
+    "centered, searched or cleaned, with the predicted lines on which the answer turns round.",
+    config=SoftmaxVsLinearConfig,
+    quick=SoftmaxVsLinearConfig(
         dims=(1, 5),
         noises=(0.0, 1.0),
         lengths=(20, 100, 1_000_000_000),
@@ -33,20 +119,10 @@ STUDY = Study(
         spectrum_dim=3,
         spectrum_lengths=(100, 1_000_000_000),
         spectrum_noises=(0.0,),
-        trained_spectra=("identity",),
-        trained_dim=2,
-        trained_lengths=(100,),
-        starts=1,
-        start_lengths=(30,),
-        start_until=20.0,
         largest_scale=4.0,
-        head_dims=(1, 2),
-        head_noises=(0.0,),
+        pair_dims=(1, 2),
+        pair_noises=(0.0,),
         pair_lengths=(5, 1_000_000_000),
-        head_lengths=(),
-        skew_ratios=(-1.0,),
-        free_heads=(2,),
-        free_prompts=512,
         shift_variances=(0.1, 1.0),
         shift_dims=(1,),
         shift_lengths=(30,),
@@ -55,35 +131,17 @@ STUDY = Study(
         outlier_shares=(0.2,),
         outlier_lengths=(1000,),
         outlier_dim=2,
-        replicas=2000,
     ),
     parts=[
-        Part("heads", pairs, over=all_head_lengths, join=along("head_length", name=float)),
-        Part(
-            "trained",
-            trained,
-            over=lambda config: config.trained_spectra,
-            join=stacked("trained_spectrum"),
-        ),
-        Part("start", random_start, over=lambda config: range(config.starts)),
-        Part("free", free_heads),
-        Part("spectra", other_spectra),
-        Part("one", one_head_map),
-        Part(
-            "outliers",
-            outliers,
-            over=lambda config: config.outlier_lengths,
-            join=along("outlier_length", name=float),
-        ),
-        Part("shifts", shifts),
-        Part("skewed", skewed_pairs),
+        Part("one", one_head, lambda config: config.lengths, along("length")),
+        Part("pair", pair, lambda config: config.pair_lengths, along("pair_length")),
+        Part("spectra", other_spectra, lambda config: config.spectra, along("spectrum")),
+        Part("outliers", outliers, lambda config: config.outlier_lengths, along("outlier_length")),
+        Part("shifted", shifted, lambda config: config.shift_lengths, along("shift_length")),
         Part("location", location),
-        Part("drawn", drawn),
     ],
     rules=RULES,
     figures=FIGURES,
-    claims=claims("C7", "Q1"),
-    variables=variables("softmax_vs_linear"),
-    # computed in another order
-    combine=lambda config, parts: side_by_side(config, parts).sortby("head_length"),
+    claims=claims("Q1"),
+    variables=labels(LABELS),
 )
