@@ -20,7 +20,6 @@ from torch import Tensor
 from largeprompt.errors import InvalidArgumentError
 
 LONGEST = 10**15
-FEW = 4096  # numbers that are brought to the CPU sooner than they are asked about on a GPU
 LARGEST_COUNT = 2**63 - 1  # what an integer of PyTorch holds
 Lengths = float | Sequence[float]  # one prompt length, or several
 Randomness = torch.Generator | int  # where random numbers come from: a generator, or a seed
@@ -121,10 +120,8 @@ def affordable(
         taken = f"{text(given)}, which takes {needed / 2**30:.3g} GiB of memory"
         allowed = f"what fits into the {memory(device) / 2**30:.3g} GiB of {where}"
         raise InvalidArgumentError(name, taken, allowed, remedy)
-    days = seconds / 86400
-    if days > 30:
-        spent = f"{days:.3g} days" if days < 350 else f"{days / 365.25:.3g} years"
-        taken = f"{text(given)}, which takes some {spent}"
+    if seconds > 30 * 86400:
+        taken = f"{text(given)}, which takes some {seconds / 31557600:.3g} years"
         raise InvalidArgumentError(name, taken, "what takes less than a month", remedy)
 
 
@@ -212,9 +209,8 @@ def _array(name: str, value: Any) -> Tensor:
 
 
 def _require_finite(name: str, value: Tensor) -> None:
-    # a GPU is waited for once; one pass, and no second array of the size of the first
-    near = value.detach().cpu() if value.is_cuda and value.numel() <= FEW else value.detach()
-    low, high = map(float, torch.aminmax(near))
+    # one pass, and no second array of the size of the first; a GPU is waited for once
+    low, high = torch.stack(torch.aminmax(value.detach())).tolist()
     largest = LARGEST[value.dtype]
     if -largest <= low and high <= largest:
         return

@@ -21,6 +21,7 @@ from largeprompt.devices import one_dtype
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Empirical, Measure
 from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
+from largeprompt.validation import ArrayLike
 
 WRAP = "Wrap a prompt, a tensor of tokens (L, d), as Empirical(tokens)."
 
@@ -30,7 +31,7 @@ def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:
     return covariance + mean.unsqueeze(-1) * mean.unsqueeze(-2)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Attention(abc.ABC):
     """What softmax and linear attention share: tilts Uz, a read-out of the measure in R^d, and the
     value matrix V.
@@ -39,8 +40,8 @@ class Attention(abc.ABC):
     U: Tensor
     V: Tensor
 
-    def __post_init__(self) -> None:
-        U, V = validation.tensors(U=self.U, V=self.V)
+    def __init__(self, U: ArrayLike, V: ArrayLike) -> None:
+        U, V = validation.tensors(U=U, V=V)
         dim = validation.square("U", validation.last_dimensions("U", U, ("d", "d"))).shape[-1]
         meaning = f", for U of shape (..., {dim}, {dim})"
         validation.last_dimensions("V", V, ("o", dim), meaning)
@@ -48,7 +49,9 @@ class Attention(abc.ABC):
         validation.store(self, U=U, V=V)
 
     @classmethod
-    def from_projections(cls, K: Tensor, Q: Tensor, V: Tensor, scale: float = 1.0) -> Self:
+    def from_projections(
+        cls, K: ArrayLike, Q: ArrayLike, V: ArrayLike, scale: ArrayLike = 1.0
+    ) -> Self:
         """Attention with scores scale·<Kx, Qz>: U = scale·K^T Q. Transformers use scale = 1/√(rows
         of K).
 
@@ -99,11 +102,11 @@ class Attention(abc.ABC):
         mu.
         """
 
-    def tilts(self, z: Tensor) -> Tensor:
+    def tilts(self, z: ArrayLike) -> Tensor:
         """u = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
         return self._tilts(self._queries(z))
 
-    def _queries(self, z: Tensor, *, finite: bool = True) -> Tensor:
+    def _queries(self, z: ArrayLike, *, finite: bool = True) -> Tensor:
         """Check queries once, at the door."""
         return validation.shaped(
             "z", z, (self.dim,), ": one query for each row", like=self.U, finite=finite
@@ -114,7 +117,7 @@ class Attention(abc.ABC):
         return flat.reshape(*self.U.shape[:-2], *z.shape)
 
     @one_dtype
-    def __call__(self, mu: Measure, z: Tensor) -> Tensor:
+    def __call__(self, mu: Measure, z: ArrayLike) -> Tensor:
         """T[μ](z), shape ``(*heads, *queries, o)`` for z of shape ``(*queries, d)``.
 
         ``mu`` is an :class:`Empirical` (finite prompt) or a law (infinite prompt); its batch
@@ -139,7 +142,7 @@ class Attention(abc.ABC):
         return output
 
     @one_dtype
-    def jacobian_u(self, mu: Measure, z: Tensor) -> Tensor:
+    def jacobian_u(self, mu: Measure, z: ArrayLike) -> Tensor:
         """dT_i/dU_jk = (V ∇²Λ(Uz))_ij z_k, shape ``(*heads, *queries, o, d, d)``: (tilt.4) of
         docs/mathematics/tilting.md.
         """
@@ -149,7 +152,7 @@ class Attention(abc.ABC):
         ]
 
     @one_dtype
-    def jacobian_v(self, mu: Measure, z: Tensor) -> Tensor:
+    def jacobian_v(self, mu: Measure, z: ArrayLike) -> Tensor:
         """dT_i/dV_jk = δ_ij (∇Λ(Uz))_k, shape ``(*heads, *queries, o, o, d)``: (tilt.4) of
         docs/mathematics/tilting.md.
         """
@@ -160,7 +163,7 @@ class Attention(abc.ABC):
             *self._batch(mu, z), *values.shape[-2:-1], *eye.shape[1:], -1
         )
 
-    def _values(self, mu: Measure, z: Tensor, *, finite: bool = True) -> tuple[Tensor, Tensor]:
+    def _values(self, mu: Measure, z: ArrayLike, *, finite: bool = True) -> tuple[Tensor, Tensor]:
         """Check the pair, and align V's heads with the queries: V as ``(*heads, 1.., o, d)``."""
         if not isinstance(mu, Measure):
             raise InvalidArgumentError("mu", type(mu).__name__, "a Measure", WRAP)
@@ -228,7 +231,7 @@ class SoftmaxAttention(Attention):
         return self.V @ mu.covariance @ self.U, offset
 
     @one_dtype
-    def error_bar(self, prompt: Empirical, z: Tensor) -> ErrorBar:
+    def error_bar(self, prompt: Empirical, z: ArrayLike) -> ErrorBar:
         """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens
         is assumed.
 

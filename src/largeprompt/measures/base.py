@@ -44,7 +44,6 @@ else:
             return self if instance is None else self.function(instance)
 
 
-LARGEST_MULTIPLE = 64.0  # of a tilt, as far as anybody looks for the edge of a domain
 # of a domain, relative: closer to its end the rounding of a tilt decides everything
 DOMAIN_EDGE = 1e-13
 
@@ -357,7 +356,7 @@ class Measure(abc.ABC):
     def _tilt_range(self, u: Tensor) -> tuple[float, float]:
         ends = []
         for side in (-1.0, 1.0):
-            low, high = 0.0, side * LARGEST_MULTIPLE
+            low, high = 0.0, side * 64.0  # multiples of a tilt: nobody looks further
             if bool(self._in_domain(high * u)):
                 ends.append(side * math.inf)
                 continue

@@ -20,7 +20,6 @@ from largeprompt.measures.scalar.skew_normal import SkewNormalLaw
 from largeprompt.measures.scalar.student import StudentTLaw
 from largeprompt.measures.scalar.uniform import UniformLaw
 
-MOST_VALUES = 1 << 20  # of a discrete law
 TAKEN = (
     "torch.distributions (Normal, MultivariateNormal, mixtures of these, Laplace, StudentT, "
     "Uniform, Independent), frozen scipy.stats laws (multivariate_normal, norm, laplace, t, "
@@ -122,7 +121,7 @@ def _from_scipy(law: Any) -> Measure:
     name = law.dist.name
     low, high = law.support()
     if hasattr(law, "pmf"):
-        if not high - low < MOST_VALUES:
+        if not high - low < 1 << 20:  # also unbounded support
             raise _refused(law)
         values = np.arange(low, high + 1)
         mass = law.pmf(values)

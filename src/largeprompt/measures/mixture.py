@@ -17,8 +17,6 @@ from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP, ScoreNodes, check_scores
 from largeprompt.validation import ArrayLike
 
-WIDEST_STEP = 0.5  # of a normal variable: the rule errs by e^{-2π²/WIDEST_STEP²}
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class GaussianMixture(TensorMeasure):
@@ -134,7 +132,8 @@ class GaussianMixture(TensorMeasure):
             check_scores(sigma * (2 * NORMAL_REACH + sigma))
             e, xi, log_mass = np.zeros_like(shift), np.zeros(1), np.zeros(1)
             if sigma > 0:
-                e, step = shift / sigma, min(WIDEST_STEP, SCORE_STEP / sigma)
+                # of a normal variable: the rule errs by e^{-2π²/step²}
+                e, step = shift / sigma, min(0.5, SCORE_STEP / sigma)
                 # the whole law, tilted once, and twice as far as the scores go
                 far = max(NORMAL_REACH + sigma, (top - level) / sigma)
                 end = min(NORMAL_REACH + 2 * sigma, far)

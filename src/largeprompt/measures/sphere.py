@@ -20,8 +20,6 @@ from largeprompt.measures.numerics.special import sech2, sign_derivatives
 from largeprompt.measures.placed import PlacedMeasure
 from largeprompt.measures.score_nodes import ScoreNodes, check_scores
 
-FAR = 1e3  # from k = FAR (ν + 1)² on, six terms of the series in 1/k are exact
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Sphere(PlacedMeasure):
@@ -90,7 +88,8 @@ class Sphere(PlacedMeasure):
         bend = (self._radius**4 * ratio * (following - ratio))[..., None, None]
         along = bend * u.unsqueeze(-1) * u.unsqueeze(-2)
         near = across * eye + along
-        far = (square > (FAR * (self._order + 1) ** 2) ** 2).unsqueeze(-1)
+        # from k = 10³ (ν + 1)² on, six terms of the series in 1/k are exact
+        far = (square > (1e3 * (self._order + 1) ** 2) ** 2).unsqueeze(-1)
         if not bool(far.any()):
             return near
         # across and along cancel far out: there the small variance along u has a series of its own

@@ -128,7 +128,8 @@ class AtomicMeasure(TensorMeasure):
             offset = tokens.unsqueeze(-3) - point.unsqueeze(-2)
             size = offset.square().sum(-1)
             own = size if V is None else (offset @ V.mT).square().sum(-1)
-            return (weights * size * own).sum(-1)
+            total: Tensor = (weights * size * own).sum(-1)
+            return total
 
         return restore(torch.cat(self._stream(pairs, read, torch.add, width=self.dim), -1), 0)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-MOST_DERIVED = 6  # dimensions in which all fourth derivatives of a cgf are worth finding
 Cumulants = tuple[Tensor, Tensor, Tensor, Tensor]
 Function = Callable[[Tensor], Tensor]
 
@@ -64,7 +63,7 @@ def complex_derivatives(function: Function, w: Tensor, order: int) -> tuple[Tens
             found.append(_slope(found[0], point))
             rows = [_slope(entry, point) for entry in found[1].unbind(-1)]
             found.append(torch.stack(rows, dim=-2))
-    if order > 2 and w.shape[-1] <= MOST_DERIVED:
+    if order > 2 and w.shape[-1] <= 6:  # as fourth derivatives are expensive
         found += _higher_derivatives(function, w)
     return tuple(value.detach() for value in found)
 

@@ -32,7 +32,6 @@ ACCURACY = 1e-14
 SPACING = 0.104  # of points along a curve, in units of its own parameter
 # of τ, in units of the narrowest density, and at most: nodes no further apart in log q
 STEP, LONGEST = 0.25, 0.1
-MOST_COLUMNS = 10**6  # nodes of q
 BLOCK = 1 << 22  # complex numbers at a time
 
 
@@ -218,7 +217,7 @@ def _transform(unit: Array, shift: Array, s: Any) -> Any:
     if unit.ndim == 1:
         unit, back = np.unique(unit, return_inverse=True)
         counts = np.bincount(back).astype(np.float64)
-        square = np.bincount(back, square)
+        square = np.asarray(np.bincount(back, square), dtype=np.float64)
     unit, square, found = unit[..., None, :], square[..., None, :], []
     rows = max(1, BLOCK // unit.size)
     for first in range(0, s.shape[-1], rows):
@@ -278,10 +277,10 @@ def _rule(
     # half of it with a mean
     step = coarse * min(LONGEST / (2 if shift.any() else 1), STEP * narrowest)
     count = math.ceil(float((high - low).max()) / step) + 1
-    if count > MOST_COLUMNS:
+    if count > 10**6:
         given = "a mean that is very far out, in units of the spread"
         remedy = "Ask about that one query instead of its law."
-        raise InvalidArgumentError("queries", given, f"at most {MOST_COLUMNS} nodes of q", remedy)
+        raise InvalidArgumentError("queries", given, "at most 1e6 nodes of q", remedy)
     s = np.exp(high - (high - low) * np.linspace(0, 1, count)) / 2  # (..., K), from s_min on
     q, variance, third = _cumulants(unit, shift, s, 3)
     width, lean = variance[..., None] ** -0.5, (third / (3 * variance**1.5))[..., None]

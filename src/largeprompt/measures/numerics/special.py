@@ -24,7 +24,6 @@ STIRLING = (
     0,
     1 / 156,
 )
-NEAR = 0.03  # size below which functions of signs are found from what is small about them
 
 
 def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
@@ -96,7 +95,8 @@ def sign_derivatives(w: Tensor, order: int) -> tuple[Tensor, ...]:
     """log cosh w and its first derivatives, four at most, at real or complex w."""
     right = torch.where(w.real < 0, -w, w)  # cosh is even
     e = torch.exp(-2 * right)
-    near = w.abs() < (NEAR if w.is_complex() else 1.0)
+    # where they follow from what is small about them
+    near = w.abs() < (0.03 if w.is_complex() else 1.0)
     looked = bool(near.any())
     value = right + log1p(e) - math.log(2)
     if looked:

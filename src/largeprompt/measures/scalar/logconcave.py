@@ -28,8 +28,6 @@ STEP, NODES = 0.07, 46  # of the tanh-sinh rule, on either side: the last weight
 WIDEST = 700.0  # of the logarithm of an offset, of either sign
 # of the search for the reach, to 1e-4: densities that end sharply fall within half a per cent
 CUTS, ROUNDS = 32, 5
-MOST_PARTS = 1000  # of a panel
-RADIANS = 25.0  # of an oscillation that 32 Gauss nodes resolve
 
 
 @functools.cache
@@ -109,11 +107,12 @@ class LogConcaveLaw(ScalarLaw):
         breaks = torch.cat([reaches, kinks], -1).sort(-1).values
         offsets, measure = [], []
         for start, width in zip(breaks.unbind(-1), breaks.diff(dim=-1).unbind(-1), strict=False):
-            parts = math.ceil(1 + frequency * float(width.max()) / RADIANS) if frequency else 1
-            if parts > MOST_PARTS:
+            # 32 Gauss nodes resolve 25 radians
+            parts = math.ceil(1 + frequency * float(width.max()) / 25) if frequency else 1
+            if parts > 1000:
                 given = f"a tilt of {type(self).__name__} that needs {parts} panels"
                 remedy = "Shrink the scores, or use sample_prompts(...)."
-                raise InvalidArgumentError("u", given, f"at most {MOST_PARTS}", remedy)
+                raise InvalidArgumentError("u", given, "at most 1000", remedy)
             fractions, weights = (part.to(u.device) for part in panel_rule(parts))
             offsets.append(start.unsqueeze(-1) + width.unsqueeze(-1) * fractions)
             measure.append(width.unsqueeze(-1) * weights)
