@@ -202,7 +202,6 @@ BAD = [
     (lambda limit: lp.depth.breaking_layer(limit.stack, 10), "DeepLimit"),
     (lambda limit: lp.depth.breaking_layer(limit, 0), "an integer from 1 to"),
     (lambda limit: lp.depth.deep_noise(limit).displacement(torch.ones(3, 4, dtype=F)), "shape"),
-    (lambda limit: lp.depth.deep_noise(limit).moments(torch.ones(3, 2)), "dtype"),
 ]
 
 

@@ -60,7 +60,6 @@ def test_batches_and_passive_tokens():
     [
         (lambda U, V: lp.depth.ResidualStack(U[0], V[0]), "layers, d, d"),
         (lambda U, V: lp.depth.ResidualStack(U, V[:, :2]), "as U"),
-        (lambda U, V: lp.depth.ResidualStack(U, V.float()), "dtype"),
         (lambda U, V: lp.depth.ResidualStack(U, V, "layer"), "'none', 'pre' or 'sphere'"),
         (
             lambda U, V: next(lp.depth.ResidualStack(U, V).states(torch.ones(4, 2, dtype=F))),
