@@ -96,13 +96,16 @@ def test_interrupted_at_random_times(command, expected):
         process = command.start("--workers", 2)
         command.begun(process)
         time.sleep(chance.uniform(0.0, 4.0))
+        computing = bool(workers(process.pid))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
         code, out, err = ended(process)
         assert "Traceback" not in out + err
         if code == 130:
             stopped += 1
-            assert err == "interrupted: finished cells are kept. The same command resumes.\n"
+            hint = "interrupted: finished cells are kept. The same command resumes.\n"
+            # a command that goes on with a run may still load its modules
+            assert err == hint or (err == "interrupted\n" and not computing)
         else:
             assert (code, command.complete) == (0, True), err
             shutil.rmtree(command.folder)

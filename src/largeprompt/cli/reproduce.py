@@ -25,11 +25,17 @@ CORES = 2  # what the help speaks of
 QUICK, FULL = (
     round(sum(each[kind] for each in SECONDS.values()) / CORES / 60 + 0.5) for kind in (0, 1)
 )
+
+
+def _minutes(count: int) -> str:
+    return "1 minute" if count == 1 else f"{count} minutes"
+
+
 Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help=f"Smaller settings: {QUICK} minutes on {CORES} cores instead of {FULL}.",
+        help=f"Smaller settings: {_minutes(QUICK)} on {CORES} cores instead of {FULL}.",
         show_default=False,
     ),
 ]
