@@ -21,12 +21,12 @@ SECONDS = {
     "convergence": (7, 15),
     "training": (12, 48),
     "paper": (23, 138),
-    "softmax_vs_linear": (15, 106),
+    "softmax_vs_linear": (2, 17),
     "heavytail": (13, 45),
     "depth": (4, 37),
     "dependent": (8, 40),
     "discrete": (12, 52),
-    "trained": (13, 250),
+    "trained": (7, 99),
     "random_query": (3, 8),
 }
 OURS = tuple(SECONDS)

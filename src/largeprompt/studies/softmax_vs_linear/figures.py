@@ -156,24 +156,21 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "heads",
-    "Excess risk of one softmax head and of a pair with opposite tilts, relative to linear "
-    "attention; dashed: vanishing tilts, which are linear attention over one token less.",
+    "Excess risk of a pair of softmax heads with opposite tilts, relative to linear attention; "
+    "dashed: vanishing tilts, which are linear attention over one token less.",
     size=lambda data: (2.6 * data.sizes["pair_dim"], 3.0),
     panels=lambda data: (1, data.sizes["pair_dim"]),
     sharey=True,
 )
 def heads(data: xr.Dataset, *every: Axes) -> None:
-    """Excess of a pair, and of one head where it is known, relative to linear attention."""
+    """Excess of a pair relative to linear attention, one panel for each dimension."""
     two, vanishing = (
         (part / data.pair_linear).isel(pair_noise=0)
         for part in (data.pair_best, data.pair_vanishing)
     )
-    alone = (data.softmax_best / data.linear_best).isel(noise=0)
     for axes, d in zip(every, data.pair_dim.values, strict=True):
         x, dashed = data.pair_length, {"color": "0.5", "lw": 1.0, "ls": "--"}
         axes.plot(x, vanishing.sel(pair_dim=d), label="linear, $L-1$ tokens", **dashed)
-        if d in data.dim.values:
-            axes.plot(data.length, alone.sel(dim=d), label="one head", **look(0, ms=3.5, lw=1.0))
         axes.plot(x, two.sel(pair_dim=d), label="pair of heads", **look(1, ms=3.5, lw=1.0))
         axes.axhline(1.0, color="0.2", lw=0.9)
         limits = {"ylim": (0.93, TOP), "xlim": (1.6, 3e3)}
