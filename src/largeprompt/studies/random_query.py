@@ -31,12 +31,15 @@ class RandomQueryConfig:
     A spike is the share of the trace that the largest of ``spiked_dim`` eigenvalues takes.
     """
 
+    # H² of isotropic tokens
     squares: Increasing[Positive] = (0.15, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     dims: Distinct[Dimension] = (1, 4)
+    # logarithms of the lengths to base 10
     decades: Annotated[Increasing[Decade], Two] = (2, 3, 8, 9, 13, 14)
+    # shares of the trace of the largest eigenvalue
     spikes: Increasing[Annotated[float, Field(gt=0, lt=1)]] = (0.05, 0.25, 0.5, 0.75, 0.95)
-    spiked_dim: Annotated[Dimension, Field(ge=2)] = 20
-    mean_score_variance: Positive = 2.0
+    spiked_dim: Annotated[Dimension, Field(ge=2)] = 20  # dimension of spiked tokens
+    mean_score_variance: Positive = 2.0  # of spiked tokens
 
 
 def averaged(config: RandomQueryConfig, eigenvalues: torch.Tensor, scale: float) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """The curves against definitions and closed forms; other laws; the settings."""
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from study_checks import SettingChecks
 
 import largeprompt as lp
 from largeprompt.runs.settings import configured
-from largeprompt.studies.convergence.config import SPECTRA
+from largeprompt.studies.convergence.config import Spectrum, spectrum
 from largeprompt.studies.convergence.curves import fit_paper_form, paper_form
 from largeprompt.studies.convergence.study import STUDY
 
@@ -65,13 +66,13 @@ def test_paper_form_is_fitted():
 
 
 def test_spectra_have_their_trace_and_condition():
-    for name, made in SPECTRA.items():
-        values = made(20)
+    for name in get_args(Spectrum):
+        values = spectrum(name, 20)
         assert values.sum() == pytest.approx(20)
         assert values[0] == values.max()
         if name.startswith("condition"):
             assert values.max() / values.min() == pytest.approx(float(name.split()[1]))
-    assert SPECTRA["spike 0.5"](20)[0] == pytest.approx(10)
+    assert spectrum("spike 0.5", 20)[0] == pytest.approx(10)
 
 
 def test_length_scaling_keeps_effective_tokens(data):

@@ -1,7 +1,9 @@
 """C1, C2, N1: verdicts change their mind when the data does."""
 
+import numpy as np
 from study_checks import RuleChecks
 
+from largeprompt.studies.lengths import first_below
 from largeprompt.studies.limit.study import STUDY
 
 
@@ -26,3 +28,12 @@ class TestRules(RuleChecks):
 def test_headline_says_both_of_other_tokens(data):
     said = " ".join(each.headline for each in STUDY.judge(data) if each.claim == "N1")
     assert "converge to a limit of their own, which is not linear" in said
+
+
+def test_gap_shows_from_a_known_length(data):
+    """Signs at tilt 1: from eight tokens on, by the exact law."""
+    (found,) = [each for each in STUDY.judge(data) if "their own law" in each.asked]
+    assert "the gap shows from L = 2" in found.measured
+    signs = data.sel(family="Rademacher sum", tilt=1.0).isel(member=0)
+    errors = np.sqrt(signs.family_exact) / signs.family_gap
+    assert 7 < float(first_below(errors, 1.0, "family_length", between=True)) <= 8

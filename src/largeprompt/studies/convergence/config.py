@@ -1,9 +1,7 @@
 """Settings of the study, and the covariances of the tokens by name."""
 
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 import pydantic
@@ -41,25 +39,26 @@ def of_trace(values: Array) -> Array:
     return np.asarray(values * len(values) / values.sum())
 
 
-def power_law(power: float, dim: int) -> Array:
-    """Eigenvalues of sum d that fall like i^-p."""
-    return of_trace(np.arange(1, dim + 1, dtype=np.float64) ** -power)
+Spectrum = Literal[
+    "condition 1",
+    "condition 10",
+    "condition 100",
+    "condition 10000",
+    "power law 1",
+    "power law 2",
+    "spike 0.5",
+]
 
 
-def spike(share: float, dim: int) -> Array:
-    """Eigenvalues of sum d: the first has a share of the trace, the others are equal."""
+def spectrum(name: Spectrum, dim: int) -> Array:
+    """Eigenvalues of sum d, largest first, of the spectrum of that name."""
+    kind, number = name.rsplit(" ", 1)
+    if kind == "condition":
+        return condition(float(number), dim)
+    if kind == "power law":
+        return of_trace(np.arange(1, dim + 1, dtype=np.float64) ** -float(number))
+    share = float(number)  # of the trace, in the first
     return of_trace(np.append(share, np.full(dim - 1, (1 - share) / (dim - 1))))
-
-
-SPECTRA: dict[str, Callable[[int], Array]] = {
-    "condition 1": partial(condition, 1.0),
-    "condition 10": partial(condition, 1e1),
-    "condition 100": partial(condition, 1e2),
-    "condition 10000": partial(condition, 1e4),
-    "power law 1": partial(power_law, 1),
-    "power law 2": partial(power_law, 2),
-    "spike 0.5": partial(spike, 0.5),
-}
 
 
 @settings
@@ -70,51 +69,40 @@ class ConvergenceConfig:
     ill-conditioned inputs of a regression; scalar ones for the sharpness of certificates.
     """
 
+    # law of the tokens in the error curves
     law: Literal["gaussian", "rademacher", "uniform", "sphere"] = "gaussian"
     dim: Dimension = 4
     score_variances: Increasing[Positive] = (0.5, 2.0, 6.0)
     longest: Longest = 1e8
     points: SomeFew = 81
+    # lengths of drawn prompts
     drawn_lengths: Increasing[Length] = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
     replicas: Replicas = 1000
     derivative_lengths: Increasing[Length] = (10, 30, 100)  # at which many prompts are drawn
     fitted: Window = (10, 10_000)
-    spectra: Distinct[
-        Literal[
-            "condition 1",
-            "condition 10",
-            "condition 100",
-            "condition 10000",
-            "power law 1",
-            "power law 2",
-            "spike 0.5",
-        ]
-    ] = (
-        "condition 1",
-        "condition 10",
-        "condition 100",
-        "condition 10000",
-        "power law 1",
-        "power law 2",
-        "spike 0.5",
-    )
-    spectrum_dim: Annotated[Dimension, Field(ge=2)] = 20
-    spectrum_longest: Longest = 1e12
-    spectrum_points: SomeFew = 97
+    # eigenvalues of the covariance, of one trace
+    spectra: Distinct[Spectrum] = get_args(Spectrum)
+    spectrum_dim: Annotated[Dimension, Field(ge=2)] = 20  # their number
+    spectrum_longest: Longest = 1e12  # longest prompt of the spectra
+    spectrum_points: SomeFew = 97  # lengths of their curves
+    # lengths of drawn prompts of the spectra
     spectrum_drawn_lengths: Increasing[Length] = (10, 100, 300)
-    short_dims: Distinct[Dimension] = (1, 4, 16, 64)
-    short_variances: Increasing[Positive] = (0.1, 0.5, 1.0, 2.0, 4.0)
+    short_dims: Distinct[Dimension] = (1, 4, 16, 64)  # dimensions of isotropic tokens
+    short_variances: Increasing[Positive] = (0.1, 0.5, 1.0, 2.0, 4.0)  # their score variances
+    # longest prompt of isotropic tokens and of regression
     short_longest: Annotated[Number, Field(ge=30, le=1e15)] = 1e9
-    short_per_decade: Few = 20
-    regression_dim: Dimension = 5
-    regression_noise: NonNegative = 0.1
+    short_per_decade: Few = 20  # lengths in a decade beyond 30
+    regression_dim: Dimension = 5  # dimension of the inputs
+    regression_noise: NonNegative = 0.1  # variance of the noise in the answers
+    # condition numbers of the inputs
     regression_conditions: Increasing[Condition] = (1.0, 1e2, 1e4)
-    regression_per_decade: Few = 5
-    sharpness_variances: Increasing[Positive] = (0.2, 0.8, 2.0, 4.0)
-    sharpness_tilts: Increasing[Positive] = (0.3, 1.0, 1.7, 2.5)
-    sharpness_points: SomeFew = 41
-    regime_variances: TwoOrMore = 121
-    regime_lengths: TwoOrMore = 81
+    regression_per_decade: Few = 5  # lengths in a decade beyond 30, of regression
+    sharpness_variances: Increasing[Positive] = (0.2, 0.8, 2.0, 4.0)  # of scalar Gaussian tokens
+    sharpness_tilts: Increasing[Positive] = (0.3, 1.0, 1.7, 2.5)  # of two clusters
+    sharpness_points: SomeFew = 41  # lengths in units of ρ
+    regime_variances: TwoOrMore = 121  # points of the plane of regimes
+    regime_lengths: TwoOrMore = 81  # likewise
+    # length at which scores are not scaled
     reference_length: Annotated[Length, Field(ge=100)] = 8192
     seed: Seed = 0
 

@@ -14,7 +14,7 @@ from largeprompt.law import finite_prompt, regime
 from largeprompt.measures import Gaussian, Measure, Rademacher, Sphere, Uniform
 from largeprompt.runs.study import Progress
 from largeprompt.sampling import sample_prompts
-from largeprompt.studies.convergence.config import SPECTRA, Array, ConvergenceConfig
+from largeprompt.studies.convergence.config import Array, ConvergenceConfig, Spectrum, spectrum
 from largeprompt.studies.lengths import ENOUGH, drawn_curve, error_curves
 from largeprompt.studies.ranges import length_grid, window
 
@@ -63,6 +63,8 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
     ]
     progress("drawing prompts")
     drawn = draws(config, attention, mu, z, config.score_variances.index(q))
+    # of Gaussian scores
+    frozen = [config.law == "gaussian" and regime(q, length) == "frozen" for length in lengths]
     rows = {
         "exact": exact,
         "certified": np.stack([output.certified, proved.bound, proved.jacobian_v_bound]),
@@ -71,7 +73,7 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
         {
             **{name: (("quantity", "length"), value) for name, value in rows.items()},
             "first_order": output.first_order,
-            "frozen": ("length", [regime(q, length) == "frozen" for length in lengths]),
+            "frozen": ("length", frozen),
             "c1": ("quantity", [c1 for c1, _ in fits]),
             "c2": ("quantity", [c2 for _, c2 in fits]),
         },
@@ -113,10 +115,10 @@ def draws(
     return xr.concat([of_output, in_u], names, join="outer", combine_attrs="drop")
 
 
-def spectrum_errors(config: ConvergenceConfig, name: str, progress: Progress) -> xr.Dataset:
+def spectrum_errors(config: ConvergenceConfig, name: Spectrum, progress: Progress) -> xr.Dataset:
     """Exact errors of one spectrum along weak, strong and mixed directions; constants; draws."""
     d = config.spectrum_dim
-    values, eye = torch.from_numpy(SPECTRA[name](d)), torch.eye(d, dtype=F)
+    values, eye = torch.from_numpy(spectrum(name, d)), torch.eye(d, dtype=F)
     attention, mu = SoftmaxAttention(eye, eye), Gaussian(0 * eye[0], torch.diag(values))
     mixed = torch.randn(d, generator=torch.Generator().manual_seed(config.seed), dtype=F)
     ways = torch.stack([eye[-1], eye[0], mixed])

@@ -21,8 +21,7 @@ drawn_prompts = drawn_agrees(
     "Do drawn prompts agree with the exact law, output and gradient, for every spectrum too?",
     DRAWN,
     tuple(f"spectrum_{name}" for name in DRAWN),
-    headline="Drawn prompts agree with the exact law from 10 to 10,000 tokens, outputs and "
-    "gradients.",
+    headline="Drawn prompts agree with the exact law, for outputs and for gradients.",
     otherwise="Drawn prompts do not agree with the exact law.",
 )
 
