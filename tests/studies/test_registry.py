@@ -180,3 +180,15 @@ def test_the_example_without_a_fair_coin_is_undecided(tmp_path):
 
 def test_runs_stand_in_the_order_of_the_report():
     assert sorted(("mine", "paper", "limit"), key=registry.place) == ["limit", "paper", "mine"]
+
+
+def test_a_study_without_its_extra_is_refused_before_its_first_cell(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        "largeprompt.studies.registry.importlib.util.find_spec",
+        lambda name: None if name == "sklearn" else name,
+    )
+    found = CliRunner().invoke(app, ["run", "tabular", "--quick", "--out", str(tmp_path / "runs")])
+    assert found.exit_code != 0
+    assert "sklearn is not installed" in " ".join(found.output.split())
+    assert "pip install '.[real]'" in " ".join(found.output.split())
+    assert not (tmp_path / "runs").exists()

@@ -10,7 +10,7 @@ from largeprompt.audit.heads import Heads, Rows
 
 MOST_COMPONENTS = 4096  # more are as large as the prompt
 ROUNDS, TRIAL = 16, 4  # of expectation-maximization at most, and before the likelier start is kept
-STARTS = 2  # fits that are tried: more move the median error by less than one per cent
+STARTS = 2  # fits that are tried, of which the likelier is kept
 SETTLED = 1e-4  # change of the log-likelihood per token and coordinate that ends a fit
 FLOOR = 1e-3  # least variance of a component, in units of the whole's
 

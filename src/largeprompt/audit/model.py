@@ -31,7 +31,7 @@ from largeprompt.audit.statistics import head_statistics
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
-# mixtures up to a few dozen components stay smaller than the prompt; one sink is what models learn
+# mixtures that are tried, and first tokens that they read exactly, unless others are asked for
 COMPONENTS, SINKS = (1, 2, 4, 8, 16), 1
 DIMENSIONS = ("length", "text", "layer", "head", "position")
 Statistics = dict[str, NDArray[np.float64]]  # by name, (layers, heads, positions)

@@ -24,7 +24,7 @@ from largeprompt.runs.study import Progress, side_by_side
 
 # attributes of the parts' datasets that the run's keeps
 ABOUT = ("tokens", "dtype", "positions_allowed", "attending_layers", "silent_layers", "plan")
-RANDOMS = 2  # random orders beside the audit's: fewer say nothing, more cost more than the audit
+RANDOMS = 2  # random orders: each is as much work as the audit's own curve
 Number = Annotated[int, pydantic.Field(ge=0)]
 
 

@@ -8,7 +8,7 @@ from largeprompt.audit.clusters import MOST_COMPONENTS, mixture_read_out, respon
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.plan import Kind
 
-CHUNK = 128  # tokens whose prefixes are treated together: their t × t scores are as cheap as k v^T
+CHUNK = 128  # tokens whose prefixes are treated together, of the order of a head's width
 
 
 def chosen_heads(heads: Heads, indices: list[int]) -> Heads:

@@ -64,12 +64,13 @@ def run(
     """
     with reporting_errors(fresh=fresh):
         from largeprompt.runs.settings import configured
-        from largeprompt.studies.registry import study
+        from largeprompt.studies.registry import check_needed, study
 
         # a place: modules of the current folder count, as for `python -m`
         if ":" in name or "." in name:
             sys.path.insert(0, str(Path.cwd()))
         chosen = study(name)
+        check_needed(chosen.name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
         places = Places(workers, executor, cell_limit)
         for error in perform(

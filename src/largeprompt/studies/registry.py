@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import importlib.resources
+import importlib.util
 from typing import TYPE_CHECKING
 
 from largeprompt.errors import InvalidArgumentError
@@ -32,6 +33,8 @@ SECONDS = {
 OURS = tuple(SECONDS)
 # ours too, but they need weights that `make real` fetches
 WITH_WEIGHTS = {"tabular": (60, 1800), "languagemodel": (180, 1800)}
+# packages of the extra `real` without which none of their cells can be computed
+NEEDED = {"tabular": ("safetensors", "sklearn"), "languagemodel": ("safetensors", "transformers")}
 
 
 def sources() -> dict[str, str]:
@@ -49,6 +52,18 @@ def names() -> tuple[str, ...]:
     """Names of all studies: ours first, in the order of the report."""
     ours = (*OURS, *WITH_WEIGHTS)
     return (*ours, *(name for name in sources() if name not in ours))
+
+
+def check_needed(name: str) -> None:
+    """Refuse a study whose packages are missing, before any of its cells is begun."""
+    missing = [each for each in NEEDED.get(name, ()) if importlib.util.find_spec(each) is None]
+    if missing:
+        raise InvalidArgumentError(
+            "STUDY",
+            f"{name}, and {' and '.join(missing)} is not installed",
+            "a study whose packages are there",
+            "pip install '.[real]' in a checkout.",
+        )
 
 
 def place(name: str) -> int:
