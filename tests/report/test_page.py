@@ -213,10 +213,12 @@ def test_a_card_is_one_headline_with_at_most_one_number(tmp_path):
         [
             verdict("C3", "holds", headline="It falls with the powers 1.00 and 2.00."),
             verdict("C3", "holds", headline="From 10 to 1,000 it falls as C1 says."),
-            verdict("C3", "fails", headline="It ends at L = 10."),
+            verdict("C3", "fails", headline="It ends at 10 tokens."),
             verdict("C4", "fails", measured="A detail."),
             verdict("C4", "holds", headline="Falls like L^-0.5 in all."),
             verdict("C5", "holds", headline="At 10 and at 20."),
+            verdict("C8", "holds", headline="At 10 and at 20."),
+            verdict("C8", "holds", headline="From 10 to 1,000 it falls as C1 says."),
             verdict("C6", "holds", headline="It ends at the theorem."),
             verdict("C6", "fails", headline="Not from everywhere.", stronger=True),
             verdict("C7", "undecided", headline="  "),
@@ -225,15 +227,16 @@ def test_a_card_is_one_headline_with_at_most_one_number(tmp_path):
         ],
     )
     described = read_sealed(tmp_path / "a" / "config.json")
-    described["claims"][5] |= {"question": "Does it go on?"}
+    described["claims"][6] |= {"question": "Does it go on?"}
     rewrite(Run.open(tmp_path / "a"), "config.json", sealed(described))
     found = parse([Run.open(tmp_path / "a")], tmp_path / "report.html")
     assert told(found) == [
-        ["C3 in part", "Claim C3", "From 10 to 1,000 it falls as C1 says."],
+        ["C3 in part", "Claim C3", "It ends at 10 tokens."],
         ["C4 holds", "Claim C4", "Falls like L−0.5 in all."],
         ["C5 holds", "Claim C5", "Sentence C5."],
         ["C6 holds", "Claim C6", "It ends at the theorem."],
         ["C7 open", "Claim C7", "Sentence C7."],
+        ["C8 holds", "Claim C8", "From 10 to 1,000 it falls as C1 says."],
         ["Q1 to come", "Claim Q1", "Sentence Q1."],
         ["N1 no", "Does it go on?", "Sentence N1."],
     ]

@@ -256,8 +256,8 @@ def _card(group: Group) -> Card:
         for verdict, name in group.asked
         if verdict.headline.strip() and len(NUMBER.findall(verdict.headline)) < 2
     ]
-    # what decides the badge comes first
-    spoken.sort(key=lambda pair: pair[0].outcome != outcome)
+    # what decides the badge comes first: of some that hold and some that do not, the latter
+    spoken.sort(key=lambda pair: (pair[0].outcome != outcome, pair[0].outcome == "holds"))
     sentence = ""
     for verdict, name in spoken:
         longer = f"{sentence.removesuffix('.')}; {name}: {verdict.headline}".removeprefix("; ")
