@@ -57,14 +57,13 @@ class TestRules(RuleChecks):
     study = STUDY
     reactions = (
         ("to the Bayes risk", "holds", "risk", {"attention": 1}, lambda x: 2 * x, "fails"),
-        ("within its noise", "holds", "sgd_risk", {}, lambda x: 1.2 * x, "fails"),
+        ("within 2", "holds", "sgd_risk", {}, lambda x: 1.2 * x, "fails"),
         ("longest prompts", "fails", "sgd_risk", {}, lambda x: x / 0.0 * 0, "undecided"),
     )
 
-    def test_short_training_and_a_single_seed_decide_nothing(self, data):
+    def test_short_training_decides_nothing(self, data):
         short = data.assign_coords(time=data.time / 10)
         assert outcome(STUDY, short, "to the Bayes risk") == "undecided"
-        assert outcome(STUDY, data.isel(sgd_seed=[0]), "within its noise") == "undecided"
 
 
 class TestSettings(SettingChecks):

@@ -1,6 +1,7 @@
 """Heavy tails: effective tokens against length, where laws break, and training."""
 
 import math
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -46,7 +47,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     mark = {"ls": "none", "ms": 3.5, "mec": "0.2", "mew": 0.3}
     tilt, students = middle_tilt(data), _students(data)
     for i, df, case in curves(students.swap_dims(case="df"), "df"):
-        line = {"color": COLOURS[i], "ls": DASHES[i], "label": _label(df)}
+        line: dict[str, Any] = {"color": COLOURS[i], "ls": DASHES[i], "label": _label(df)}
         left.plot(case.grid, 1 / case.curve, **line)
         left.plot(case.length, 1 / case.sampled, **look(i, **mark))
         if df <= 5:
@@ -95,8 +96,8 @@ def breakdown(data: xr.Dataset, left: Axes, right: Axes) -> None:
     right.plot(inside, finite.least_risk, color=COLOURS[2], ls="--", label="least risk")
     for x, share in enumerate(100 * part.diverged.astype(float).mean("run").values):
         if share:
-            words = f"{share:.0f} % of\nSGD lost"
-            right.text(x, 0.5, words, ha="center", fontsize=7, color="0.35")
+            lost = f"{share:.0f} % of\nSGD lost"
+            right.text(x, 0.5, lost, ha="center", fontsize=7, color="0.35")
     names = [r"$\infty$" if math.isinf(df) else f"{df:g}" for df in part.training_df.values]
     describe(right, "df of the inputs", "risk at the end", log="y", legend=7, below=3)
     right.set(xlim=(-0.5, len(place) - 0.5), ylim=(0.05, 1))

@@ -111,8 +111,10 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
     progress(f"{config.finest} values of df")
     df, lengths = np.geomspace(2.1, 250.0, config.finest), grid(config)
 
-    heavy = lambda freedom, at: squared_weights(StudentT(1, freedom).law, tilt, at)  # noqa: E731
     normal = squared_weights(NORMAL, tilt, lengths)
+
+    def heavy(freedom: float, at: Sequence[int]) -> Array:
+        return squared_weights(StudentT(1, freedom).law, tilt, at)
 
     def refined(place: int, guess: float) -> float:
         """The df at which prompts of this length break, from one that is nearly right."""

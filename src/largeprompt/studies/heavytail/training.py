@@ -46,7 +46,7 @@ class ScalarRisk:
 
     def least(self) -> float:
         """The least risk: b = P/Q at the a that makes P²/Q largest."""
-        fine = np.linspace(*np.log(STRENGTHS[[0, -1]]), 10_001)
+        fine = np.linspace(math.log(STRENGTHS[0]), math.log(STRENGTHS[-1]), 10_001)
         p, q = np.exp(self.curves(fine)).T
         return float(self.constant - (p**2 / q).max()) / 2
 

@@ -6,7 +6,6 @@ import xarray as xr
 from largeprompt.runs.style import (
     COLOURS,
     DASHES,
-    MARKERS,
     Axes,
     curves,
     describe,
@@ -51,9 +50,9 @@ def tube(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "gradients",
-    "The critical path: gradients of the risk at length L where the infinite-prompt flow passes, "
-    "against the gradients that this flow follows. Left: one minus the cosine between them; "
-    "right: their relative distance. Solid: softmax; dashed: linear attention.",
+    "The critical path: gradients at length L where the infinite-prompt flow passes, against those "
+    "that it follows. Left: one minus their cosine; right: their relative distance. Solid: "
+    "softmax; dashed: linear attention.",
     size=(7.6, 3.4),
 )
 def gradients(data: xr.Dataset, left: Axes, right: Axes) -> None:
@@ -75,9 +74,8 @@ def gradients(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "excess",
-    "Excess risk against L for identity covariance: at the optimum of each length, softmax above "
-    "linear by a constant factor; and for softmax at the infinite-prompt end point, where it falls "
-    "more slowly than 1/L in low dimension.",
+    "Excess risk against L for identity covariance: at the optimum of each length; and for softmax "
+    "at the infinite-prompt end point, where it falls more slowly in low dimension.",
     size=(7.6, 3.2),
     cards={"C7": 0},
     sharey=True,
@@ -107,12 +105,12 @@ def excess(data: xr.Dataset, left: Axes, right: Axes) -> None:
 def drift(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Read-out b and excess risk against time, one curve for each length."""
     for i, length, one in curves(data, "drift_length"):
-        colour, dash = ("black", "-") if np.isinf(length) else (COLOURS[i], DASHES[i])
-        left.plot(one.drift_time, one.drift_b, color=colour, ls=dash, label=length_label(length))
-        right.plot(one.drift_time, np.maximum(one.drift_risk, 1e-12), color=colour, ls=dash)
+        color, dash = ("black", "-") if np.isinf(length) else (COLOURS[i], DASHES[i])
+        left.plot(one.drift_time, one.drift_b, color=color, ls=dash, label=length_label(length))
+        right.plot(one.drift_time, np.maximum(one.drift_risk, 1e-12), color=color, ls=dash)
         if np.isfinite(length):
-            mark = {"color": colour, "ms": 5, "mfc": "none", "clip_on": False}
-            left.plot(one.drift_time[-1:], [one.drift_optimal_b], MARKERS[i], **mark)
+            optimum = [float(one.drift_optimal_b)]
+            left.plot(one.drift_time[-1:], optimum, clip_on=False, mfc="none", **look(i, ms=5))
     entry(left, "optimum at $L$", marker="o", ls="none", mfc="none")
     theorem = float(data.drift_theorem_b)
     left.axhline(theorem, color="0.6", lw=0.8, ls=":")

@@ -19,9 +19,8 @@ STUDY = Study(
     "and from which length is the risk within eps?",
     method="Flows on the exact risk of every length and of the infinite prompt run side by side "
     "from the theorem's balanced start. Their distance is compared with a Grönwall envelope, and "
-    "their gradients with each other. Excess risks are minimized exactly up to L = 10⁹. The "
-    "infinite-prompt flow runs from five starts until its gradient vanishes; finite prompts run "
-    "far beyond the time at which they look finished. Signs and uniform inputs are trained too.",
+    "their gradients with each other. Excess risks are minimized exactly up to L = 10⁹. Both run "
+    "on to their ends. Signs and uniform inputs are trained too.",
     config=TrainingConfig,
     quick=TrainingConfig(
         dim=3,
