@@ -12,9 +12,7 @@ import torch
 import largeprompt as lp
 from benchmarks.measuring import alternate
 from largeprompt.studies.covariances import KINDS
-from largeprompt.studies.paper.config import PaperConfig
-from largeprompt.studies.paper.parts import start, task
-from largeprompt.training.dynamics.prompts import prompt_gradients
+from largeprompt.studies.paper import PaperConfig, start, task
 
 STEPS = 300_000
 TIMED_LENGTHS = (10, 30, 100, 300, 1000)
@@ -78,7 +76,7 @@ def grid_by_flow(config: PaperConfig, in_blocks: bool) -> tuple[float, float]:
             attention(*blocks(config.dim)) if in_blocks else layer,
             list(config.lengths),
             config.until,
-            parametrisation="block" if in_blocks else factors,
+            parametrization="block" if in_blocks else factors,
             times=np.linspace(0, config.until, config.times),
             tolerance=config.tolerance,
         ).completed()
@@ -109,7 +107,7 @@ def stochastic_steps(
         error = (weights.unsqueeze(-2) @ tokens).squeeze(-2) @ v.mT - answer
         (error.square().sum(-1).mean() / 2).backward()
 
-    return lambda: prompt_gradients(regression, layer, length, batch, generator), eager
+    return lambda: regression.prompt_gradients(layer, length, batch, generator), eager
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -128,7 +126,7 @@ def rows() -> list[tuple[str, str, str]]:
     )
     table = [
         (
-            "authors' grid (19 lengths, both attentions, t = 300) in their parametrisation: exact "
+            "authors' grid (19 lengths, both attentions, t = 300) in their parametrization: exact "
             "flow against a PyTorch SGD loop, extrapolated",
             f"{sgd / flow:,.0f} times faster (asked: 1,000; aim: 5,000)",
             f"{flow:.1f} s, {processor:.1f} s of processor time (asked: 25) against "
@@ -150,7 +148,7 @@ def rows() -> list[tuple[str, str, str]]:
             lp.SoftmaxAttention(*blocks(config.dim)),
             length,
             10.0,
-            parametrisation="block",
+            parametrization="block",
             tolerance=1e-6,
         )
 

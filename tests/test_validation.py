@@ -209,7 +209,7 @@ LAWS = {
 }
 TASK, FLOW = (
     lp.LinearRegression([[1.0]], [[1.0]], 0.1),
-    {"parametrisation": "block", "average": lp.training.SobolAverage(64)},
+    {"parametrization": "block", "average": lp.training.SobolAverage(64)},
 )
 BLOCK = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
 WITH_LAW = {

@@ -13,29 +13,62 @@ one and the same layer, the best there is. No prompt is drawn: slopes are those 
 import argparse
 import math
 import time
+from collections.abc import Callable
 
 import matplotlib.pyplot as plt
 import torch
 
-import largeprompt as lp
+from largeprompt.law.table import WeightTables
 
-DIM, SHOWN = 5, 12
+DIM, NOISE, SHOWN = 5, 0.1, 12
+
+
+def risk_of(length: float, device: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Exact risks of layers (α, b), shape (run, 2), by one rule over r = ‖x_q‖ that all share.
+
+    Formula (risk.6) of docs/mathematics/regression.md with Σ = Σ_q = I and W = I/d.
+    """
+    log_r = torch.arange(-38 / DIM, math.log(10 + math.sqrt(DIM)), 0.04, dtype=torch.float64)
+    r2 = torch.exp(2 * log_r).to(device)
+    weight = torch.exp(DIM * log_r.to(device) - r2 / 2)
+    weight = weight / weight.sum()
+
+    def risk(theta: torch.Tensor) -> torch.Tensor:
+        alpha, b = theta.unbind(-1)
+        a = alpha / math.sqrt(DIM)
+        read, agreement = (a * b) ** 2 / DIM, 2 * a * b / DIM
+        twice = NOISE + 1 + (read - agreement) * DIM
+        if math.isfinite(length):
+            q = a.square().unsqueeze(-1) * r2
+            tables = WeightTables.reaching([length], float(q.detach().max()))
+            f, h = (part[0] for part in tables(q.unsqueeze(0)))
+            sizes = weight * r2
+            twice = twice + b**2 * (1 + NOISE) * (f @ weight) + agreement * (f @ sizes)
+            twice = twice - read * ((f + 6 * h) @ sizes)
+        return twice / 2
+
+    return risk
 
 
 def portrait(length: float, starts: int, until: float, steps: int, device: str) -> torch.Tensor:
-    """Paths of (α, b) from a square of starts, shape (time, start, 2)."""
-    eye = torch.eye(DIM, dtype=torch.float64)
-    task = lp.LinearRegression(eye, eye / DIM, noise_variance=0.1)
+    """Paths of (α, b) from a square of starts, shape (time, start, 2), by the Runge-Kutta rule."""
+    risk, h = risk_of(length, device), until / steps
+
+    def slope(theta: torch.Tensor) -> torch.Tensor:
+        point = theta.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(risk(point).sum(), point)
+        return -gradient
+
     side = torch.linspace(-2.0, 2.0, math.isqrt(starts), dtype=torch.float64, device=device)
-    flow = lp.training.fixed_step_flow(
-        lambda theta: task.isotropic_risk(theta[:, 0] / math.sqrt(DIM), theta[:, 1], length),
-        torch.cartesian_prod(side, side),
-        until,
-        steps,
-    )
-    if flow.status != "finished":
-        raise SystemExit(f"L = {length:g}: {flow.status}, {flow.message}")
-    return torch.as_tensor(flow.states)
+    path = [torch.cartesian_prod(side, side)]
+    for _ in range(steps):
+        theta = path[-1]
+        first = slope(theta)
+        second = slope(theta + h / 2 * first)
+        third = slope(theta + h / 2 * second)
+        fourth = slope(theta + h * third)
+        path.append(theta + h / 6 * (first + 2 * second + 2 * third + fourth))
+    return torch.stack(path).cpu()
 
 
 def draw(paths: dict[float, torch.Tensor], file: str) -> None:

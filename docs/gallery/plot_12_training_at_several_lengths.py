@@ -17,7 +17,7 @@ import largeprompt as lp
 task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
 start = lp.SoftmaxAttention([[0.1, 0.0], [0.0, 0.0]], [[0.0, 0.1]])
 lengths = [30, 300, 3_000, math.inf]
-flow = lp.gradient_flow(task, start, lengths, until=10.0, parametrisation="block", tolerance=1e-5)
+flow = lp.gradient_flow(task, start, lengths, until=10.0, parametrization="block", tolerance=1e-5)
 
 # %%
 # Long prompts follow the infinite one, then stop at a risk of their own.

@@ -17,7 +17,7 @@ task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
 start = lp.SoftmaxAttention([[0.1, 0.0], [0.0, 0.0]], [[0.0, 0.1]])
 lengths, times = [100, 10_000, 1_000_000], [t / 4 for t in range(33)]
 tube = lp.training.tube(
-    task, start, lengths, until=8.0, times=times, parametrisation="block", tolerance=1e-6
+    task, start, lengths, until=8.0, times=times, parametrization="block", tolerance=1e-6
 )
 
 # %%

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 
 import largeprompt as lp
+from largeprompt.law.table import WeightTables
+from largeprompt.training import Contexts
 
 F = torch.float64
 KINDS = (lp.SoftmaxAttention, lp.LinearAttention)
@@ -59,4 +61,26 @@ def grid_contexts(task, nodes):
     points, mass = np.polynomial.hermite_e.hermegauss(nodes)
     grid = torch.cartesian_prod(*[torch.from_numpy(points)] * (2 * task.dim))
     weight = torch.cartesian_prod(*[torch.from_numpy(mass / mass.sum())] * (2 * task.dim)).prod(-1)
-    return task._contexts(*task._tasks_and_queries(grid), weight)
+    return contexts_of(task, grid, weight)
+
+
+def contexts_of(task, standard, weight):
+    """Contexts at w = W^{1/2} and x_q = Σ_q^{1/2} times standard normal points, (n, 2d)."""
+    w, x = standard.split(task.dim, -1)
+    w, x = w @ task._roots[1].mT, x @ task._roots[2].mT
+    query, target = torch.nn.functional.pad(x, (0, 1)), (w * x).sum(-1, keepdim=True)
+    return Contexts(task.token_law(w).covariance, query, target, weight, task.noise_variance)
+
+
+def conditional_risk(U, V, contexts, length):
+    """Limit and what a finite length adds, of softmax with U (D, D) and V (1, D) in each context:
+    (risk.2-3), for scores of any size.
+    """
+    u, gamma = contexts.query @ U.mT, contexts.covariance
+    moved = (gamma @ u.unsqueeze(-1)).squeeze(-1)
+    a, q = moved @ V.mT, (u * moved).sum(-1)
+    f, h = (part[0] for part in WeightTables.reaching([length], float(q.max()))(q[None]))
+    size, spread = a.square().sum(-1), (gamma @ V[0]) @ V[0]
+    more = f * (spread - size + 2 * (a * contexts.target).sum(-1)) - 6 * h * size
+    limit = contexts.noise + (a - contexts.target).square().sum(-1)
+    return limit / 2, more / 2

@@ -224,7 +224,7 @@ def _training() -> float:
 
     task = lp.LinearRegression(_tensor([[1.0]]), _tensor([[1.0]]), 0.0)
     start = lp.SoftmaxAttention(_tensor([[0.5, 0.0], [0.0, 0.0]]), _tensor([[0.0, 0.5]]))
-    flow = lp.gradient_flow(task, start, math.inf, until=200.0, parametrisation="block")
+    flow = lp.gradient_flow(task, start, math.inf, until=200.0, parametrization="block")
     return abs(float(flow.risk[0]) - 0.5 * 0.75**2) + abs(float(flow.risk[-1]))
 
 

@@ -67,7 +67,7 @@ U, V = torch.zeros(dim + 1, dim + 1, dtype=torch.float64), torch.zeros(1, dim + 
 U[:dim, :dim], V[0, dim] = {state.start:g} * eye, {state.start:g}
 attention = lp.{kind}(U, V)
 lengths, times = [10, 100, 1000], np.append(0.0, np.geomspace({state.until:g} / 300, {state.until:g}, 19))
-options = {{"parametrisation": "block", "times": times, "tolerance": 1e-4}}
+options = {{"parametrization": "block", "times": times, "tolerance": 1e-4}}
 tube = lp.training.tube(task, attention, lengths, until={state.until:g}, **options)
 bayes = [task.bayes_risk(length) for length in lengths]
 """

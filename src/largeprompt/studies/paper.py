@@ -29,7 +29,7 @@ from largeprompt.studies.claims import claims
 from largeprompt.studies.covariances import KINDS, F, covariance
 from largeprompt.studies.variables import variables
 from largeprompt.training import (
-    Factorised,
+    Factorized,
     LinearRegression,
     gradient_flow,
     stochastic_gradient_descent,
@@ -80,9 +80,9 @@ def task(config: PaperConfig, setting: str) -> LinearRegression:
     )
 
 
-def start(config: PaperConfig, kind: str) -> tuple[Factorised, Attention]:
+def start(config: PaperConfig, kind: str) -> tuple[Factorized, Attention]:
     """PyTorch's default start of K, Q, V and the read-out, and the layer that it makes."""
-    factors = Factorised.default(config.dim + 1, torch.Generator().manual_seed(config.seed))
+    factors = Factorized.default(config.dim + 1, torch.Generator().manual_seed(config.seed))
     U, V = (part[0] for part in factors.layer(factors.start().unsqueeze(0)))
     return factors, KINDS[kind](U, V)
 
@@ -98,7 +98,7 @@ def flows(config: PaperConfig, setting: str, kind: str, progress: Progress) -> x
         layer,
         lengths,
         config.until,
-        parametrisation=factors,
+        parametrization=factors,
         tolerance=config.tolerance,
         times=np.unique([np.linspace(0, end, config.times) for end in ends]),
         progress=lambda time: progress(f"time {time:.3g} of {config.until:g}"),
@@ -111,7 +111,7 @@ def sgd(config: PaperConfig, kind: str, length: int, seed: int, progress: Progre
     """Risk along one run of SGD as the authors ran it, in the intended setting."""
     factors, layer = start(config, kind)
     generator = torch.Generator().manual_seed(10_000 * seed + 2 * length + (kind == "softmax"))
-    options: dict[str, Any] = {"parametrisation": factors, "record": 41}
+    options: dict[str, Any] = {"parametrization": factors, "record": 41}
     options["progress"] = lambda step: progress(f"step {step:,}") if step % 100 == 0 else None
     run = stochastic_gradient_descent(
         task(config, "intended"),

@@ -1,14 +1,10 @@
-# The public names and where they come from: read by type checkers, and by __init__.py when it is imported.
+# The public names and where they come from: type checkers read it, and __init__.py when imported.
 from .dynamics.adam import adam_descent as adam_descent
 from .dynamics.descent import gradient_descent as gradient_descent
 from .dynamics.descent import stochastic_gradient_descent as stochastic_gradient_descent
-from .dynamics.flow import fixed_step_flow as fixed_step_flow
 from .dynamics.flow import gradient_flow as gradient_flow
-from .dynamics.integrate import Solution as Solution
-from .dynamics.parameters import Block as Block
-from .dynamics.parameters import Factorised as Factorised
-from .dynamics.parameters import Full as Full
-from .dynamics.parameters import Parametrisation as Parametrisation
+from .dynamics.parameters import Factorized as Factorized
+from .dynamics.parameters import Parametrization as Parametrization
 from .dynamics.trajectory import Trajectory as Trajectory
 from .gaps.descent import DescentGap as DescentGap
 from .gaps.descent import descent_gap as descent_gap
@@ -19,10 +15,9 @@ from .optima.isotropic import isotropic_optimum as isotropic_optimum
 from .optima.layer import LinearOptimum as LinearOptimum
 from .optima.layer import linear_optimum as linear_optimum
 from .risk.average import SobolAverage as SobolAverage
-from .risk.exact import Contexts as Contexts
-from .risk.exact import RiskError as RiskError
+from .risk.contexts import Contexts as Contexts
+from .risk.scores import RiskError as RiskError
 from .tasks.measure_regression import MeasureRegression as MeasureRegression
-from .tasks.measure_regression import RegressionTokens as RegressionTokens
 from .tasks.regression import LinearRegression as LinearRegression
 from .tasks.task import GaussianTask as GaussianTask
 from .tasks.task import RiskEstimate as RiskEstimate

@@ -11,7 +11,7 @@ F = torch.float64
 
 
 def test_adam_with_a_step_that_is_too_large_is_reported():
-    run = adam_descent(SCALAR, scalar_layer(), 20, 40.0, 20, parametrisation="block")
+    run = adam_descent(SCALAR, scalar_layer(), 20, 40.0, 20, parametrization="block")
     assert run.status == "diverged"
     assert "the step size 40 is too large" in run.message
     assert bool(torch.isfinite(run.parameters).all())

@@ -1,4 +1,4 @@
-"""Factorised parameters and what is conserved along their flow."""
+"""Factorized parameters and what is conserved along their flow."""
 
 import math
 
@@ -13,13 +13,13 @@ import largeprompt as lp
 F = torch.float64
 
 
-def test_factorised_parameters_follow_the_chain_rule():
+def test_factorized_parameters_follow_the_chain_rule():
     task = lp.LinearRegression(toeplitz(2), torch.eye(2, dtype=F) / 2, 0.1)
-    model = lp.training.Factorised.default(3, torch.Generator().manual_seed(0))
+    model = lp.training.Factorized.default(3, torch.Generator().manual_seed(0))
     U, V = model.layer(model.start()[None])
     assert_close(U[0], model.K.mT @ model.Q / math.sqrt(3))
     flow = lp.gradient_flow(
-        task, lp.SoftmaxAttention(U[0], V[0]), [10, 100], 3.0, parametrisation=model, tolerance=1e-7
+        task, lp.SoftmaxAttention(U[0], V[0]), [10, 100], 3.0, parametrization=model, tolerance=1e-7
     )
     assert flow.to_xarray().sizes == {"length": 2, "time": 201, "parameter": 30}
     # ‖K‖² - ‖Q‖², at every length
@@ -31,7 +31,7 @@ def test_factorised_parameters_follow_the_chain_rule():
     ("call", "words"),
     [
         (
-            lambda t, a: lp.training.Factorised(np.eye(2), np.eye(3), np.eye(2), np.ones((1, 2))),
+            lambda t, a: lp.training.Factorized(np.eye(2), np.eye(3), np.eye(2), np.ones((1, 2))),
             "Q: got shape",
         )
     ],

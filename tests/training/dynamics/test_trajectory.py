@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from training_examples import blocks, noiseless
 
 import largeprompt as lp
+from largeprompt.training.dynamics.objective import make_objective
 from largeprompt.training.dynamics.trajectory import hessians_along, slopes_along
-from largeprompt.training.risk.objective import make_objective
 
 F = torch.float64
 
@@ -18,7 +18,7 @@ F = torch.float64
 def test_trajectory_has_times_dataset_and_dense_output():
     task = noiseless(torch.eye(1, dtype=F))
     flow = lp.gradient_flow(
-        task, blocks(1), 50, 2.0, parametrisation="block", times=[0.5, 1.0], tolerance=1e-6
+        task, blocks(1), 50, 2.0, parametrization="block", times=[0.5, 1.0], tolerance=1e-6
     )
     assert flow.times.tolist() == [0.0, 0.5, 1.0, 2.0]
     assert flow.to_xarray().attrs["status"] == "finished"
@@ -28,7 +28,7 @@ def test_trajectory_has_times_dataset_and_dense_output():
         repr(flow)
         == f"Trajectory(softmax, length=50, until=2, risk={float(flow.risk[-1]):.4g}, finished)"
     )
-    descent = lp.gradient_descent(task, blocks(1), 50, 0.1, 10, parametrisation="block")
+    descent = lp.gradient_descent(task, blocks(1), 50, 0.1, 10, parametrization="block")
     assert_close(descent.theta(0.25), (descent.parameters[2] + descent.parameters[3]) / 2)
     with pytest.raises(lp.InvalidArgumentError, match="time: got 3"):
         flow.at(3.0)
@@ -36,7 +36,7 @@ def test_trajectory_has_times_dataset_and_dense_output():
 
 def test_trajectory_draws_and_prints_itself():
     task = noiseless(torch.eye(1, dtype=F))
-    options = {"parametrisation": "block", "times": [0.5, 1.0], "tolerance": 1e-4}
+    options = {"parametrization": "block", "times": [0.5, 1.0], "tolerance": 1e-4}
     flow = lp.gradient_flow(task, blocks(1), [50, math.inf], 2.0, **options)
     title, head, *rows = repr(flow).splitlines()
     assert title == "Trajectory(softmax, 2 lengths, until=2, finished)"

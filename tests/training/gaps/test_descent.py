@@ -16,7 +16,7 @@ def test_first_order_gap_solves_its_equation():
     another solver.
     """
     gap = descent_gap(
-        SCALAR, scalar_layer(), math.inf, 6.0, times=[1.0, 3.0, 6.0], parametrisation="block"
+        SCALAR, scalar_layer(), math.inf, 6.0, times=[1.0, 3.0, 6.0], parametrization="block"
     )
 
     def slope(_, y):

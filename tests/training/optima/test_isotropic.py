@@ -95,7 +95,7 @@ def test_isotropic_optimum_is_where_the_flow_ends():
         blocks(2),
         30,
         4000.0,
-        parametrisation="block",
+        parametrization="block",
         tolerance=1e-7,
         gradient_tolerance=1e-8,
     )

@@ -58,7 +58,8 @@ def test_gradients_by_formula_are_those_of_autograd(length):
             torch.autograd.grad(slope.square().sum(), scores, retain_graph=True)[0]
             for slope in (one, other)
         ]
-        torch.testing.assert_close(*seconds, rtol=1e-9, atol=1e-13)
+        # by differences of gradients
+        torch.testing.assert_close(*seconds, rtol=1e-6, atol=1e-8)
 
 
 def test_gradient_is_that_of_the_number():

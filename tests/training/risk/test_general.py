@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.training.risk.exact import RiskError
-from largeprompt.training.risk.general import flat_start, general_excess
+from largeprompt.training.risk.general import general_excess
+from largeprompt.training.risk.scores import RiskError
 
 F = torch.float64
 
@@ -55,18 +55,3 @@ def test_infinite_prompts_have_no_excess_and_large_scores_are_refused():
         match=r"a score variance of .* Use a smaller U; in training, a smaller step or start",
     ):
         general_excess(layers(1.0, 200.0), [5.0])
-
-
-def test_a_flat_start_has_the_second_derivatives_given():
-    matrix, point = (
-        torch.tensor([[[2.0, 1.0], [1.0, 3.0]]], dtype=F),
-        torch.zeros(1, 2, dtype=F, requires_grad=True),
-    )
-    value = flat_start(point, lambda: matrix)
-    (slope,) = torch.autograd.grad(value.sum(), point, create_graph=True)
-    rows = torch.stack(
-        [torch.autograd.grad(one, point, retain_graph=True)[0][0] for one in slope[0]]
-    )
-    assert value.tolist() == [0.0]
-    assert slope.tolist() == [[0.0, 0.0]]
-    torch.testing.assert_close(rows, matrix[0])

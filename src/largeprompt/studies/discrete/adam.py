@@ -11,8 +11,8 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.discrete.config import DiscreteConfig, path_at, problem
 from largeprompt.training import adam_descent, gradient_flow
 from largeprompt.training.dynamics.integrate import Array, integrate
+from largeprompt.training.dynamics.objective import Objective
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.risk.objective import Objective
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # the defaults of torch.optim.Adam
 TINY = 1e-6  # gradients below this need not be distinguished
@@ -81,7 +81,7 @@ def adam(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
         config.settled,
         times=[0.0, config.settled],
         tolerance=1e-8,
-        parametrisation="block",
+        parametrization="block",
     ).completed()
     rows: list[dict[str, float | list[float]]] = []
     for step_size in config.adam_step_sizes:
@@ -94,7 +94,7 @@ def adam(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
             step_size,
             round(until / step_size),
             record=config.times,
-            parametrisation="block",
+            parametrization="block",
         ).completed()
         apart = run.parameters - path_at(memory, run.times, until)
         rows.append({"memory_gap": float(apart.norm(dim=-1).max())})

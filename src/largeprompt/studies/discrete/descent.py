@@ -11,7 +11,7 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F
 from largeprompt.studies.discrete.config import DiscreteConfig, path_at, problem
 from largeprompt.training import descent_gap, gradient_descent, gradient_flow
-from largeprompt.training.risk.objective import Objective
+from largeprompt.training.dynamics.objective import Objective
 
 STEPS = 200  # of a test of stability
 BRACKET = (0.87, 1.1)  # around the predicted largest stable step, which is not itself tried
@@ -22,13 +22,13 @@ def descent(config: DiscreteConfig, length: float, progress: Progress) -> xr.Dat
     (task, start), until = problem(config), config.until
     progress(f"predicted gap, L = {length:g}")
     times = np.linspace(0, until, config.times)
-    gap = descent_gap(task, start, length, until, times=times, parametrisation="block")
+    gap = descent_gap(task, start, length, until, times=times, parametrization="block")
     measured = []
     for step_size in config.step_sizes:
         progress(f"gradient descent, step size {step_size:g}")
         steps = math.floor(until / step_size + 1e-9)
         run = gradient_descent(
-            task, start, length, step_size, steps, record=config.times, parametrisation="block"
+            task, start, length, step_size, steps, record=config.times, parametrization="block"
         )
         if run.status == "diverged":
             measured.append(math.nan)
@@ -63,7 +63,7 @@ def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.D
         config.settled,
         times=[config.settled],
         tolerance=1e-8,
-        parametrisation="block",
+        parametrization="block",
     ).completed()
     end = flow.parameters[-1]
     values, vectors = torch.linalg.eigh(flow.objective.hessian(end.unsqueeze(0))[0])

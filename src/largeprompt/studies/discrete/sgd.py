@@ -13,12 +13,12 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies import paper
 from largeprompt.studies.discrete.config import DiscreteConfig, path_at, problem
 from largeprompt.training import LinearRegression, gradient_flow
-from largeprompt.training.dynamics.prompts import prompt_factors
+from largeprompt.training.dynamics.objective import Form, chosen_parametrization
 from largeprompt.training.dynamics.trajectory import Trajectory, between
 from largeprompt.training.gaps.descent import gap_of
-from largeprompt.training.gaps.linearised import linearise
+from largeprompt.training.gaps.linearized import linearize
 from largeprompt.training.risk.derivatives import rows
-from largeprompt.training.risk.objective import Form, chosen_parametrisation
+from largeprompt.training.tasks.prompts import prompt_factors
 
 NOISE_TIMES, GROUPS = 25, 8  # times at which the noise is drawn, and groups that show its error
 CHUNK = 2**20  # entries of tokens held at a time
@@ -51,7 +51,7 @@ def predicted(
     prompts: int,
     generator: torch.Generator,
     *,
-    parametrisation: Form = "full",
+    parametrization: Form = "full",
     tolerance: float = 1e-7,
     resolution: float = 1.0,
 ) -> Law:
@@ -67,9 +67,9 @@ def predicted(
         float(times[-1]),
         times=times,
         tolerance=tolerance,
-        parametrisation=parametrisation,
+        parametrization=parametrization,
     ).completed()
-    line = linearise(flow, resolution)
+    line = linearize(flow, resolution)
     count = min(NOISE_TIMES, len(flow.times))
     at = flow.times[torch.linspace(0, len(flow.times) - 1, count).round().long().unique()]
     noise = torch.stack(
@@ -94,7 +94,7 @@ def gradient_noise(
     chunk = max(1, min(each, CHUNK // (length * task.token_dim)))
     with torch.enable_grad():
         point = flow.theta(time).unsqueeze(0).requires_grad_()
-        layer = flow.parametrisation.layer(point)
+        layer = flow.parametrization.layer(point)
         flat = torch.cat([part.reshape(-1) for part in layer])
         jacobian = rows(flat.unsqueeze(0), point)[0]  # (m, p)
     U, V = (part.detach() for part in layer)
@@ -128,11 +128,11 @@ def ensemble(
     runs: int,
     generator: torch.Generator,
     *,
-    parametrisation: Form = "full",
+    parametrization: Form = "full",
     record: int = 41,
 ) -> tuple[Tensor, Tensor]:
     """Independent runs of SGD on fresh prompts, side by side: times, and θ (run, time, p)."""
-    chosen = chosen_parametrisation(task, parametrisation)
+    chosen = chosen_parametrization(task, parametrization)
     theta = chosen.start(attention).detach().expand(runs, -1).clone()
     side = max(1, CHUNK // (batch * length * task.token_dim))  # runs drawn together
     wanted = {round(i * steps / (record - 1)) for i in range(record)}
@@ -233,7 +233,7 @@ def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
         times,
         config.paper_prompts,
         _generator(config, 300),
-        parametrisation=factors,
+        parametrization=factors,
         tolerance=1e-5,
         resolution=1e9,  # fine enough beside the noise of the prompts
     )
@@ -247,7 +247,7 @@ def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
         batch,
         runs,
         _generator(config, 301),
-        parametrisation=factors,
+        parametrization=factors,
         record=len(first),
     )
     squares = (theta - theta.mean(0)).square().sum(-1) * runs / (runs - 1)

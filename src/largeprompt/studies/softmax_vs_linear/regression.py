@@ -13,7 +13,7 @@ from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F, covariance
 from largeprompt.studies.softmax_vs_linear.lattice import Array, Lattice
 from largeprompt.training import LinearRegression, linear_optimum
-from largeprompt.training.risk.exact import RiskError
+from largeprompt.training.risk.scores import RiskError
 
 if TYPE_CHECKING:
     from largeprompt.studies.softmax_vs_linear.study import SoftmaxVsLinearConfig

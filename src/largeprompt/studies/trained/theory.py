@@ -11,7 +11,7 @@ import xarray as xr
 
 from largeprompt.attention import LinearAttention
 from largeprompt.runs.study import Progress
-from largeprompt.training import LinearRegression, SobolAverage, isotropic_optimum
+from largeprompt.training import LinearRegression, isotropic_optimum
 
 if TYPE_CHECKING:
     from largeprompt.studies.trained.study import TrainedConfig
@@ -54,14 +54,13 @@ def theory(config: TrainedConfig, progress: Progress) -> xr.Dataset:
     task, lengths = regression(config), config.test_lengths
     objective, a, b = common_optimum(task, config.training_lengths)
     point = (torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64))
-    average = SobolAverage(2**15)
     risks = {
         "softmax_optimum": [isotropic_optimum(task, length).risk for length in lengths],
         "linear_optimum": [
             isotropic_optimum(task, length, LinearAttention).risk for length in lengths
         ],
         "carried": [float(task.isotropic_risk(*point, length)[0]) for length in lengths],
-        "bayes": [task.bayes_risk(length, average=average) for length in lengths],
+        "bayes": [task.bayes_risk(length) for length in lengths],
         # at the median query
         "carried_alpha": np.sqrt(chi2.median(config.dim) * a**2 / (2 * np.log(lengths))),
     }

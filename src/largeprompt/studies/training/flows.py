@@ -29,7 +29,7 @@ def tube(config: TrainingConfig, kind: str, progress: Progress) -> xr.Dataset:
     task, alpha = LinearRegression(sigma, torch.eye(d, dtype=F), 0.0), 0.9 * largest_alpha(sigma)
     balanced, other = (KINDS[kind](*block_start(d, alpha, b)) for b in (alpha, 3 * alpha))
     options: dict[str, Any] = {
-        "parametrisation": "block",
+        "parametrization": "block",
         "times": np.append(0.0, np.geomspace(until / 1000, until, config.times)),
     }
     watch = lambda time: progress(f"time {time:.3g}")  # noqa: E731
@@ -39,7 +39,7 @@ def tube(config: TrainingConfig, kind: str, progress: Progress) -> xr.Dataset:
     data["astray"] = ("time", (astray.parameters - found.limit.parameters[0]).norm(dim=-1).numpy())
     data["theta"] = (("length", "time", "parameter"), found.flow.parameters.numpy())
     data["limit_theta"] = (("time", "parameter"), found.limit.parameters[0].numpy())
-    data = data.assign_coords(parameter=found.flow.parametrisation.names())
+    data = data.assign_coords(parameter=found.flow.parametrization.names())
     data = data.merge(_gradients(config, found.limit))
     return data.rename({name: f"{kind}_{name}" for name in data.data_vars})
 
@@ -98,7 +98,7 @@ def drift(config: TrainingConfig, progress: Progress) -> xr.Dataset:
         SoftmaxAttention(*block_start(d, 0.3, 0.3)),
         lengths,
         config.drift_until,
-        parametrisation="block",
+        parametrization="block",
         tolerance=1e-6,
         times=np.logspace(-1, math.log10(config.drift_until), config.drift_times),
         progress=lambda time: progress(f"time {time:.3g}"),
@@ -126,7 +126,7 @@ def ends(config: TrainingConfig, kind: str, d: int, progress: Progress) -> xr.Da
     inverse, size = torch.linalg.inv(sigma), float(torch.trace(torch.linalg.inv(sigma @ sigma)))
     # beside few large entries a solver follows the rounding of small ones
     tolerance = 1e-9 * (max(1.0, 20 / d) if size**0.25 > 10 else 1.0)
-    options: dict[str, Any] = {"parametrisation": "block", "method": "BDF", "tolerance": tolerance}
+    options: dict[str, Any] = {"parametrization": "block", "method": "BDF", "tolerance": tolerance}
     options |= {"gradient_tolerance": 1e-12, "times": np.logspace(-2, 14, 161)}
     found = []
     for label, (share, ratio) in STARTS.items():

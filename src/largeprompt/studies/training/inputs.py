@@ -6,10 +6,12 @@ A = aI the flow keeps A = aI. Queries are the nodes of a rule; w and the noise a
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
+from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from largeprompt.measures import Discrete, Rademacher, Uniform
@@ -17,7 +19,8 @@ from largeprompt.measures.numerics.rules import gauss_rule
 from largeprompt.runs.study import Progress
 from largeprompt.studies.covariances import F
 from largeprompt.studies.training.config import TrainingConfig
-from largeprompt.training import Block, LinearRegression, MeasureRegression, fixed_step_flow
+from largeprompt.training import LinearRegression, MeasureRegression, RiskError
+from largeprompt.training.dynamics.parameters import Block
 
 DEGREE = 24  # of polynomials in a: the risk between their nodes is good to eight digits
 AT_ONCE = 8  # nodes whose risks are computed together
@@ -72,9 +75,23 @@ def _blocks(pairs: Tensor) -> Tensor:
 
 
 def _solved(config: TrainingConfig, risk: Callable[[Tensor], Tensor], starts: Tensor) -> Tensor:
-    """Parameters along the flow from all starts, shape (start, time, p)."""
-    found = fixed_step_flow(risk, starts, config.input_until, config.input_steps).completed()
-    return torch.from_numpy(found.states).transpose(0, 1)
+    """Parameters along the flow from all starts, shape (start, time, p); steps are short for every
+    risk, so that what flows differ by is not the solver's.
+    """
+    until, steps = config.input_until, config.input_steps
+
+    def slope(_: float, flat: np.ndarray) -> np.ndarray:
+        with torch.enable_grad():
+            theta = torch.from_numpy(flat).reshape(starts.shape).requires_grad_()
+            (gradient,) = torch.autograd.grad(risk(theta).sum(), theta)
+        return -gradient.flatten().numpy()
+
+    times, first = np.linspace(0.0, until, steps + 1), starts.flatten().numpy()
+    options: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-12, "max_step": 4 * until / steps}
+    found = solve_ivp(slope, (0.0, until), first, "DOP853", t_eval=times, **options)
+    if not found.success:
+        raise RiskError(f"training: {found.message}")
+    return torch.from_numpy(found.y.T).reshape(-1, *starts.shape).transpose(0, 1)
 
 
 def _supremum(path: Tensor, other: Tensor) -> Tensor:

@@ -1,3 +1,3 @@
-"""What descends a risk: gradient flow, gradient descent, SGD, Adam, and the parametrisations that
+"""What descends a risk: gradient flow, gradient descent, SGD, Adam, and the parametrizations that
 they move.
 """

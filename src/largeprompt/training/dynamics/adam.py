@@ -12,8 +12,8 @@ from largeprompt.attention import Attention
 from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.descent import Advance, DescentOptions, descend, stepping
+from largeprompt.training.dynamics.objective import Objective
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.risk.objective import Objective
 from largeprompt.training.tasks.task import Task
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # the defaults of torch.optim.Adam
@@ -47,7 +47,7 @@ def adam_descent(
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
-    >>> lp.training.adam_descent(task, attention, 100, 0.01, 200, parametrisation="block")
+    >>> lp.training.adam_descent(task, attention, 100, 0.01, 200, parametrization="block")
     Trajectory(softmax, length=100, until=2, risk=..., finished)
     """
     betas = checked_betas(betas)

@@ -15,11 +15,10 @@ from largeprompt.attention import Attention
 from largeprompt.devices import sheltered
 from largeprompt.training.dynamics.flow import BLOW_UP
 from largeprompt.training.dynamics.integrate import Ending
-from largeprompt.training.dynamics.prompts import prompt_gradients
+from largeprompt.training.dynamics.objective import Form, Objective, make_objective
 from largeprompt.training.dynamics.trajectory import Trajectory
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
-from largeprompt.training.risk.exact import RiskError
-from largeprompt.training.risk.objective import Form, Objective, make_objective
+from largeprompt.training.risk.scores import RiskError
 from largeprompt.training.tasks.task import Task
 
 # from θ and the gradient of the exact risk there to the next θ
@@ -27,11 +26,11 @@ Advance = Callable[[Tensor, Tensor], Tensor]
 
 
 class DescentOptions(TypedDict, total=False):
-    """What every descent takes: the parametrisation, how many steps to record, the average of the
+    """What every descent takes: the parametrization, how many steps to record, the average of the
     risk, and progress by steps.
     """
 
-    parametrisation: Form
+    parametrization: Form
     record: int
     average: SobolAverage
     progress: Callable[[int], None] | None
@@ -59,7 +58,7 @@ def gradient_descent(
     step_size, steps
         Positive.
     options
-        ``parametrisation``, ``average`` as for :func:`gradient_flow`; ``record`` (201), about how
+        ``parametrization``, ``average`` as for :func:`gradient_flow`; ``record`` (201), about how
         many steps to record; ``progress``, called with the number of every step.
 
     Returns
@@ -71,7 +70,7 @@ def gradient_descent(
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
-    >>> lp.gradient_descent(task, attention, 100, 0.1, 100, parametrisation="block")
+    >>> lp.gradient_descent(task, attention, 100, 0.1, 100, parametrization="block")
     Trajectory(softmax, length=100, until=10, risk=..., finished)
     """
     step_size = validation.positive("step_size", step_size)
@@ -95,7 +94,7 @@ def descend(
     config: dict[str, Any],
     *,
     drawn: bool = False,
-    parametrisation: Form = "full",
+    parametrization: Form = "full",
     record: int = 201,
     average: SobolAverage = AVERAGE,
     progress: Callable[[int], None] | None = None,
@@ -115,7 +114,7 @@ def descend(
     validation.affordable(
         "steps", steps, seconds=1e-4 * steps, remedy="Take larger steps, or follow gradient_flow."
     )
-    objective, start, several = make_objective(task, attention, length, parametrisation, average)
+    objective, start, several = make_objective(task, attention, length, parametrization, average)
     validation.affordable("record", record, needed=32.0 * record * start.numel())
     advance = start_from(objective, start)
     wanted, found = recorded_steps(steps, record), objective.gradient(start)
@@ -153,10 +152,8 @@ def descend(
     settings = {"dynamics": dynamics, "task": repr(task), "step_size": step_size, "steps": steps}
     settings |= {**config, **dataclasses.asdict(average)}
     times = step_size * torch.tensor(kept, dtype=torch.float64)
-    risks, gradients = (torch.stack(each) for each in zip(*known, strict=True))
-    return Trajectory.of(
-        objective, times, torch.stack(path), risks, gradients, several, ending, settings
-    )
+    gradients = torch.stack([gradient for _, gradient in known])
+    return Trajectory.of(objective, times, torch.stack(path), gradients, several, ending, settings)
 
 
 def stepping(optimizer: Any, start: Tensor, **options: Any) -> Advance:
@@ -224,8 +221,8 @@ def stochastic_gradient_descent(
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> lp.stochastic_gradient_descent(task, attention, 100, 0.1, 100, 32, generator, parametrisation="block")
+    >>> block = {"parametrization": "block"}
+    >>> lp.stochastic_gradient_descent(task, attention, 100, 0.1, 100, 32, 0, **block)
     Trajectory(softmax, length=100, until=10, risk=..., finished)
     """
     step_size, batch_size = (
@@ -250,9 +247,9 @@ def stochastic_gradient_descent(
         def advance(theta: Tensor, _: Tensor) -> Tensor:
             with torch.enable_grad():
                 point = theta.detach().clone().requires_grad_()
-                U, V = objective.parametrisation.layer(point)
+                U, V = objective.parametrization.layer(point)
             layer = kind(U[0].detach().to(device), V[0].detach().to(device))
-            _, in_u, in_v = prompt_gradients(task, layer, tokens, batch_size, generator)
+            _, in_u, in_v = task.prompt_gradients(layer, tokens, batch_size, generator)
             return step(
                 theta,
                 torch.autograd.grad([U[0], V[0]], point, [in_u.to(U.device), in_v.to(V.device)])[0],

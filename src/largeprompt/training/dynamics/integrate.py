@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.training.risk.exact import RiskError
+from largeprompt.training.dynamics.progress import Progress
+from largeprompt.training.risk.scores import RiskError
 
 Array = NDArray[np.float64]
 Slope = Callable[[float, Array], Array]
@@ -36,7 +37,7 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Solution(Outcome):
-    """Solution of y' = f(t, y) from time 0 on.
+    """Solution of y' = f(t, y) from time 0.
 
     Attributes
     ----------
@@ -60,44 +61,6 @@ class Solution(Outcome):
         return f"Solution(until={self.times[-1]:g}, {self.status})"
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Chord:
-    t_old: float
-    first: Array
-    t: float
-    last: Array
-
-    def __call__(self, time: Any) -> Any:
-        share = (np.asarray(time) - self.t_old) / (self.t - self.t_old)
-        return np.multiply.outer(self.first, 1 - share) + np.multiply.outer(self.last, share)
-
-
-class FixedStep:
-    """The classical Runge-Kutta rule with ``steps`` equal steps, as a solver of SciPy's kind;
-    straight lines in between.
-    """
-
-    def __init__(self, slope: Slope, first: float, start: Array, until: float, steps: int) -> None:
-        self.slope, self.t, self.y, self.until, self.steps = slope, first, start, until, steps
-        self.status, self.taken = "running", 0
-
-    def step(self) -> None:
-        """Take one step."""
-        h, self.before = self.until / self.steps, (self.t, self.y)
-        first = self.slope(self.t, self.y)
-        second = self.slope(self.t + h / 2, self.y + h / 2 * first)
-        third = self.slope(self.t + h / 2, self.y + h / 2 * second)
-        fourth = self.slope(self.t + h, self.y + h * third)
-        self.y = self.y + h / 6 * (first + 2 * second + 2 * third + fourth)
-        self.taken += 1
-        self.t = self.until if self.taken == self.steps else self.taken * h
-        self.status = "running" if self.taken < self.steps else "finished"
-
-    def dense_output(self) -> _Chord:
-        """The line between the last two states."""
-        return _Chord(*self.before, self.t, self.y)
-
-
 def report_times(times: Any, until: float) -> Array:
     """Times to report, 0 included; 201 equally spaced ones where none are given."""
     if times is None:
@@ -114,7 +77,7 @@ def integrate(
     until: float,
     times: Array,
     *,
-    method: Any = "DOP853",
+    method: str = "DOP853",
     ending: Callable[[float], Ending | None] | None = None,
     progress: Callable[[float], None] | None = None,
     **options: Any,
@@ -127,19 +90,18 @@ def integrate(
     times
         Times to report, increasing from 0.
     method
-        Name of a solver of :mod:`scipy.integrate`, or a class with its interface.
+        Name of a solver of :mod:`scipy.integrate`.
     ending
         Called with the time after every step; a status and a message end the integration.
     progress
-        Called with the time after every step.
+        Called with the time after every step; shown in a terminal when left out.
     options
         Of the solver: ``rtol``, ``atol``, ``jac``, ``max_step``.
     """
     import scipy.integrate
 
-    solver = (getattr(scipy.integrate, method) if isinstance(method, str) else method)(
-        slope, 0.0, start, until, **options
-    )
+    solver = getattr(scipy.integrate, method)(slope, 0.0, start, until, **options)
+    shown = Progress("flow", until) if progress is None else progress
     pieces: list[Any] = []
     status: Status = "finished"
     message = f"reached time {until:g}"
@@ -155,8 +117,7 @@ def integrate(
             # before the dense output, which may evaluate elsewhere
             ended = None if ending is None else ending(float(solver.t))
             pieces.append(solver.dense_output())
-            if progress is not None:
-                progress(float(solver.t))
+            shown(float(solver.t))
             if ended is not None:
                 status, message = ended
                 break
@@ -164,6 +125,9 @@ def integrate(
         status, message = "interrupted", f"interrupted at time {pieces[-1].t if pieces else 0.0:g}"
     except RiskError as error:
         status, message = "diverged", str(error)
+    finally:
+        if isinstance(shown, Progress):
+            shown.close()
     ends = [0.0, *(float(piece.t) for piece in pieces)]
     kept = times[times <= ends[-1]]
     if ends[-1] > kept[-1]:

@@ -1,4 +1,4 @@
-"""Ways to parametrise a layer: what the gradient flow moves, and how U and V follow."""
+"""Ways to parametrize a layer: what the gradient flow moves, and how U and V follow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch import Tensor
 from largeprompt import validation
 from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
+from largeprompt.training.risk.blocks import block_layer
 
 
-class Parametrisation(abc.ABC):
+class Parametrization(abc.ABC):
     """A map from a flat vector θ, shape (run, p), to U (run, D, D) and V (run, o, D)."""
 
     @abc.abstractmethod
@@ -47,16 +48,11 @@ def _entries(name: str, *shape: int) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Full(Parametrisation):
+class Full(Parametrization):
     """θ = (U, V), all entries free."""
 
     dim: int
     out: int
-
-    def __post_init__(self) -> None:
-        validation.store(
-            self, dim=validation.integer("dim", self.dim), out=validation.integer("out", self.out)
-        )
 
     def start(self, attention: Attention) -> Tensor:
         return torch.cat([attention.U.reshape(-1), attention.V.reshape(-1)]).to(torch.float64)
@@ -70,15 +66,12 @@ class Full(Parametrisation):
 
 
 @dataclasses.dataclass(frozen=True)
-class Block(Parametrisation):
+class Block(Parametrization):
     """θ = (A, b) with U = [[A, 0], [0, 0]] and V = (0, b): the family of the paper's Theorem 5.1,
     which the flow preserves.
     """
 
     dim: int  # d, the inputs alone
-
-    def __post_init__(self) -> None:
-        validation.store(self, dim=validation.integer("dim", self.dim))
 
     def start(self, attention: Attention) -> Tensor:
         d, U, V = self.dim, attention.U, attention.V
@@ -91,7 +84,7 @@ class Block(Parametrisation):
                 "attention",
                 given,
                 "U = [[A, 0], [0, 0]], V = (0, b)",
-                "Use the full parametrisation.",
+                "Use the full parametrization.",
             )
         return torch.cat([U[:d, :d].reshape(-1), V[0, d:]]).to(torch.float64)
 
@@ -100,17 +93,14 @@ class Block(Parametrisation):
         return theta[..., :-1].reshape(-1, self.dim, self.dim), theta[..., -1]
 
     def layer(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        A, b = self.split(theta)
-        return torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.nn.functional.pad(
-            b[:, None, None], (self.dim, 0)
-        )
+        return block_layer(*self.split(theta))
 
     def names(self) -> list[str]:
         return [*_entries("A", self.dim, self.dim), "b"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Factorised(Parametrisation):
+class Factorized(Parametrization):
     """θ = (K, Q, V, p): scores <Kx, Qz>/√width, values Vx, answer p·(Vx), each trained by itself,
     as in the authors' experiment.
 
@@ -143,8 +133,8 @@ class Factorised(Parametrisation):
             object.__setattr__(self, name, value.detach().to(torch.float64))
 
     @classmethod
-    def default(cls, dim: int, generator: validation.Randomness) -> Factorised:
-        """PyTorch's default initialisation of linear layers, uniform on ±1/√D, for K, Q, V (D, D)
+    def default(cls, dim: int, generator: validation.Randomness) -> Factorized:
+        """PyTorch's default initialization of linear layers, uniform on ±1/√D, for K, Q, V (D, D)
         and a read-out (1, D).
         """
         dim = validation.integer("dim", dim)

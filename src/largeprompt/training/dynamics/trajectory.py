@@ -19,8 +19,8 @@ from largeprompt.display.look import Axes, draw_paths
 from largeprompt.display.tables import Columns, html_table, plain, text_table
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.dynamics.integrate import Array, Outcome, Solution, Status
-from largeprompt.training.dynamics.parameters import Parametrisation
-from largeprompt.training.risk.objective import Objective
+from largeprompt.training.dynamics.objective import Objective
+from largeprompt.training.dynamics.parameters import Parametrization
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -73,23 +73,19 @@ class Trajectory(Outcome):
         objective: Objective,
         times: Tensor,
         path: Tensor,
-        risks: Tensor,
         gradients: Tensor,
         several: bool,
         ending: tuple[Status, str],
         config: dict[str, Any],
         interpolate: Callable[[float], Array] | None = None,
     ) -> Trajectory:
-        """The trajectory with θ (time, run, p), risks (time, run) and their gradients (time, run,
-        p) at the reported times.
+        """The trajectory with θ (time, run, p) and gradients (time, run, p) at the reported times;
+        its risks are those of ``task.risk``.
         """
-        conserved = objective.parametrisation.conserved(path.reshape(-1, path.shape[-1])).reshape(
-            risks.shape
-        )
-        if objective.exact is not None:
-            risks = torch.cat(
-                [many.reported(theta) for many, theta in _along(objective, path)]
-            ).reshape(risks.shape)
+        flat = path.reshape(-1, path.shape[-1])
+        conserved = objective.parametrization.conserved(flat).reshape(path.shape[:-1])
+        exact = [many.risks(theta) for many, theta in _along(objective, path)]
+        risks = torch.cat(exact).reshape(path.shape[:-1])
         pick = slice(None) if several else 0
         names = [str(x) if math.isinf(x) else x for x in objective.lengths]
         return cls(
@@ -101,7 +97,7 @@ class Trajectory(Outcome):
             objective.lengths if several else objective.lengths[0],
             objective,
             *ending,
-            {**config, "lengths": names, "attention": _word(objective)},
+            {**config, "length": names, "attention": _word(objective)},
             interpolate,
         )
 
@@ -109,26 +105,24 @@ class Trajectory(Outcome):
     def of_flow(
         cls, objective: Objective, found: Solution, several: bool, config: dict[str, Any]
     ) -> Trajectory:
-        """The same of the solution of a differential equation in θ, all runs one
-        after the other.
-        """
+        """The trajectory of a differential equation in θ, all runs one after the other."""
         path = torch.from_numpy(found.states).reshape(len(found.times), len(objective.lengths), -1)
-        slopes, ending = slopes_along(objective, path), (found.status, found.message)
+        gradients = slopes_along(objective, path)[1]
         return cls.of(
             objective,
             torch.from_numpy(found.times),
             path,
-            *slopes,
+            gradients,
             several,
-            ending,
+            (found.status, found.message),
             config,
             found.at,
         )
 
     @property
-    def parametrisation(self) -> Parametrisation:
+    def parametrization(self) -> Parametrization:
         """What θ is."""
-        return self.objective.parametrisation
+        return self.objective.parametrization
 
     def theta(self, time: float) -> Tensor:
         """θ at any time of the path, shape (..., p): dense output of the solver, or linear between
@@ -153,7 +147,7 @@ class Trajectory(Outcome):
         as heads do.
         """
         theta = self.theta(time)
-        U, V = self.parametrisation.layer(theta.reshape(-1, theta.shape[-1]))
+        U, V = self.parametrization.layer(theta.reshape(-1, theta.shape[-1]))
         shape = theta.shape[:-1]
         layer = self.objective.kind(
             U.reshape(*shape, *U.shape[-2:]), V.reshape(*shape, *V.shape[-2:])
@@ -193,7 +187,7 @@ class Trajectory(Outcome):
                 "time": ("time", self.times.numpy(), named("time")),
                 "parameter": (
                     "parameter",
-                    self.parametrisation.names(),
+                    self.parametrization.names(),
                     named("entry of the parameter", "label"),
                 ),
                 "length": (
@@ -212,7 +206,7 @@ class Trajectory(Outcome):
     def plot(
         self, axes: Axes | None = None, *, show: Literal["risk", "parameters"] = "risk", **line: Any
     ) -> Axes:
-        """Draw the run against time, one colour for each length and black for the infinite prompt.
+        """Draw the run against time, one color for each length and black for the infinite prompt.
 
         Parameters
         ----------

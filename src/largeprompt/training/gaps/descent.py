@@ -13,7 +13,7 @@ from largeprompt.attention import Attention
 from largeprompt.devices import sheltered
 from largeprompt.training.dynamics.flow import FlowOptions, gradient_flow
 from largeprompt.training.dynamics.trajectory import Trajectory
-from largeprompt.training.gaps.linearised import LinearisedFlow, linearise
+from largeprompt.training.gaps.linearized import LinearizedFlow, linearize
 from largeprompt.training.tasks.task import Task
 
 
@@ -94,7 +94,7 @@ def descent_gap(
         The largest product of a time step with an eigenvalue of the Hessian; the error is of fourth
         order in it.
     options
-        ``parametrisation``, ``times``, ``tolerance``, ``average`` and ``progress`` as for
+        ``parametrization``, ``times``, ``tolerance``, ``average`` and ``progress`` as for
         :func:`gradient_flow`.
 
     Returns
@@ -106,22 +106,23 @@ def descent_gap(
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.3, 0.0], [0.0, 0.0]], [[0.0, 0.3]])
-    >>> gap = lp.training.descent_gap(task, attention, math.inf, until=10.0, parametrisation="block")
+    >>> block = {"parametrization": "block"}
+    >>> gap = lp.training.descent_gap(task, attention, math.inf, until=10.0, **block)
     >>> gap
     DescentGap(until=10, supremum=0.09347 times the step size, stable_step=1)
-    >>> descent = lp.gradient_descent(task, attention, math.inf, 0.01, 1000, parametrisation="block")
+    >>> descent = lp.gradient_descent(task, attention, math.inf, 0.01, 1000, **block)
     >>> measured = (descent.parameters - gap.flow.parameters).norm(dim=-1).max() / 0.01
     >>> print(f"{float(measured):.4f}")
     0.0937
     """
     length = validation.length("length", length, allow_infinity=True)
     return gap_of(
-        linearise(gradient_flow(task, attention, length, until, **options).completed(), resolution)
+        linearize(gradient_flow(task, attention, length, until, **options).completed(), resolution)
     )
 
 
-def gap_of(line: LinearisedFlow) -> DescentGap:
-    """The same of a flow that is linearised already."""
+def gap_of(line: LinearizedFlow) -> DescentGap:
+    """The same of a flow that is linearized already."""
     forcing = -(line.hessian @ line.gradient.unsqueeze(-1)).squeeze(-1) / 2
     return DescentGap(
         line.flow.times, line.flow, line.response(forcing)[line.reported], line.reported_hessian

@@ -90,7 +90,7 @@ class Tube:
         return xr.Dataset(data, coords, {"config": json.dumps(self.flow.config)})
 
     def plot(self, axes: Axes | None = None, **line: Any) -> Axes:
-        """Draw the distance between the flows against time, and its envelope dashed, one colour for
+        """Draw the distance between the flows against time, and its envelope dashed, one color for
         each length.
 
         Parameters
@@ -141,7 +141,7 @@ class Tube:
 def tube(
     task: Task,
     attention: Attention,
-    lengths: validation.Lengths,
+    length: validation.Lengths,
     until: float,
     **options: Unpack[FlowOptions],
 ) -> Tube:
@@ -154,10 +154,10 @@ def tube(
 
     Parameters
     ----------
-    lengths
-        Finite prompt lengths.
+    length
+        One finite prompt length, or several.
     options
-        ``parametrisation``, ``times`` (on which the envelope is computed), ``tolerance``,
+        ``parametrization``, ``times`` (on which the envelope is computed), ``tolerance``,
         ``average`` and ``progress`` as for :func:`gradient_flow`.
 
     Returns
@@ -169,12 +169,12 @@ def tube(
     --------
     >>> task = lp.LinearRegression([[1.0]], [[1.0]], 0.0)
     >>> attention = lp.SoftmaxAttention([[0.1, 0.0], [0.0, 0.0]], [[0.0, 0.1]])
-    >>> average = lp.training.SobolAverage(256)
-    >>> found = lp.training.tube(task, attention, [100, 10_000], until=5.0, parametrisation="block", average=average)
+    >>> block = {"parametrization": "block"}
+    >>> found = lp.training.tube(task, attention, [100, 10_000], until=5.0, **block)
     >>> bool((found.distance <= found.envelope).all()), bool(found.supremum[1] < found.supremum[0])
     (True, True)
     """
-    chosen, _ = validation.lengths("lengths", lengths, allow_infinity=False)
+    chosen, _ = validation.lengths("length", length, allow_infinity=False)
     both = gradient_flow(task, attention, [*chosen, math.inf], until, **options).completed()
     if len(both.times) < 2:
         raise InvalidArgumentError(

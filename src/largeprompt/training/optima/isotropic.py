@@ -13,7 +13,7 @@ from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.devices import sheltered
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.training.optima.scan import scan_minimum
-from largeprompt.training.risk.exact import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
+from largeprompt.training.risk.scores import LARGEST_SCORE_VARIANCE, RiskError, is_softmax
 from largeprompt.training.tasks.regression import LinearRegression
 
 CLOSE = 1e-4  # of log a and log b: the last step of a search that has ended

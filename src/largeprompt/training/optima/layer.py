@@ -43,7 +43,7 @@ def linear_optimum(task: LinearRegression, length: float = math.inf) -> LinearOp
     Examples
     --------
     >>> task = lp.LinearRegression([[2.0, 0.0], [0.0, 0.5]], [[1.0, 0.0], [0.0, 1.0]], 0.1)
-    >>> print(f"{lp.training.linear_optimum(task, 100).risk:.6f} {lp.training.linear_optimum(task).risk:.6f}")
+    >>> print(*(f"{lp.training.linear_optimum(task, n).risk:.6f}" for n in (100, math.inf)))
     0.087078 0.050000
     """
     validation.instance("task", task, LinearRegression, "a LinearRegression")

@@ -1,1 +1,1 @@
-"""Population risks at every length, with gradients and Hessians."""
+"""Population risks at every length as functions of the layer, with what differentiates them."""

@@ -20,6 +20,7 @@ from largeprompt.law.nodes import LARGEST_LOG, score_range
 from largeprompt.law.quadrature import Array, Range, drawn, log_survival, relative_ends, widen
 
 AT_ONCE = 512  # scores, for each τ: what stays in the cache
+DIFFERENCE = 1e-4  # of scores and features: its square is the error of second derivatives
 
 
 def _kernels(
@@ -111,20 +112,35 @@ class _MeanSquares(torch.autograd.Function):
     @staticmethod
     def backward(ctx, out):  # type: ignore[no-untyped-def]
         scores, probabilities, features, extra = ctx.saved_tensors
-        if torch.is_grad_enabled():  # the gradient will be differentiated
-            square = _value(scores, probabilities, features, extra, ctx.length)
-            moving = [part for part in (scores, features, extra) if part.requires_grad]
-            slopes = iter(torch.autograd.grad(square, moving, out, create_graph=True))
-            s, c, e = (
-                next(slopes) if part.requires_grad else None for part in (scores, features, extra)
-            )
-            return s, None, c, e, None
-        found = [
-            _gradient(s, probabilities, c, e, ctx.length)
-            for s, c, e in _parts(scores, features, extra)
-        ]
-        s, c, e = (torch.cat(each) for each in zip(*found, strict=True))
+        s, c, e = _Slopes.apply(scores, probabilities, features, extra, ctx.length)  # type: ignore[no-untyped-call]
         return out.unsqueeze(-1) * s, None, out[:, None, None] * c, out.unsqueeze(-1) * e, None
+
+
+class _Slopes(torch.autograd.Function):
+    """The gradient; its derivative along a direction by central differences, as a graph through
+    every query would be large.
+    """
+
+    @staticmethod
+    def forward(ctx, scores, probabilities, features, extra, length):  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(scores, probabilities, features, extra)
+        ctx.length = length
+        found = [
+            _gradient(s, probabilities, c, e, length) for s, c, e in _parts(scores, features, extra)
+        ]
+        return tuple(torch.cat(each) for each in zip(*found, strict=True))
+
+    @staticmethod
+    def backward(ctx, *ways):  # type: ignore[no-untyped-def]
+        scores, probabilities, *others = ctx.saved_tensors
+        point = (scores, *others)
+        size = max(max(float(way.abs().max()) for way in ways), 1e-300)
+        ends = []
+        for step in (DIFFERENCE, -DIFFERENCE):
+            s, c, e = (x + step / size * way for x, way in zip(point, ways, strict=True))
+            ends.append(_Slopes.apply(s, probabilities, c, e, ctx.length))  # type: ignore[no-untyped-call]
+        s, c, e = ((a - b) * (size / (2 * DIFFERENCE)) for a, b in zip(*ends, strict=True))
+        return s, None, c, e, None
 
 
 def _parts(*tensors: Tensor) -> list[tuple[Tensor, ...]]:

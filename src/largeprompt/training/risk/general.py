@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,21 +22,17 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from largeprompt.training.risk.average import quartic_points
-from largeprompt.training.risk.exact import check_scores
 from largeprompt.training.risk.exponentials import exponential_sums
+from largeprompt.training.risk.scores import check_scores
 
 ACCURACY = 1e-11  # of f and h
 FAR = 9.0  # standard deviations of ρ
 STEP = 0.16  # of the nodes, in the variable in which they are equidistant, up to LONG and LARGE
-LONG = 1e5  # tokens from which on f turns more sharply
-# E q from which on the limit and what a finite length adds, much larger than the risk, cancel
+LONG = 1e5  # tokens from which f turns more sharply
+# E q from which the limit and what a finite length adds, much larger than the risk, cancel
 LARGE = 64.0
-NEAR_BLOCK = (
-    # of |ϱ| at STEP: below it the direction of ϱ, at which an error is divided by |ϱ|, is no
-    # variable to differentiate in
-    1e-3
-)
+# of |ϱ| at STEP: below it errors of the gradient, divided by |ϱ|, are too large
+NEAR_BLOCK = 1e-3
 # at once, with what autograd keeps and without: what stays in the cache
 CHUNK_NUMBERS, CACHED_NUMBERS = 2**22, 2**16
 Excess = tuple[Tensor, float]
@@ -231,9 +227,26 @@ def _given(
     return _real_sum(c[:, 0], f) + _real_sum(c[:, 1], h)
 
 
+def quartic_points(dim: int) -> tuple[Tensor, Tensor]:
+    """2d² + 1 points, exact up to degree five: 0, ±√(d+2) e_i and √((d+2)/2)(±e_i ± e_j).
+
+    Weights 2/(d+2), (4-d)/(2(d+2)²) and 1/(d+2)²; some are negative for d > 4, so that the rule is
+    for polynomials alone.
+    """
+    eye = torch.eye(dim, dtype=torch.float64)
+    axes = (dim + 2) ** 0.5 * eye
+    i, j = torch.triu_indices(dim, dim, 1)
+    pairs = [(a * eye[i] + b * eye[j]) * ((dim + 2) / 2) ** 0.5 for a in (1, -1) for b in (1, -1)]
+    points = torch.cat([torch.zeros(1, dim, dtype=torch.float64), axes, -axes, *pairs])
+    weights = torch.full((len(points),), 1 / (dim + 2) ** 2, dtype=torch.float64)
+    weights[0], weights[1 : 2 * dim + 1] = 2 / (dim + 2), (4 - dim) / (2 * (dim + 2) ** 2)
+    return points, weights
+
+
 def _near(layers: GeneralLayers, s: Tensor, weights: Tensor) -> Tensor:
-    """The same near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of
-    degree n in ϱ is of n + 2 in ω.
+    """The sum near the blocks, smooth in ϱ: ω at points exact up to degree five, as what is of
+    degree n in ϱ is of n + 2 in ω. Without it a flow of all entries that starts in blocks has no
+    Hessian.
 
     q = ξ^T(Y^TY + ϱζ^T + ζϱ^T)ξ with ζ = Y^Tω + (‖ω‖² + s²)ϱ/2: two directions more than at ϱ = 0,
     whatever ω is.
@@ -297,39 +310,3 @@ def _real_sum(weights: Tensor, values: Tensor) -> Tensor:
     return (
         (weights[:, 0] * total).real if values.is_complex() else weights[:, 0].real * total
     ).sum(-1)
-
-
-class _FlatSlope(torch.autograd.Function):
-    """The gradient of :class:`_Flat`."""
-
-    @staticmethod
-    def forward(ctx, point, hessian):  # type: ignore[no-untyped-def]
-        ctx.hessian = hessian
-        return torch.zeros_like(point)
-
-    @staticmethod
-    def backward(ctx, out):  # type: ignore[no-untyped-def]
-        return (ctx.hessian() @ out.unsqueeze(-1)).squeeze(-1), None
-
-
-class _Flat(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, point, hessian):  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(point)
-        ctx.hessian = hessian
-        return point.new_zeros(len(point))
-
-    @staticmethod
-    def backward(ctx, out):  # type: ignore[no-untyped-def]
-        (point,) = ctx.saved_tensors
-        if not torch.is_grad_enabled():
-            return torch.zeros_like(point), None
-        return out.unsqueeze(-1) * _FlatSlope.apply(point, ctx.hessian), None  # type: ignore[no-untyped-call]
-
-
-def flat_start(point: Tensor, hessian: Callable[[], Tensor]) -> Tensor:
-    """Zero, of shape (run,), with zero gradient at ``point``, shape (run, p), and second
-    derivatives ``hessian()``, (run, p, p).
-    """
-    value: Tensor = _Flat.apply(point, hessian)  # type: ignore[no-untyped-call]
-    return value

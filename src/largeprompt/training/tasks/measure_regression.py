@@ -8,118 +8,40 @@ s²u_y²/2 with Λ of the inputs, hence
 
 With block parameters U = [[A, 0], [0, 0]], v = (0, b), a family that the flow keeps
 (docs/mathematics/regression.md, "Blocks"), the answer is b w·∇Λ(A x_q), and w, the noise and
-(through the law of :mod:`largeprompt.law.nodes`) the prompt can be averaged out.
+(through the law of :mod:`largeprompt.law.nodes`) the prompt can be averaged out. Other layers are
+averaged over nodes of w, of the noise and of fewer inputs.
 """
 
 import dataclasses
 import functools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.attention import Attention, SoftmaxAttention
+from largeprompt.attention import Attention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Discrete, Gaussian, Measure
-from largeprompt.measures.base import LibraryMeasure
 from largeprompt.measures.gaussian import square_root
 from largeprompt.measures.numerics.rules import gauss_rule
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
-from largeprompt.training.risk.exact import is_softmax
+from largeprompt.training.risk.blocks import across_blocks, in_blocks
 from largeprompt.training.risk.features import mean_squares
+from largeprompt.training.risk.scores import is_softmax
+from largeprompt.training.tasks.prompts import normal
 from largeprompt.training.tasks.regression import LinearRegression
-from largeprompt.training.tasks.task import RiskEstimate, Task, normal
-from largeprompt.validation import Randomness
+from largeprompt.training.tasks.task import RiskEstimate, Task
 
 F = torch.float64
-NODES = {1: 48, 2: 20}  # by dimension
-FEWEST = 10  # in each of more dimensions, and of the tasks w
-
-
-@dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class RegressionTokens(LibraryMeasure):
-    """Law of (x, w·x + noise) given task vectors w, shape (..., d); made by
-    :meth:`MeasureRegression.token_law`.
-    """
-
-    inputs: Measure
-    w: Tensor
-    noise_variance: float
-
-    def __post_init__(self) -> None:
-        validation.instance("inputs", self.inputs, Measure, "a Measure, the law of x")
-        w = validation.shaped(
-            "w", self.w, (self.inputs.dim,), ", as the inputs", like=self.inputs._like
-        )
-        validation.store(
-            self,
-            w=w,
-            noise_variance=validation.number("noise_variance", self.noise_variance, minimum=0),
-        )
-
-    @property
-    def dim(self) -> int:
-        return self.inputs.dim + 1
-
-    @property
-    def batch_shape(self) -> torch.Size:
-        return self.w.shape[:-1]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.inputs.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.inputs.device
-
-    def _cgf(self, u: Tensor) -> Tensor:
-        x, y = u[..., :-1], u[..., -1]
-        return self.inputs._cgf(x + y.unsqueeze(-1) * self.w) + self.noise_variance * y.square() / 2
-
-    def _check_domain(self, u: Tensor) -> None:
-        self.inputs._check_domain(u[..., :-1] + u[..., -1:] * self.w)
-
-    def _tilted_mean(self, u: Tensor) -> Tensor:
-        x, y = u[..., :-1], u[..., -1:]
-        mean = self.inputs._tilted_mean(x + y * self.w)
-        return torch.cat(
-            [mean, (mean * self.w).sum(-1, keepdim=True) + self.noise_variance * y], -1
-        )
-
-    def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        """Those of the inputs' image under x -> (x, w·x), and of the noise in
-        the last coordinate.
-        """
-        image = torch.cat(
-            [torch.eye(self.inputs.dim, dtype=self.dtype, device=self.device), self.w.unsqueeze(0)]
-        )
-        value, *others = self.inputs.map(image)._complex_cumulants(w, min(order, 2))
-        value = value + self.noise_variance * w[:, -1] ** 2 / 2
-        if not others:
-            return (value,)
-        last = w.new_zeros(self.dim)
-        last[-1] = self.noise_variance
-        return value, others[0] + last * w, others[1] + torch.diag(last)
-
-    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
-        x = self.inputs._sample(n * self.batch_shape.numel(), generator).reshape(
-            *self.batch_shape, n, -1
-        )
-        return self._with_answers(x, x.new_zeros(()), generator)
-
-    def _sample_tilted(self, u: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        """x from the tilt of the inputs by u_x + u_y w, and noise around s²u_y in place of 0."""
-        x = self.inputs._sample_tilted(u[..., :-1] + u[..., -1:] * self.w, n, generator)
-        return self._with_answers(x, self.noise_variance * u[..., -1:], generator)
-
-    def _with_answers(self, x: Tensor, offset: Tensor, generator: torch.Generator) -> Tensor:
-        noise = torch.randn(x.shape[:-1], generator=generator, dtype=self.dtype, device=self.device)
-        y = (x @ self.w.unsqueeze(-1)).squeeze(-1) + offset + math.sqrt(self.noise_variance) * noise
-        return torch.cat([x, y.unsqueeze(-1)], -1)
+# by dimension, in each coordinate: nodes of the inputs, of the inputs for layers that are not in
+# blocks, and of w and the noise there
+NODES = {1: (48, 24, 12), 2: (20, 6, 4)}
+FEWEST = (10, 4, 3)  # in more dimensions
+LIMIT_NODES = 10  # of w in each coordinate, for infinite prompts
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -127,9 +49,8 @@ class MeasureRegression(Task):
     """Tokens (x, y), y = w·x + noise, with x from ``inputs``, a new w ~ N(0, W) in every prompt,
     and queries from the same law.
 
-    Finite prompts have a risk at block parameters only (:meth:`block_risk`), a family that every
-    flow keeps. It is exact for Gaussian inputs and laws with finitely many values, else as good as
-    the rule: :meth:`risk_estimate` says how good.
+    The risk is exact for centered Gaussian inputs, and in blocks for laws with finitely many
+    values; else it is as good as the rule: :meth:`risk_estimate` says how good.
 
     Parameters
     ----------
@@ -141,15 +62,17 @@ class MeasureRegression(Task):
         s² >= 0.
     rule
         The law of the inputs as atoms, for averages over queries and prompts; a Gauss rule with 48
-        nodes in one dimension, 20 in each of two and 10 in each of more when left out.
+        nodes in one dimension, 20 in each of two and 10 in each of more when left out (24, 6 and 4
+        for layers that are not in blocks).
 
     Examples
     --------
     On signs the infinite prompt is read as b tanh(a x) w: at b tanh a = 1 it is right, where the
     Gaussian theory has b a = 1.
 
-    >>> task = lp.training.MeasureRegression(lp.Rademacher(2), torch.eye(2, dtype=torch.float64), 0.0)
-    >>> A, b = torch.eye(2, dtype=torch.float64), torch.tensor(1 / math.tanh(1.0), dtype=torch.float64)
+    >>> A = torch.eye(2, dtype=torch.float64)
+    >>> task = lp.training.MeasureRegression(lp.Rademacher(2), A, 0.0)
+    >>> b = torch.tensor(1 / math.tanh(1.0), dtype=torch.float64)
     >>> print(f"{float(task.block_risk(A, b)):.6f} {float(task.block_risk(A, 0 * b + 1)):.6f}")
     0.000000 0.056837
     >>> print(f"{float(task.block_risk(A, b, 1000)):.6f}")
@@ -187,7 +110,7 @@ class MeasureRegression(Task):
         rule = self.rule
         if rule is None:
             try:
-                rule = gauss_rule(self.inputs, NODES.get(self.dim, FEWEST))
+                rule = gauss_rule(self.inputs, NODES.get(self.dim, FEWEST)[0])
             except InvalidArgumentError as error:
                 remedy = (
                     "Give rule=Discrete(...) in their place; where tails are too heavy for a "
@@ -207,6 +130,11 @@ class MeasureRegression(Task):
         """Dimension d of the inputs."""
         return self.inputs.dim
 
+    @property
+    def block_dim(self) -> int:
+        """Dimension of A in blocks."""
+        return self.dim
+
     target_dim = 1
 
     @property
@@ -221,30 +149,39 @@ class MeasureRegression(Task):
         self,
         U: Tensor,
         V: Tensor,
-        lengths: Sequence[float],
+        length: Sequence[float],
         kind: type[Attention],
         average: SobolAverage,
     ) -> Tensor:
-        d = self.dim
+        return self.run_risks(U, V, length, kind, average, 0.0)
+
+    def run_risks(
+        self,
+        U: Tensor,
+        V: Tensor,
+        length: Sequence[float],
+        kind: type[Attention],
+        average: SobolAverage,
+        tolerance: float,
+    ) -> Tensor:
+        if self._gaussian is not None:
+            return self._gaussian.run_risks(U, V, length, kind, average, tolerance)
         if not is_softmax(kind):
-            raise InvalidArgumentError(
-                "attention",
-                kind.__name__,
-                "SoftmaxAttention",
-                "Use LinearRegression, which has the same risk.",
-            )
-        if bool(U[:, d, :d].any()) or bool(V[:, 0, :d].any()):
-            if all(math.isinf(length) for length in lengths):
-                return torch.stack(
-                    [self.limit_risk(SoftmaxAttention(*layer)) for layer in zip(U, V, strict=True)]
-                )
-            raise InvalidArgumentError(
-                "attention",
-                "a layer outside the blocks",
-                "U = [[A, 0], [0, 0]], V = (0, b) at a finite length",
-            )
-        parts = zip(U[:, :d, :d], V[:, 0, d], lengths, strict=True)
-        return torch.stack([self.block_risk(A, b, length) for A, b, length in parts])
+            return self._linear_risks(U, V, length)
+        general = partial(self._softmax_risks, lengths=length)
+        if not in_blocks(U, V):
+            return general(U, V)
+        d = self.dim
+        parts = zip(U[:, :d, :d], V[:, 0, d], length, strict=True)
+        return across_blocks(torch.stack([self.block_risk(*each) for each in parts]), U, V, general)
+
+    def bayes_risk(self, length: float) -> RiskEstimate:
+        """Least risk of any predictor, for Gaussian inputs."""
+        return (
+            super().bayes_risk(length)
+            if self._gaussian is None
+            else self._gaussian.bayes_risk(length)
+        )
 
     def draw_contexts(
         self, batch: int, generator: torch.Generator
@@ -257,11 +194,14 @@ class MeasureRegression(Task):
         return w, torch.nn.functional.pad(x, (0, 1)), answer
 
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
-        return self.token_law(contexts).sample(length, generator)
+        x = self.inputs.to(device=generator.device).sample(len(contexts) * length, generator)
+        x = x.reshape(len(contexts), length, self.dim)
+        noise = math.sqrt(self.noise_variance) * normal(generator, len(contexts), length, 1)
+        return torch.cat([x, x @ contexts.unsqueeze(-1) + noise], -1)
 
     @functools.cached_property
     def _gaussian(self) -> LinearRegression | None:
-        """The same task where the inputs are centred Gaussian and no rule was given."""
+        """The task with exact risks, for centered Gaussian inputs without a rule."""
         inputs = self.inputs
         if self._given is not None or not isinstance(inputs, Gaussian) or bool(inputs.mean.any()):  # type: ignore[attr-defined]
             return None
@@ -291,38 +231,86 @@ class MeasureRegression(Task):
     def _root(self) -> Tensor:
         return square_root(self.prior_covariance)
 
-    def token_law(self, w: Tensor) -> RegressionTokens:
-        """Law of the tokens given w, shape (d,)."""
-        w = validation.last_dimensions("w", validation.tensor("w", w), (self.dim,))
-        return RegressionTokens(self.inputs.to(device=w.device), w.to(F), self.noise_variance)
+    def _nodes(self, law: Measure, count: int) -> tuple[Tensor, Tensor]:
+        """Nodes of a centered law and their weights."""
+        rule = gauss_rule(law, count)
+        return rule.atoms, rule.weights
 
-    def limit_risk(self, attention: SoftmaxAttention) -> Tensor:
-        """Infinite-prompt risk ½ E(answer - y_q)² of any U and v, differentiable: w by a
-        Gauss-Hermite rule, x_q by its own.
+    @functools.cached_property
+    def _coarse(self) -> tuple[Tensor, Tensor]:
+        """Inputs and weights for layers that are not in blocks."""
+        if self._given is not None:  # type: ignore[attr-defined]
+            return self._atoms.atoms, self._atoms.weights
+        return self._nodes(self.inputs, NODES.get(self.dim, FEWEST)[1])
+
+    def _tasks(self, count: int) -> tuple[Tensor, Tensor]:
+        """Nodes w of N(0, W) and weights."""
+        zero = torch.zeros(self.dim, dtype=F)
+        return self._nodes(Gaussian(zero, self.prior_covariance), count)
+
+    def _softmax_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor:
+        """Risks of any layers, each at its length, over nodes of w, x_q, inputs and noise."""
+        limits = [i for i, length in enumerate(lengths) if math.isinf(length)]
+        found = (
+            dict(zip(limits, self._limit_risks(U[limits], V[limits]), strict=True))
+            if limits
+            else {}
+        )
+        (x, mass), count = self._coarse, NODES.get(self.dim, FEWEST)[2]
+        w, share = self._tasks(count)
+        unit = Gaussian(torch.zeros(1, dtype=F), torch.full((1, 1), self.noise_variance, dtype=F))
+        noise, part = (each.squeeze() for each in self._nodes(unit, count))
+        noise, part = noise.reshape(-1), part.reshape(-1)
+        target = x @ w.mT  # (q, w)
+        for i, length in enumerate(lengths):
+            if i in found:
+                continue
+            s, r, u_y, v_y = _inner(U[i], V[i, 0], x, w)
+            scores = s.unsqueeze(-1) + u_y[:, None, None, None] * noise  # (q, w, j, noise)
+            read = (r.unsqueeze(-1) + v_y * noise) - target[..., None, None]
+            flat = scores.flatten(0, 1).flatten(1)
+            square = mean_squares(
+                flat,
+                torch.outer(mass, part).reshape(-1),
+                read.reshape(*flat.shape, 1),
+                torch.zeros_like(flat),
+                length,
+            ).reshape(target.shape)
+            found[i] = (mass @ square @ share + self.noise_variance) / 2
+        return torch.stack([found[i] for i in range(len(lengths))])
+
+    def _limit_risks(self, U: Tensor, V: Tensor) -> Tensor:
+        """Risks of infinite prompts, shape (run,): w by a Gauss-Hermite rule, x_q by its own."""
+        d, (w, share), x = self.dim, self._tasks(LIMIT_NODES), self._atoms.atoms
+        u = (x @ U[..., :d].mT).unsqueeze(-2)  # (run, q, 1, d + 1)
+        mean = self.inputs.tilted_mean(u[..., :d] + u[..., d:] * w)  # (run, q, w, d)
+        y = (mean * w).sum(-1) + self.noise_variance * u[..., d]
+        answer = (mean * V[:, None, None, 0, :d]).sum(-1) + V[:, None, None, 0, d] * y
+        square = (answer - x @ w.mT).square()
+        return ((square @ share) @ self._atoms.weights + self.noise_variance) / 2
+
+    def _linear_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor:
+        """Risks of linear attention: polynomials of degree 4 in w and in the inputs, for which few
+        nodes are exact.
         """
-        if (
-            not isinstance(attention, SoftmaxAttention)
-            or attention.heads
-            or attention.V.shape != (1, self.dim + 1)
-        ):
-            raise InvalidArgumentError(
-                "attention",
-                validation.text(attention),
-                f"one SoftmaxAttention on R^{self.dim + 1} with one output",
-            )
-        tasks = gauss_rule(Gaussian(torch.zeros(self.dim, dtype=F), self.prior_covariance), FEWEST)
-        x = torch.nn.functional.pad(self._atoms.atoms, (0, 1))
-        u = attention.tilts(x).unsqueeze(-2)  # (q, 1, d + 1)
-        law = RegressionTokens(self.inputs, tasks.atoms, self.noise_variance)
-        answer = law.tilted_mean(u.expand(-1, tasks.count, -1)) @ attention.V[0]  # (q, w)
-        error = answer - self._atoms.atoms @ tasks.atoms.mT
-        return (self._atoms.weights @ error.square() @ tasks.weights + self.noise_variance) / 2
+        (x, mass), (w, share), s2 = self._coarse, self._tasks(3), self.noise_variance
+        target, found = x @ w.mT, []
+        for one_u, one_v, length in zip(U, V, lengths, strict=True):
+            s, r, u_y, v_y = _inner(one_u, one_v[0], x, w)
+            u_y = u_y[:, None, None]
+            product = s * r
+            mean = (product + s2 * u_y * v_y) @ mass
+            fourth = product**2 + s2 * ((s * v_y) ** 2 + (r * u_y) ** 2 + 4 * product * u_y * v_y)
+            second = (fourth + 3 * (s2 * u_y * v_y) ** 2) @ mass
+            square = (mean - target).square() + (second - mean.square()) / length
+            found.append((mass @ square @ share + s2) / 2)
+        return torch.stack(found)
 
     def block_risk(
         self, A: Tensor, b: Tensor, length: float = math.inf, *, queries: Discrete | None = None
     ) -> Tensor:
-        """Population risk at U = [[A, 0], [0, 0]], v = (0, b), shape (...); A (..., d, d), b (...);
-        differentiable.
+        """Population risk at U = [[A, 0], [0, 0]], v = (0, b), shape (...), differentiable; A (...,
+        d, d), b (...).
 
         Infinite prompt: ½ E‖W^{1/2}(b∇Λ(Ax) - x)‖² + s²/2. Length L: bS - x in its place, S = Σ w_l
         x_l, and ½ b² s² E Σ w_l² more, both by the exact law of the inputs' rule. ``queries``
@@ -367,19 +355,19 @@ class MeasureRegression(Task):
     def risk_estimate(
         self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE
     ) -> RiskEstimate:
-        """Risk of one layer, and how far a rule with two thirds of the nodes is from it: no points
-        are drawn.
-
-        Zero for Gaussian inputs, and where a rule was given, which then counts as the law itself.
+        """Risk of one layer, and how far a rule with two thirds of the nodes is from it; 0 for a
+        rule that was given.
         """
+        if self._gaussian is not None:
+            return self._gaussian.risk_estimate(attention, length)
         self._check_one(attention)
         with torch.no_grad():
             value = float(self.risk(attention, length))
-            if self._gaussian is not None or self._given is not None:  # type: ignore[attr-defined]
+            if self._given is not None:  # type: ignore[attr-defined]
                 return RiskEstimate(value, 0.0)
-            fewer = dataclasses.replace(
-                self, rule=gauss_rule(self.inputs, 2 * NODES.get(self.dim, FEWEST) // 3)
-            )
+            block = in_blocks(*(m.unsqueeze(0) for m in (attention.U, attention.V)))
+            count = NODES.get(self.dim, FEWEST)[0 if block or math.isinf(length) else 1]
+            fewer = dataclasses.replace(self, rule=gauss_rule(self.inputs, 2 * count // 3))
             return RiskEstimate(value, abs(value - float(fewer.risk(attention, length))))
 
     def _block(self, A: Any, b: Any) -> tuple[Tensor, Tensor]:
@@ -392,44 +380,15 @@ class MeasureRegression(Task):
         batch = validation.broadcast("A and b", A.shape[:-2], b.shape)
         return A.expand(*batch, d, d), b.expand(batch)
 
-    def prompt_risk(
-        self, A: Tensor, b: Tensor, tokens: Tensor, queries: Tensor, weights: Tensor | None = None
-    ) -> Tensor:
-        """Mean risk over drawn prompts, w and the noise averaged out, shape (...).
-
-        Parameters
-        ----------
-        A, b
-            Shapes (..., d, d) and (...).
-        tokens
-            Inputs x_l of the prompts, shape (..., prompt, L, d).
-        queries
-            x_q of the prompts, shape (..., prompt, d).
-        weights
-            Shares of the prompts, shape (prompt,); equal when left out.
-        """
-        A, b = self._block(A, b)
-        u = queries @ A.mT
-        scores = (tokens @ u.unsqueeze(-1)).squeeze(-1)
-        softmax = torch.softmax(scores, -1)
-        read = (softmax.unsqueeze(-2) @ tokens).squeeze(-2)
-        error = (b[..., None, None] * read - queries) @ self._root
-        square = error.square().sum(-1) + (b.square() * self.noise_variance).unsqueeze(
-            -1
-        ) * softmax.square().sum(-1)
-        mean = square.mean(-1) if weights is None else square @ weights
-        return (mean + self.noise_variance) / 2
-
-    def draw(self, prompts: int, length: int, generator: Randomness) -> tuple[Tensor, Tensor]:
-        """Inputs (prompt, L, d) and queries (prompt, d) of independent prompts."""
-        prompts, length = (
-            validation.integer("prompts", prompts),
-            validation.integer("length", length),
-        )
-        x = self.inputs.sample(prompts * (length + 1), generator).reshape(
-            prompts, length + 1, self.dim
-        )
-        return x[:, 1:], x[:, 0]
-
     def __repr__(self) -> str:
         return f"MeasureRegression({self.inputs!r}, noise_variance={self.noise_variance:g})"
+
+
+def _inner(U: Tensor, v: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores (q, w, j) and read-outs (w, j) of tokens (x_j, w·x_j), and what the noise adds: u_y
+    (q,) and v_y ().
+    """
+    d = x.shape[-1]
+    u = x @ U[:, :d].mT  # (q, d + 1)
+    tilt = u[:, None, :d] + u[:, None, d:] * w
+    return tilt @ x.mT, (v[:d] + v[d] * w) @ x.mT, u[:, d], v[d]

@@ -6,29 +6,30 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.table import WeightTables
 from largeprompt.measures import Gaussian
 from largeprompt.measures.gaussian import square_root
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
-from largeprompt.training.risk.derivatives import rows
-from largeprompt.training.risk.exact import Contexts, is_softmax
+from largeprompt.training.risk.blocks import across_blocks, in_blocks
 from largeprompt.training.risk.forms import form_average
-from largeprompt.training.risk.general import STEP, GeneralLayers, flat_start, general_excess
-from largeprompt.training.tasks.task import GaussianTask, RiskEstimate, chi_rule, normal
+from largeprompt.training.risk.general import STEP, GeneralLayers, general_excess
+from largeprompt.training.risk.scores import is_softmax
+from largeprompt.training.tasks.bayes import ridge_risk
+from largeprompt.training.tasks.prompts import Gradients, mean_gradients, normal, regression_factors
+from largeprompt.training.tasks.task import RiskEstimate, Task
 
-MANY = 64  # isotropic layers that share one rule over the size of the query
-RADIAL_STEP = 0.1  # of log ‖ξ‖, over √d
+GENERAL_ACCURACY = 2e-7  # smallest error of f and h along a run, except in blocks
+BLOCK_ACCURACY = 1e-11  # and in blocks
+LONG = 1e6  # tokens up to which that is far below f itself, 1/L
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class LinearRegression(GaussianTask):
+class LinearRegression(Task):
     """Tokens (x_l, y_l) in R^{d+1} with y = w·x + noise and a new w ~ N(0, W) in every prompt; the
     answer is w·x_q + noise.
 
@@ -51,7 +52,7 @@ class LinearRegression(GaussianTask):
     >>> from largeprompt.training import LinearRegression
     >>> task = LinearRegression([[1.0]], [[1.0]], 0.1)
     >>> attention = lp.SoftmaxAttention([[1.0, 0.0], [0.0, 0.0]], [[0.0, 1.0]])
-    >>> print(f"{float(task.risk(attention)):.6f}")  # the infinite prompt reads w exactly: half the noise is left
+    >>> print(f"{float(task.risk(attention)):.6f}")  # w is read exactly: half the noise is left
     0.050000
     >>> print(f"{float(task.risk(attention, 10)):.4f}")
     0.2186
@@ -93,6 +94,11 @@ class LinearRegression(GaussianTask):
         return self.covariance.shape[0]
 
     @property
+    def block_dim(self) -> int:
+        """Dimension of A in blocks."""
+        return self.dim
+
+    @property
     def token_dim(self) -> int:
         return self.dim + 1
 
@@ -110,7 +116,7 @@ class LinearRegression(GaussianTask):
         )
 
     def _roots_on(self, device: torch.device) -> tuple[Tensor, ...]:
-        """The same on another device, brought there once."""
+        """The roots on another device, brought there once."""
         if device not in self._placed_roots:
             self._placed_roots[device] = tuple(root.to(device) for root in self._roots)
         return self._placed_roots[device]
@@ -146,27 +152,6 @@ class LinearRegression(GaussianTask):
         )
         return torch.cat([top, last.unsqueeze(-2)], -2)
 
-    def _contexts(self, w: Tensor, x: Tensor, weight: Tensor) -> Contexts:
-        query = torch.cat([x, x.new_zeros(*x.shape[:-1], 1)], -1)
-        return Contexts(
-            self._token_covariance(w),
-            query,
-            (w * x).sum(-1, keepdim=True),
-            weight,
-            self.noise_variance,
-        )
-
-    def contexts(self, average: SobolAverage) -> Contexts:
-        return self._contexts(
-            *self._tasks_and_queries(average.normal(2 * self.dim)), average.weights
-        )
-
-    def _tasks_and_queries(self, standard: Tensor) -> tuple[Tensor, Tensor]:
-        """w and x_q, each (n, d), from standard normal points (n, 2d)."""
-        return standard[:, : self.dim] @ self._roots[1].mT, standard[:, self.dim :] @ self._roots[
-            2
-        ].mT
-
     def draw_contexts(
         self, batch: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -189,6 +174,17 @@ class LinearRegression(GaussianTask):
             generator, len(contexts), length, 1
         )
         return torch.cat([x, y], -1)
+
+    def prompt_gradients(
+        self, attention: Attention, length: int, batch: int, generator: torch.Generator
+    ) -> Gradients:
+        with torch.no_grad():
+            w, query, answer = self.draw_contexts(batch, generator)
+            U, V = (m.detach().to(torch.float64) for m in (attention.U, attention.V))
+            root, kind = self.token_roots(w), type(attention)
+            return mean_gradients(
+                query, *regression_factors(root, kind, U, V, query, answer, length, generator)
+            )
 
     def _size_moments(self) -> tuple[Tensor, Tensor]:
         """E S and E S² of S = w^TΣw."""
@@ -258,7 +254,7 @@ class LinearRegression(GaussianTask):
     def block_forms(self, A: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         """Forms (S, B, C), shape (run, 3, d, d), and c, (run, 1), at A (run, d, d) and b (run,).
 
-        They are those of :mod:`largeprompt.training.risk.forms`: with x_q = Rξ, Σ_q = RR^T, formula
+        Those of :mod:`largeprompt.training.risk.forms`: with x_q = Rξ, Σ_q = RR^T, formula
         (risk.6) is 2R = s² + tr WΣ_q - tr B + F(S, B, C, c).
         """
         (root, prior, query), b = self._roots, b[:, None, None]
@@ -275,32 +271,29 @@ class LinearRegression(GaussianTask):
         b: Tensor,
         lengths: Sequence[float],
         kind: type[Attention] = SoftmaxAttention,
+        *,
+        accuracy: float = 0.0,
     ) -> Tensor:
         """Risks at U = [[A, 0], [0, 0]], V = (0, b), each at its length: exact, twice
         differentiable; A (run, d, d), b (run,).
+
+        ``accuracy`` is an error of the weight moments that will do.
         """
         if not is_softmax(kind):
-            pad = torch.nn.functional.pad
-            return self.linear_risk(
-                pad(A, (0, 1, 0, 1)), pad(b[:, None, None], (self.dim, 0)), lengths
-            )
-        return self.form_risks(*self.block_forms(A, b), lengths)
-
-    def form_risks(self, forms: Tensor, scale: Tensor, lengths: Sequence[float]) -> Tensor:
-        """The same from the forms."""
-        return self.block_limit(forms) + form_average(forms, scale, lengths) / 2
-
-    def block_limit(self, forms: Tensor) -> Tensor:
-        """The infinite prompt's risk from the forms of a block layer."""
+            return self._affine_risks(A, b[:, None, None], lengths)
+        forms, scale = self.block_forms(A, b)
         total = self.noise_variance + torch.trace(self.prior_covariance @ self.query_covariance)
-        return (total - forms[:, 1].diagonal(dim1=-2, dim2=-1).sum(-1)) / 2
+        limit = total - forms[:, 1].diagonal(dim1=-2, dim2=-1).sum(-1)
+        return (limit + form_average(forms, scale, lengths, accuracy)) / 2
 
-    def is_block(self, U: Tensor, V: Tensor) -> bool:
-        """Whether every layer is U = [[A, 0], [0, 0]], V = (0, b); the last column of U, which
-        meets the query's 0, is free.
-        """
-        d = self.dim
-        return not bool(U[:, d, :d].any()) and not bool(V[:, 0, :d].any())
+    def _affine_risks(self, A: Tensor, b: Tensor, lengths: Sequence[float]) -> Tensor:
+        """Risks of linear attention in blocks: (risk.5) with its 1/L."""
+        sigma, prior, query = self.covariance, self.prior_covariance, self.query_covariance
+        inverse = A.new_tensor([1 / length for length in lengths])[:, None, None]
+        spread = (self._size_moments()[0] + self.noise_variance) * sigma + sigma @ prior @ sigma
+        error = b * sigma @ A - torch.eye(self.dim, dtype=A.dtype)
+        twice = error * (prior @ error @ query) + b.square() * A * (inverse * spread @ A @ query)
+        return (twice.sum((-2, -1)) + self.noise_variance) / 2
 
     @functools.cached_property
     def _basis(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -339,36 +332,51 @@ class LinearRegression(GaussianTask):
         self,
         U: Tensor,
         V: Tensor,
-        lengths: Sequence[float],
+        length: Sequence[float],
         kind: type[Attention],
         average: SobolAverage,
     ) -> Tensor:
-        d = self.dim
-        if not is_softmax(kind):
-            return self.linear_risk(U, V, lengths)
-        if not self.is_block(U, V):
-            return self.general_risks(U, V, lengths)
-        outside = torch.cat([U[:, d, :d], V[:, 0, :d]], -1)
-        bent = flat_start(outside, partial(self.curvature_across, U.detach(), V.detach(), lengths))
-        return self.block_risks(U[:, :d, :d], V[:, 0, d], lengths) + bent
+        return self.run_risks(U, V, length, kind, average, 0.0)
 
-    def curvature_across(
-        self, U: Tensor, V: Tensor, lengths: Sequence[float], **accuracy: float
+    def run_risks(
+        self,
+        U: Tensor,
+        V: Tensor,
+        length: Sequence[float],
+        kind: type[Attention],
+        average: SobolAverage,
+        tolerance: float,
     ) -> Tensor:
-        """Hessians of the risks of block layers in (U_yx, v_x), where gradients vanish, shape (run,
-        2d, 2d).
-        """
         d = self.dim
-        with torch.enable_grad():
-            outside = U.new_zeros(len(U), 2 * d, requires_grad=True)
-            rows_u, first = (torch.nn.functional.pad(part, (0, 1)) for part in outside.split(d, -1))
-            last = torch.zeros(d + 1, 1, dtype=U.dtype)
-            last[d] = 1
-            value = self.general_risks(
-                U + last * rows_u.unsqueeze(-2), V + first.unsqueeze(-2), lengths, **accuracy
-            )
-            (slope,) = torch.autograd.grad(value.sum(), outside, create_graph=True)
-            return rows(slope, outside)
+        accuracy: dict[str, float] = {}
+        if not is_softmax(kind):
+            return self.linear_risk(U, V, length)
+        if tolerance:
+            step = 1.5 / -math.log10(min(tolerance, 0.1))
+            accuracy = {
+                "accuracy": max(tolerance, GENERAL_ACCURACY),
+                "step": min(max(step, 0.2), 0.3),
+            }
+        if not in_blocks(U, V):
+            return self.general_risks(U, V, length, **accuracy)
+        blocks = self.block_run_risks(U[:, :d, :d], V[:, 0, d], length, kind, average, tolerance)
+        general = partial(self.general_risks, lengths=length, **accuracy)  # type: ignore[arg-type]
+        return across_blocks(blocks, U, V, general)
+
+    def block_run_risks(
+        self,
+        A: Tensor,
+        b: Tensor,
+        length: Sequence[float],
+        kind: type[Attention],
+        average: SobolAverage,
+        tolerance: float,
+    ) -> Tensor:
+        accuracy = tolerance if tolerance > GENERAL_ACCURACY else 0.0
+        longest = max((n for n in length if math.isfinite(n)), default=1.0)
+        if tolerance and longest <= LONG:
+            accuracy = max(accuracy, BLOCK_ACCURACY)
+        return self.block_risks(A, b, length, kind, accuracy=accuracy)
 
     def risk_estimate(
         self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE
@@ -380,12 +388,12 @@ class LinearRegression(GaussianTask):
         which tests hold the rules to.
         """
         self._check_one(attention)
-        U, V, lengths = self._runs(attention, length)
         with torch.no_grad():
             value = float(self.risk(attention, length, average=average))
-            if not is_softmax(type(attention)) or math.isinf(lengths[0]) or self.is_block(U, V):
+            U, V = (m.to("cpu", torch.float64).unsqueeze(0) for m in (attention.U, attention.V))
+            if not is_softmax(type(attention)) or math.isinf(length) or in_blocks(U, V):
                 return RiskEstimate(value, 1e-10 * value)
-            layers = self._layers(U, V)
+            layers, lengths = self._layers(U, V), [length]
             excess, sums = general_excess(layers, lengths)
             change = float((general_excess(layers, lengths, step=1.25 * STEP)[0] - excess).abs())
             known = (
@@ -423,80 +431,21 @@ class LinearRegression(GaussianTask):
     ) -> Tensor:
         """Risk at A = aI for Σ, Σ_q, W multiples of the identity; a, b of shape (run,),
         differentiable.
-
-        Many layers, and those on a GPU, share one rule over ‖x_q‖, where they are: the risk of 10⁴
-        takes milliseconds.
         """
         length = validation.length("length", length, allow_infinity=True)
-        scales = self.isotropic_scales()
-        if is_softmax(kind) and (len(a) >= MANY or a.device.type != "cpu"):
-            return self._radial_risk(a, b, length, *scales)
-        eye = torch.eye(self.dim, dtype=torch.float64)
-        return self.block_risks(a.cpu()[:, None, None] * eye, b.cpu(), [length] * len(a), kind).to(
-            a.device
-        )
+        self.isotropic_scales()
+        A = a.cpu()[:, None, None] * torch.eye(self.dim, dtype=torch.float64)
+        return self.block_risks(A, b.cpu(), [length] * len(a), kind).to(a.device)
 
-    def _radial_risk(
-        self, a: Tensor, b: Tensor, length: float, sigma: float, query: float, prior: float
-    ) -> Tensor:
-        """The same by formula (risk.6) with Σ = σI, Σ_q = σ_q I, W = ωI: q = σ σ_q a²ρ, ρ = ‖ξ‖²
-        chi-square.
-        """
-        d = self.dim
-        read, agreement = b**2 * prior * sigma**2 * query * a**2, 2 * b * prior * sigma * query * a
-        limit = self.noise_variance + prior * query * d + (read - agreement) * d
-        if math.isinf(length):
-            return limit / 2
-        rho, weight = (
-            part.to(a.device) for part in chi_rule(d, 38.0, 10.0, RADIAL_STEP / math.sqrt(d))
-        )
-        weight = weight / weight.sum()
-        q = sigma * query * a.square().unsqueeze(-1) * rho
-        f, h = (
-            part[0]
-            for part in WeightTables.reaching([length], float(q.detach().max()))(q.unsqueeze(0))
-        )
-        sizes = weight * rho
-        short = (
-            b**2 * (prior * sigma * d + self.noise_variance) * (f @ weight)
-            + agreement * (f @ sizes)
-            - read * ((f + 6 * h) @ sizes)
-        )
-        return (limit + short) / 2
+    def bayes_risk(self, length: float) -> RiskEstimate:
+        """Least risk of any predictor, formula (risk.7); s²/2 for an infinite prompt.
 
-    def bayes_risk(self, length: float, *, average: SobolAverage = AVERAGE) -> float:
-        """Least risk of any predictor, formula (risk.7); s²/2 as the length grows.
-
-        The expectation over X^TX (a Wishart matrix) is a mean over ``average.points`` Bartlett
-        factors drawn from ``average.seed``, at a cost that does not depend on the length.
+        Exact for d = 1, else with a standard error below 1e-4 of the risk.
         """
         length = validation.length("length", length, allow_infinity=True)
-        validation.instance("average", average, SobolAverage, "a SobolAverage")
-        if math.isinf(length) or (self.noise_variance == 0 and length >= self.dim):
-            return self.noise_variance / 2
-        draws, generator = average.points, torch.Generator().manual_seed(average.seed)
-        root, prior_root, _ = self._roots
-        if length >= self.dim:
-            factor = normal(generator, draws, self.dim, self.dim).tril(-1)
-            degrees = length - torch.arange(self.dim, dtype=torch.float64)
-            chi = torch.from_numpy(
-                np.random.default_rng(average.seed).chisquare(
-                    degrees.numpy(), size=(draws, self.dim)
-                )
-            ).sqrt()
-            rows = (root @ (factor + torch.diag_embed(chi))).mT
-        else:
-            rows = normal(generator, draws, int(length), self.dim) @ root.mT
-        design = rows @ prior_root  # posterior of P^{-1}w, w = P v, v standard normal
-        eye = torch.eye(self.dim, dtype=torch.float64)
-        if self.noise_variance > 0:
-            posterior = torch.linalg.inv(
-                eye + design.mT @ design / max(self.noise_variance, 1e-300)
-            )
-        else:
-            posterior = eye - torch.linalg.pinv(design) @ design
-        left = prior_root.mT @ self.query_covariance @ prior_root
-        return (self.noise_variance + float(torch.einsum("ij,nji->n", left, posterior).mean())) / 2
+        root, prior, _ = self._roots
+        left = prior.mT @ self.query_covariance @ prior
+        return ridge_risk(root.mT @ prior, left, self.noise_variance, length)
 
     def __repr__(self) -> str:
         return f"LinearRegression(dim={self.dim}, noise_variance={self.noise_variance:g})"

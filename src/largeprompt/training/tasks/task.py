@@ -1,11 +1,12 @@
-"""In-context learning tasks: what every task has, and what follows where tokens are Gaussian given
-the context.
+"""What every in-context learning task has: how its prompts are drawn, and the exact risk of a layer
+at any length.
 """
 
 import abc
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -15,40 +16,44 @@ from largeprompt.attention import Attention, LinearAttention, SoftmaxAttention
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Measure
 from largeprompt.training.risk.average import AVERAGE, SobolAverage
-from largeprompt.training.risk.exact import Contexts, RiskError, context_risk
+from largeprompt.training.risk.blocks import block_layer
+from largeprompt.training.risk.contexts import Contexts, context_risk
+from largeprompt.training.risk.scores import RiskError
+from largeprompt.training.tasks.prompts import Gradients, drawn_gradients
 
-SCRAMBLES = 8
-MOST_POINTS = 2**17
-
-
-def normal(generator: torch.Generator, *shape: int) -> Tensor:
-    """Standard normal numbers in float64, on the device of the generator."""
-    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+SCRAMBLES = 8  # of Sobol points, whose scatter is the standard error
 
 
-def chi_rule(dim: int, below: float, above: float, step: float) -> tuple[Tensor, Tensor]:
-    """r² and density, not normalised, of a chi-distributed r with ``dim`` degrees of freedom,
-    equidistant in log r.
+class RiskEstimate(float):
+    """A risk, a number like any other, with its standard error, or a bound where nothing is drawn.
 
-    From e^{-below/dim} to √dim + above: in log r the integrand is smooth and dies out on both
-    sides.
-    """
-    log_r = torch.arange(-below / dim, math.log(above + math.sqrt(dim)), step, dtype=torch.float64)
-    square = torch.exp(2 * log_r)
-    return square, torch.exp(dim * log_r - square / 2)
-
-
-@dataclasses.dataclass(frozen=True)
-class RiskEstimate:
-    """A risk with its error: the standard error over independent scramblings of Sobol points, or a
-    bound where none are drawn.
+    Examples
+    --------
+    >>> risk = lp.training.RiskEstimate(0.25, 1e-4)
+    >>> risk, 2 * risk
+    (RiskEstimate(0.25 ± 0.0001), 0.5)
     """
 
-    value: float
     standard_error: float
 
+    def __new__(cls, value: float, standard_error: float) -> Self:
+        estimate = super().__new__(cls, value)
+        estimate.standard_error = standard_error
+        return estimate
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Self:
+        """Mean and standard error of independent estimates; 0 where they are equal."""
+        found = torch.tensor(values, dtype=torch.float64)
+        same = bool((found == found[0]).all())
+        error = 0.0 if same else float(found.std()) / math.sqrt(len(found))
+        return cls(float(found[0] if same else found.mean()), error)
+
+    def __getnewargs__(self) -> tuple[float, float]:  # type: ignore[override]
+        return float(self), self.standard_error
+
     def __repr__(self) -> str:
-        return f"RiskEstimate({self.value:.8g} ± {self.standard_error:.2g})"
+        return f"RiskEstimate({float(self):.8g} ± {self.standard_error:.2g})"
 
 
 class Task(abc.ABC):
@@ -56,9 +61,8 @@ class Task(abc.ABC):
     at any length.
 
     A subclass says how prompts are drawn (:meth:`draw_contexts`, :meth:`draw_tokens`) and what the
-    risk is (:meth:`layer_risks`); :func:`gradient_flow`, :func:`gradient_descent` and
-    :func:`stochastic_gradient_descent` train on it. Its parameters are kept on the CPU, where risks
-    are computed; layers and prompts may be on any device.
+    risk is (:meth:`layer_risks`); every dynamics then trains on it. Parameters are kept on the CPU,
+    where risks are computed; layers and prompts may be on any device.
     """
 
     def _to_cpu(self) -> None:
@@ -81,16 +85,21 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def answer_noise(self) -> float:
-        """Variance of the answer given the prompt's context and the query: half of it is below
-        every risk.
+        """Variance of the answer given context and query: half of it is below every risk."""
+
+    @property
+    def block_dim(self) -> int | None:
+        """Size of A where every flow keeps the layers U = [[A, 0], [0, 0]], V = (0, b): there is a
+        'block' parametrization then.
         """
+        return None
 
     @abc.abstractmethod
     def layer_risks(
         self,
         U: Tensor,
         V: Tensor,
-        lengths: Sequence[float],
+        length: Sequence[float],
         kind: type[Attention],
         average: SobolAverage,
     ) -> Tensor:
@@ -102,9 +111,7 @@ class Task(abc.ABC):
     def draw_contexts(
         self, batch: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw what a prompt is about: contexts (batch, ...), queries (batch, D), answers (batch,
-        o).
-        """
+        """Draw contexts (batch, ...), queries (batch, D) and answers (batch, o) of prompts."""
 
     @abc.abstractmethod
     def draw_tokens(self, contexts: Tensor, length: int, generator: torch.Generator) -> Tensor:
@@ -113,11 +120,52 @@ class Task(abc.ABC):
     def draw_parts(
         self, contexts: Tensor, length: int, chunk: int, generator: torch.Generator
     ) -> Iterator[Tensor]:
-        """Draw long prompts in parts of at most ``chunk`` tokens; tokens that are independent given
-        the context need no more.
+        """Draw long prompts in parts of at most ``chunk`` tokens; this default is for tokens that
+        are independent given the context.
         """
         for done in range(0, length, chunk):
             yield self.draw_tokens(contexts, min(chunk, length - done), generator)
+
+    def bayes_risk(self, length: float) -> RiskEstimate:
+        """Least risk of any predictor, where the task knows it."""
+        raise InvalidArgumentError(
+            "task", validation.text(self), "a task that defines bayes_risk(length)"
+        )
+
+    def run_risks(
+        self,
+        U: Tensor,
+        V: Tensor,
+        length: Sequence[float],
+        kind: type[Attention],
+        average: SobolAverage,
+        tolerance: float,
+    ) -> Tensor:
+        """Risks that a run descends: :meth:`layer_risks`, or faster ones within the tolerance."""
+        return self.layer_risks(U, V, length, kind, average)
+
+    def block_run_risks(
+        self,
+        A: Tensor,
+        b: Tensor,
+        length: Sequence[float],
+        kind: type[Attention],
+        average: SobolAverage,
+        tolerance: float,
+    ) -> Tensor:
+        """Risks of a run over block layers; A (run, d, d), b (run,)."""
+        return self.run_risks(*block_layer(A, b), length, kind, average, tolerance)
+
+    def prompt_gradients(
+        self, attention: Attention, length: int, batch: int, generator: torch.Generator
+    ) -> Gradients:
+        """Mean loss over freshly drawn prompts, and its gradients in U and V."""
+        return drawn_gradients(
+            attention,
+            *self.draw_contexts(batch, generator),
+            length,
+            lambda contexts, chunk: self.draw_parts(contexts, length, chunk, generator),
+        )
 
     def sample(
         self, batch: int, length: int, generator: validation.Randomness
@@ -145,33 +193,14 @@ class Task(abc.ABC):
             or attention.V.shape[-2] != self.target_dim
             or len(attention.heads) > 1
         ):
-            given = f"{attention!r}"
             allowed = (
                 f"U acting on R^{self.token_dim}, V with {self.target_dim} rows, at most one "
                 "leading dimension of runs"
             )
-            raise InvalidArgumentError("attention", given, allowed)
-
-    def _runs(self, attention: Attention, length: float) -> tuple[Tensor, Tensor, list[float]]:
-        """U (run, D, D) and V (run, o, D) in double precision on the CPU, and the length of each,
-        checked.
-        """
-        self.check(attention)
-        length = validation.length("length", length, allow_infinity=True)
-        runs = attention.heads[0] if attention.heads else 1
-        U, V = (
-            m.to("cpu", torch.float64).expand(runs, *m.shape[-2:])
-            for m in (attention.U, attention.V)
-        )
-        return U, V, [length] * runs
+            raise InvalidArgumentError("attention", f"{attention!r}", allowed)
 
     def risk(
-        self,
-        attention: Attention,
-        length: float = math.inf,
-        *,
-        average: SobolAverage = AVERAGE,
-        tolerance: float | None = None,
+        self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE
     ) -> Tensor:
         """Population risk ½ E‖read-out - answer‖² at a prompt length, the noise of the answer
         included.
@@ -186,37 +215,47 @@ class Task(abc.ABC):
         average
             Sobol points over the contexts, for tasks that need them; :meth:`risk_estimate` says how
             large the error is.
-        tolerance
-            Error allowed, relative to the risk of every layer: points are doubled until
-            :meth:`risk_estimate` is below it. Raises :class:`RiskError` where that does not happen.
 
         Returns
         -------
         Tensor
             Shape () or (run,).
         """
-        U, V, lengths = self._runs(attention, length)
+        self.check(attention)
+        length = validation.length("length", length, allow_infinity=True)
         validation.instance("average", average, SobolAverage, "a SobolAverage")
-        if tolerance is not None:
-            if isinstance(tolerance, bool):
-                raise InvalidArgumentError(
-                    "tolerance", str(tolerance), "a positive number", "Use 1e-7."
-                )
-            tolerance = validation.positive("tolerance", tolerance)
-            for one in (
-                type(attention)(*layer) for layer in zip(U.detach(), V.detach(), strict=True)
-            ):
-                average = self._enough(one, length, average, tolerance)
-        result = self.layer_risks(U, V, lengths, type(attention), average)
+        runs = attention.heads[0] if attention.heads else 1
+        U, V = (
+            m.to("cpu", torch.float64).expand(runs, *m.shape[-2:])
+            for m in (attention.U, attention.V)
+        )
+        result = self.layer_risks(U, V, [length] * runs, type(attention), average)
         if not bool(torch.isfinite(result).all()):
-            given = (
-                f"entries up to {float(U.detach().abs().max()):.3g} in U and "
-                f"{float(V.detach().abs().max()):.3g} in V"
+            given = " and ".join(
+                f"entries up to {float(m.detach().abs().max()):.3g} in {name}"
+                for name, m in (("U", U), ("V", V))
             )
-            raise RiskError(
-                f"risk: {given} give a risk that is no finite number. Use a smaller U or V."
-            )
+            raise RiskError(f"risk: {given} give no finite number. Use a smaller U or V.")
         return (result if attention.heads else result[0]).to(attention.U.device)
+
+    def risk_estimate(
+        self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE
+    ) -> RiskEstimate:
+        """Risk of one layer with a standard error, from eight scramblings of the Sobol points; 0
+        for a risk that takes none.
+        """
+        self._check_one(attention)
+        validation.instance("average", average, SobolAverage, "a SobolAverage")
+        with torch.no_grad():
+            values = [
+                float(
+                    self.risk(
+                        attention, length, average=SobolAverage(average.points, average.seed + i)
+                    )
+                )
+                for i in range(SCRAMBLES)
+            ]
+        return RiskEstimate.of(values)
 
     def _check_one(self, attention: Attention) -> None:
         self.check(attention)
@@ -224,43 +263,6 @@ class Task(abc.ABC):
             raise InvalidArgumentError(
                 "attention", f"{attention!r}", "one layer", "Ask for the layers one by one."
             )
-
-    def _enough(
-        self, attention: Attention, length: float, average: SobolAverage, tolerance: float
-    ) -> SobolAverage:
-        """Points with which the error is within the tolerance."""
-        before = None
-        while True:
-            found = self.risk_estimate(attention, length, average=average)
-            if found.standard_error <= tolerance * found.value:
-                return average
-            # the same: this risk takes no points
-            if found == before or average.points >= MOST_POINTS:
-                points = "" if found == before else f" with {average.points} points"
-                raise RiskError(
-                    f"risk: {found!r} at best{points}; a tolerance of {tolerance:g} is out of "
-                    "reach."
-                )
-            before, average = found, dataclasses.replace(average, points=2 * average.points)
-
-    def risk_estimate(
-        self, attention: Attention, length: float = math.inf, *, average: SobolAverage = AVERAGE
-    ) -> RiskEstimate:
-        """Risk of one layer with a standard error, from eight independent scramblings of the Sobol
-        points; 0 if it takes none.
-        """
-        self._check_one(attention)
-        validation.instance("average", average, SobolAverage, "a SobolAverage")
-        with torch.no_grad():
-            scrambled = (
-                self.risk(attention, length, average=SobolAverage(average.points, average.seed + i))
-                for i in range(SCRAMBLES)
-            )
-            first, second = next(scrambled), next(scrambled)
-            if bool(first == second):
-                return RiskEstimate(float(first), 0.0)
-            values = torch.stack([first, second, *scrambled])
-        return RiskEstimate(float(values.mean()), float(values.std() / math.sqrt(SCRAMBLES)))
 
 
 class GaussianTask(Task):
@@ -283,8 +285,8 @@ class GaussianTask(Task):
         self,
         U: Tensor,
         V: Tensor,
-        lengths: Sequence[float],
+        length: Sequence[float],
         kind: type[Attention],
         average: SobolAverage,
     ) -> Tensor:
-        return context_risk(U, V, self.contexts(average), lengths, kind)
+        return context_risk(U, V, self.contexts(average), length, kind)

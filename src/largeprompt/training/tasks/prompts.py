@@ -11,58 +11,70 @@ docs/mathematics/dynamics.md.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from largeprompt.attention import Attention, SoftmaxAttention
 from largeprompt.measures import RunningTilt
-from largeprompt.training.tasks.regression import LinearRegression
-from largeprompt.training.tasks.task import Task, normal
 
 CHUNK_NUMBERS = {"cpu": 2**22, "cuda": 2**27}  # drawn at a time while a long prompt streams by
 CHUNK_SCALARS = {"cpu": 2**16, "cuda": 2**24}  # tokens of which two scalars are drawn at a time
+Gradients = tuple[Tensor, Tensor, Tensor]  # mean loss, and its gradients in U and V
+
+
+def normal(generator: torch.Generator, *shape: int) -> Tensor:
+    """Standard normal numbers in float64, on the device of the generator."""
+    return torch.randn(shape, generator=generator, dtype=torch.float64, device=generator.device)
+
+
+def _at_once(chunks: dict[str, int], device: torch.device) -> int:
+    return chunks.get(device.type, chunks["cuda"])
+
+
+def mean_gradients(query: Tensor, pull: Tensor, error: Tensor, mean: Tensor) -> Gradients:
+    """Mean loss and gradients from what :func:`prompt_factors` gives for n prompts."""
+    loss = error.square().sum(-1).mean(-1) / 2
+    count = query.shape[-2]
+    return loss, pull.mT @ query / count, error.mT @ mean / count
 
 
 @torch.no_grad()
-def prompt_gradients(
-    task: Task, attention: Attention, length: int, batch: int, generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean loss ½‖read-out - answer‖² over drawn prompts, and its gradients in U and V, on the
-    device of the layer.
+def drawn_gradients(
+    attention: Attention,
+    contexts: Tensor,
+    query: Tensor,
+    answer: Tensor,
+    length: int,
+    draw_parts: Callable[[Tensor, int], Iterator[Tensor]],
+) -> Gradients:
+    """Mean loss ½‖read-out - answer‖² over prompts that ``draw_parts`` (contexts, chunk) draws, and
+    its gradients.
 
-    Formula (dyn.13) of docs/mathematics/dynamics.md; for linear attention C = (1/L) Σ z_l z_l^T and
+    Formula (dyn.13) of docs/mathematics/dynamics.md; for linear attention C = (1/L) Σ x_l x_l^T and
     m = Cu.
     """
-    contexts, query, answer = task.draw_contexts(batch, generator)
     U, V = attention.U.detach().to(torch.float64), attention.V.detach().to(torch.float64)
-    if isinstance(task, LinearRegression):
-        pull, error, mean = regression_factors(
-            task, type(attention), U, V, contexts, query, answer, length, generator
-        )
-        return error.square().sum(-1).mean() / 2, pull.mT @ query / batch, error.mT @ mean / batch
-    chunk = max(
-        1, CHUNK_NUMBERS.get(U.device.type, CHUNK_NUMBERS["cuda"]) // (batch * task.token_dim**2)
-    )
-    if length <= chunk:
-        tokens = task.draw_tokens(contexts, length, generator)
-        pull, error, mean = prompt_factors(type(attention), U, V, tokens, query, answer)
-        in_u = pull.mT @ query / batch
+    softmax = isinstance(attention, SoftmaxAttention)
+    most = _at_once(CHUNK_NUMBERS, U.device) // (len(query) * U.shape[-1] ** 2)
+    parts = draw_parts(contexts, max(1, most))
+    if length <= most:
+        (tokens,) = parts
+        factors = prompt_factors(type(attention), U, V, tokens, query, answer)
+        return mean_gradients(query, *factors)
+    u = query @ U.mT
+    if softmax:
+        states = (RunningTilt.of(u.unsqueeze(-2), tokens, covariance=True) for tokens in parts)
+        state = functools.reduce(RunningTilt.merge, states)
+        assert state.covariance is not None  # asked for above
+        mean, covariance = state.mean.squeeze(-2), state.covariance.squeeze(-3)
     else:
-        parts, u = task.draw_parts(contexts, length, chunk, generator), query @ U.mT
-        if isinstance(attention, SoftmaxAttention):
-            states = (RunningTilt.of(u.unsqueeze(-2), tokens, covariance=True) for tokens in parts)
-            state = functools.reduce(RunningTilt.merge, states)
-            assert state.covariance is not None  # asked for above
-            mean, covariance = state.mean.squeeze(-2), state.covariance.squeeze(-3)
-        else:
-            covariance = (
-                functools.reduce(torch.add, (tokens.mT @ tokens for tokens in parts)) / length
-            )
-            mean = (covariance @ u.unsqueeze(-1)).squeeze(-1)
-        error = mean @ V.mT - answer  # (batch, o)
-        in_u = torch.einsum("bo,oi,bij,bk->jk", error, V, covariance, query) / batch
-    return error.square().sum(-1).mean() / 2, in_u, error.mT @ mean / batch
+        covariance = functools.reduce(torch.add, (part.mT @ part for part in parts)) / length
+        mean = (covariance @ u.unsqueeze(-1)).squeeze(-1)
+    error = mean @ V.mT - answer  # (batch, o)
+    pull = ((error @ V).unsqueeze(-2) @ covariance).squeeze(-2)
+    return mean_gradients(query, pull, error, mean)
 
 
 def prompt_factors(
@@ -91,21 +103,20 @@ def prompt_factors(
 
 
 def regression_factors(
-    task: LinearRegression,
+    root: Tensor,
     kind: type[Attention],
     U: Tensor,
     V: Tensor,
-    contexts: Tensor,
     query: Tensor,
     answer: Tensor,
     length: int,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What ``prompt_factors`` gives, for freshly drawn prompts of given contexts w (n, d), without
-    their tokens.
+    """What :func:`prompt_factors` gives for freshly drawn tokens Rξ, without drawing all of them; R
+    (n, D, D), one output.
     """
-    root, softmax = task.token_roots(contexts), issubclass(kind, SoftmaxAttention)
-    u, v = query @ U.mT, V.expand(len(contexts), -1, -1)[:, 0]
+    softmax = issubclass(kind, SoftmaxAttention)
+    u, v = query @ U.mT, V.expand(len(query), -1, -1)[:, 0]
     a, b = ((vector.unsqueeze(-2) @ root).squeeze(-2) for vector in (u, v))
     first, second = weighted_sums(a, b, length, generator, softmax=softmax).unbind(1)
     along = (b * first).sum(-1, keepdim=True)  # v·m
@@ -151,7 +162,7 @@ def _drawn_sums(
     """Σ over (α, β) by (ξ_1, ξ_2), and by (α, β), each (n, 2, 2): with s = size ξ_1 and p = across
     ξ_1 + rest ξ_2, (n, 1) all.
     """
-    chunk = max(1, CHUNK_SCALARS.get(size.device.type, CHUNK_SCALARS["cuda"]) // len(size))
+    chunk = max(1, _at_once(CHUNK_SCALARS, size.device) // len(size))
     total: Tensor | None = None  # Σ over (α, β) by (ξ_1, ξ_2, α, β, 1), relative to e^{peak}
     peak = size.new_full((len(size), 1), -torch.inf)
     for done in range(0, length, chunk):

@@ -10,8 +10,8 @@ from torch.testing import assert_close
 from training_examples import toeplitz
 
 import largeprompt as lp
-from largeprompt.training.dynamics import prompts
-from largeprompt.training.dynamics.prompts import prompt_factors, prompt_gradients, weighted_sums
+from largeprompt.training.tasks import prompts
+from largeprompt.training.tasks.prompts import prompt_factors, weighted_sums
 
 F = torch.float64
 KINDS = [lp.SoftmaxAttention, lp.LinearAttention]
@@ -30,7 +30,7 @@ def test_stochastic_gradients_are_unbiased(kind):
     arguments = [U.clone().requires_grad_(), V.clone().requires_grad_()]
     exact = torch.autograd.grad(task.risk(kind(*arguments), 7), arguments)
     generator = torch.Generator().manual_seed(1)
-    drawn = [prompt_gradients(task, kind(U, V), 7, 500, generator) for _ in range(200)]
+    drawn = [task.prompt_gradients(kind(U, V), 7, 500, generator) for _ in range(200)]
     for i, truth in enumerate(exact, start=1):
         samples = torch.stack([one[i] for one in drawn])
         assert bool(
@@ -91,7 +91,7 @@ def test_whole_tokens_are_drawn_for_other_tasks(kind):
     arguments = [U.clone().requires_grad_(), V.clone().requires_grad_()]
     tokens, query, answer = task.sample(50, 7, torch.Generator().manual_seed(2))
     loss = (kind(*arguments)(lp.Empirical(tokens), query) - answer).square().sum(-1).mean() / 2
-    by_hand = prompt_gradients(task, kind(U, V), 7, 50, torch.Generator().manual_seed(2))
+    by_hand = task.prompt_gradients(kind(U, V), 7, 50, torch.Generator().manual_seed(2))
     assert_close(by_hand[0], loss.detach())
     for actual, wanted in zip(by_hand[1:], torch.autograd.grad(loss, arguments), strict=True):
         assert_close(actual, wanted)
@@ -102,7 +102,7 @@ def test_long_prompts_stream():
     attention = lp.SoftmaxAttention(
         torch.diag(torch.tensor([1.0, 1.0, 0.0], dtype=F)), torch.tensor([[0.0, 0.0, 1.0]], dtype=F)
     )
-    loss, in_u, in_v = prompt_gradients(task, attention, 10**6, 2, torch.Generator().manual_seed(0))
+    loss, in_u, in_v = task.prompt_gradients(attention, 10**6, 2, torch.Generator().manual_seed(0))
     assert float(loss) < 1e-2  # the infinite prompt reads w exactly
     assert bool(torch.isfinite(in_u).all() & torch.isfinite(in_v).all())
 
@@ -124,8 +124,3 @@ def test_gradients_of_single_prompts_are_those_of_autograd(kind):
             in_u, in_v = torch.autograd.grad(loss, arguments)
             assert_close(pull[run, i, :, None] * query[run, i], in_u)
             assert_close(error[run, i, :, None] * mean[run, i], in_v)
-
-
-def _exact_gradient(task, layer, length):
-    arguments = [layer.U.clone().requires_grad_(), layer.V.clone().requires_grad_()]
-    return torch.autograd.grad(task.risk(type(layer)(*arguments), length), arguments)

@@ -9,21 +9,21 @@ from torch.testing import assert_close
 from training_examples import SCALAR, scalar_derivatives, scalar_layer
 
 import largeprompt as lp
-from largeprompt.training.gaps.linearised import linearise
+from largeprompt.training.gaps.linearized import linearize
 
 F = torch.float64
 
 
 def test_covariance_equation_against_another_solver():
     """P' = -HP - PH + C along the scalar flow with a C that varies; and symmetric, nonnegative."""
-    line = linearise(
+    line = linearize(
         lp.gradient_flow(
             SCALAR,
             scalar_layer(),
             math.inf,
             5.0,
             times=np.linspace(0, 5, 51),
-            parametrisation="block",
+            parametrization="block",
         ),
         0.25,
     )

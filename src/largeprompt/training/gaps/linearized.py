@@ -16,7 +16,7 @@ GAUSS = (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class LinearisedFlow:
+class LinearizedFlow:
     """A gradient flow of one length with the Hessian H along it, on a grid
     that resolves exp(-Ht).
     """
@@ -77,7 +77,7 @@ class LinearisedFlow:
         return torch.stack(states, -3)
 
 
-def linearise(flow: Trajectory, resolution: float) -> LinearisedFlow:
+def linearize(flow: Trajectory, resolution: float) -> LinearizedFlow:
     """Take Hessians along a flow of one length, so closely that an interval times an eigenvalue is
     below ``resolution``.
     """
@@ -114,7 +114,7 @@ def linearise(flow: Trajectory, resolution: float) -> LinearisedFlow:
         hessians_along(flow.objective, path),
         path.shape[-1],
     )
-    return LinearisedFlow(
+    return LinearizedFlow(
         flow,
         grid,
         torch.tensor(reported),
