@@ -95,3 +95,8 @@ def test_every_setting_can_be_described():
         assert all(row.kind and "Annotated" not in row.kind for row in rows), name
         words = [f"{row.name}={row.default}" for row in rows]
         assert configured(asked, words) == asked.config()
+
+
+def test_quick_is_never_slower():
+    for quick, full in (registry.SECONDS | registry.WITH_WEIGHTS).values():
+        assert quick <= full

@@ -187,7 +187,6 @@ def faster(data: xr.Dataset) -> Finding:
     "largest sets H².",
     size=lambda data: (2.9 * data.sizes["dim"] + 3.3, 3.1),
     panels=lambda data: (1, data.sizes["dim"] + 1),
-    cards={"E3": -1},
     sharey=True,
 )
 def figure(data: xr.Dataset, *panels: Axes) -> None:
