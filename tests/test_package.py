@@ -18,6 +18,7 @@ import largeprompt as lp
 
 ROOT = Path(__file__).parents[1]
 BESIDE_THE_MIRROR = {
+    "audit/adapters/test_strangers.py",  # models and texts, whichever module reads them
     "test_package.py",
     "test_docs.py",
     "theory/test_rates.py",

@@ -199,7 +199,7 @@ def test_a_second_run_computes_nothing_and_runs_lists_it(audited, place):
     again = run(place / "gpt2", *texts, "--lengths", "40,90", *SMALL, "--out", out, "--json")
     found = json.loads(again.stdout, parse_constant=pytest.fail)  # JSON has no NaN
     rows = found["heads"]
-    assert "Replace" in found["answer"]
+    assert "Scores are flat" in found["answer"]  # a random model
     assert [(row["length"], row["order"]) for row in rows] == [
         (length, order) for length in (90, 40) for order in range(1, 7)
     ]
