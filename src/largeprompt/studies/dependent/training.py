@@ -21,7 +21,7 @@ from torch import Tensor
 
 from largeprompt.measures import MarkovChain
 from largeprompt.runs.study import Progress
-from largeprompt.studies.dependent.paths import matching_query, path_error
+from largeprompt.studies.dependent.paths import NGRAM_BETA, matching_query, path_error
 
 if TYPE_CHECKING:
     from largeprompt.studies.dependent.study import DependentConfig
@@ -30,7 +30,6 @@ Array = NDArray[np.float64]
 # of the polynomial in β, for each unit of β: the risk is analytic for |Im β| < π, the error below
 # 1e-10
 DEGREE = 4.5
-NGRAM = 25.0  # β at which the head is the empirical n-gram to ten digits
 
 
 def infinite_gradient(chains: Sequence[MarkovChain]) -> Callable[[float], float]:
@@ -155,14 +154,20 @@ def training(config: DependentConfig, progress: Progress) -> xr.Dataset:
     degree = math.ceil(DEGREE * highest)
     nodes = highest / 2 * (1 + np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)))
     progress("training: exact risk of every length")
-    risk = exact_matching_risk(chains, [*nodes, NGRAM], lengths).numpy()
+    risk = exact_matching_risk(chains, [*nodes, NGRAM_BETA], lengths).numpy()
     curves = [Chebyshev.fit(nodes, one, degree, [0.0, highest]) for one in risk[:, :-1]]
     grid = np.linspace(0.0, highest, 201)
     flows, optima = [], []
-    for slope in (curve.deriv() for curve in curves):
-        flows.append(flow(lambda beta, slope=slope: float(slope(min(beta, highest))), times))
-        rising = int(np.flatnonzero(slope(grid) > 0)[0])
-        optima.append(brentq(slope, *grid[[rising - 1, rising]], xtol=1e-12) if rising else 0.0)
+    for curve in curves:
+        derivative = curve.deriv()
+
+        def slope(beta: float, of: Chebyshev = derivative) -> float:
+            return float(of(min(beta, highest)))
+
+        flows.append(flow(slope, times))
+        rising = int(np.flatnonzero(derivative(grid) > 0)[0])
+        low, high = float(grid[max(rising - 1, 0)]), float(grid[rising])
+        optima.append(float(brentq(slope, low, high, xtol=1e-12)) if rising else 0.0)
     least = [curve(beta) for curve, beta in zip(curves, optima, strict=True)]
     predicted = np.append(np.nan, expansion.infinite_flow(times[1:]))
     by_length = {

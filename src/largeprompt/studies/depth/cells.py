@@ -182,7 +182,8 @@ def stack_errors(config: DepthConfig, case: Case, progress: Progress) -> xr.Data
 
     def padded(values: Tensor) -> Array:  # NaN for layers that the prediction does not reach
         missing = config.layers + 1 - values.shape[-1]
-        return torch.nn.functional.pad(values, (0, missing), value=math.nan).numpy()
+        found: Array = torch.nn.functional.pad(values, (0, missing), value=math.nan).numpy()
+        return found
 
     relative = padded(sizes(limit))
     band = padded(predicted(noise)) / relative
@@ -259,7 +260,8 @@ def normalized_errors(config: DepthConfig, kind: Kind, dim: int, progress: Progr
 
     def reference(count: int, scramble: int) -> Array:
         points = sobol_points(mu, count, config.seed + scramble).unsqueeze(0)
-        return errors(stack, limit, points)[0, :, 0].numpy() / relative
+        off: Array = errors(stack, limit, points)[0, :, 0].numpy()
+        return off / relative
 
     draws = [  # the part that falls like 1/points goes
         2 * reference(config.reference, 2 * k) - reference(config.reference // 2, 2 * k + 1)

@@ -125,8 +125,8 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
     names = ["none" if each == none else str(each) for each in places]
     right.set_xticks(places, names)
     right.set_yticks(places, names)
-    words = ("layer at which closure should break", "layer at which it does")
-    describe(right, *words, legend=7.5, below=3)
+    x, y = "layer at which closure should break", "layer at which it does"
+    describe(right, x, y, legend=7.5, below=3)
 
 
 @study_figure(

@@ -20,8 +20,6 @@ from largeprompt.runs.style import (
     ticks,
 )
 
-TOP = 1.3  # of the axis of excesses over linear attention
-
 
 def _location(data: xr.Dataset, axes: Axes) -> None:
     for i, length, row in curves(data, "location_length"):
@@ -169,12 +167,12 @@ def heads(data: xr.Dataset, *every: Axes) -> None:
         for part in (data.pair_best, data.pair_vanishing)
     )
     for axes, d in zip(every, data.pair_dim.values, strict=True):
-        x, dashed = data.pair_length, {"color": "0.5", "lw": 1.0, "ls": "--"}
-        axes.plot(x, vanishing.sel(pair_dim=d), label="linear, $L-1$ tokens", **dashed)
+        x, label = data.pair_length, "linear, $L-1$ tokens"
+        axes.plot(x, vanishing.sel(pair_dim=d), color="0.5", lw=1.0, ls="--", label=label)
         axes.plot(x, two.sel(pair_dim=d), label="pair of heads", **look(1, ms=3.5, lw=1.0))
         axes.axhline(1.0, color="0.2", lw=0.9)
-        limits = {"ylim": (0.93, TOP), "xlim": (1.6, 3e3)}
-        describe(axes, "prompt length $L$", "", f"$d={int(d)}$", log="x", **limits)
+        describe(axes, "prompt length $L$", "", f"$d={int(d)}$", log="x")
+        axes.set(ylim=(0.93, 1.3), xlim=(1.6, 3e3))
     every[0].set_ylabel("excess risk / linear attention")
     handles = every[0].get_legend_handles_labels()
     every[0].figure.legend(*handles, fontsize=7, loc="outside lower center", ncols=3)

@@ -25,7 +25,6 @@ from largeprompt.measures.score_nodes import NORMAL_REACH
 # of τ, τ' and of the scores: integrands are analytic for |Im τ| < π/2, so the trapezoid rule errs
 # by e^{-π²/PLANE_STEP}
 PLANE_STEP = 0.25
-EDGE = 1e-16  # of its largest value: what the integrand may still be at the ends of the range
 PRODUCTS = (((1, 1),), ((1, 1), (1, 1)), ((2, 0), (0, 2)), ((1, 1), (2, 0)))
 
 
@@ -63,7 +62,7 @@ def _integrals(length: float, scale: float) -> Array:
         min(top, largest_tau(length, scale, scale)),
     )
     return partition_integrals(
-        length, PRODUCTS, blocks, axis, axis, step=PLANE_STEP, further=7.0 + scale, edge=EDGE
+        length, PRODUCTS, blocks, axis, axis, step=PLANE_STEP, further=7.0 + scale, edge=1e-16
     )
 
 

@@ -62,7 +62,7 @@ def good_tokens(length: int, share: float) -> tuple[Array, Array]:
 
     law = binom(length, 1 - share)
     if length <= FEW:
-        counts = np.arange(1, length + 1)
+        counts: Array = np.arange(1.0, length + 1)
         return counts, law.pmf(counts) / law.pmf(counts).sum()
     mean, deviation = law.mean(), law.std()
     counts = np.unique(np.round(mean + deviation * np.polynomial.hermite_e.hermegauss(5)[0]))

@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from largeprompt.studies.softmax_vs_linear.study import SoftmaxVsLinearConfig
 
 Spectrum = Literal["identity", "toeplitz", "condition 1e4", "queries near a line"]
-SHORT = 10  # prompts up to this long may need steep tilts
 
 
 def lattice(length: float) -> Lattice:
-    """Moments of one head, for tilts as large as its length may need."""
-    return Lattice.of(length, 40.0 if length <= SHORT else 12.0)
+    """Moments of one head; short prompts may need steep tilts."""
+    return Lattice.of(length, 40.0 if length <= 10 else 12.0)
 
 
 def linear_excess(dim: int, noise: float, length: float) -> float:

@@ -102,8 +102,8 @@ def heads(data: xr.Dataset, along: Axes, end: Axes, change: Axes) -> None:
     change.axhline(1.0, color="0.5", lw=0.8)
     describe(along, "training steps (leftmost: none)", r"median $\alpha=\sigma/\sqrt{2\ln L}$")
     along.set_xscale("log")
-    words = (r"$\alpha$ of a head after training", "error / output", "affine read-out of a head")
-    describe(end, *words, log="y")
+    x = r"$\alpha$ of a head after training"
+    describe(end, x, "error / output", "affine read-out of a head", log="y")
     describe(change, "all heads replaced by", "risk / risk with softmax", log="y")
     change.set_xticks(range(len(kinds)), ["affine read-out", "mean"])
     end.figure.legend(

@@ -6,8 +6,7 @@ import xarray as xr
 from largeprompt.runs.judging import Finding, NotInRunError, Rule, allowed_score, at, judged, rule
 
 REACHED = 0.02  # how near the trained head must come to the optimum of its objective
-FOLLOWS = 0.10  # excess risks that differ by less are the same
-KEPT = 0.10  # likewise for the risk of a model with replaced heads
+CLOSE = 0.10  # excess risks, or risks with heads replaced, that differ by less are the same
 LOWERED = 0.1  # share of the signal by which a model must lower the risk to have learned anything
 
 
@@ -25,7 +24,8 @@ def chosen(data: xr.Dataset, **wanted: object) -> xr.Dataset:
 
 def excess(data: xr.Dataset, over: str) -> xr.DataArray:
     """Risk above the noise, over that of a reference, by run."""
-    return (data.risk - data.floor) / (data[over] - data.floor)
+    found: xr.DataArray = (data.risk - data.floor) / (data[over] - data.floor)
+    return found
 
 
 def trained_on(data: xr.Dataset) -> xr.Dataset:
@@ -104,7 +104,7 @@ def two_heads(data: xr.Dataset) -> Finding:
     """
     part = trained_on(chosen(data, kind="attention", layers=1, heads=2))
     ratio = excess(part, "linear_optimum")
-    near = abs(ratio.mean("run") - 1) <= FOLLOWS
+    near = abs(ratio.mean("run") - 1) <= CLOSE
     return Finding(
         judged(bool(near.all()), in_part=bool(near.any()), rests_on=[ratio]),
         "Two trained softmax heads reach the risk of linear attention.",
@@ -154,7 +154,7 @@ def replaced(data: xr.Dataset) -> Finding:
     models = chosen(data)
     change = models.replaced_risk / models.replaced_risk.sel(replaced="softmax") - 1
     affine, mean = (change.sel(replaced=name).median("run") for name in ("affine", "mean"))
-    count = int((affine <= KEPT).sum())
+    count = int((affine <= CLOSE).sum())
     return Finding(
         judged(count == affine.size, in_part=count > 0, rests_on=[affine]),
         "Every head can be replaced by its affine read-out.",

@@ -14,12 +14,12 @@ from torch.nn import functional
 
 NAME = r"^(shuffled )?(attention|blocks) ([1-9]\d*)x([1-9]\d*)$"  # of a model
 # query (batch, heads, T, d), key and value (batch, heads, S, d), mask (1, 1, T, S) of what may be
-# read, factor of the scores, layer
-Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float, int], Tensor]
+# read, factor of the scores
+Attend = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 
 
 def softmax_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> Tensor:
     """Σ_l softmax(scale · query · key_l) value_l over the keys that the mask allows."""
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
@@ -141,7 +141,7 @@ class StackedTransformer:
             query = self._heads(self._product(source[:, :, begin:], read[..., :inner]))
             both = self._product(source[:, :, :length], read[..., inner:])
             key, value = (self._heads(each) for each in both.split(inner, dim=-1))
-            found = attend(query, key, value, mask[..., begin:, :], shape.scale, i)
+            found = attend(query, key, value, mask[..., begin:, :], shape.scale)
             found = found.transpose(1, 2).reshape(runs, batch, rows - begin, inner)
             stream = stream[:, :, begin:] + self._product(found, get[f"{i}.write"])
             if shape.kind == "blocks":

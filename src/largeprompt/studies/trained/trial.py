@@ -148,9 +148,7 @@ def audit(config: TrainedConfig, model: StackedTransformer, tokens: Tensor) -> x
     found: list[xr.Dataset] = []
     dims = ("run", "text", "head", "position")
 
-    def look(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int
-    ) -> Tensor:
+    def look(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
         rows = torch.arange(query.shape[2] - config.test_queries, query.shape[2])
         statistics = head_statistics(Heads(query, key, value, mask, scale), rows)
         by_run = {
@@ -158,7 +156,7 @@ def audit(config: TrainedConfig, model: StackedTransformer, tokens: Tensor) -> x
             for name, each in statistics.items()
         }
         found.append(summary(derived(xr.Dataset(by_run)), Rule(fewest=1))[AUDITED])
-        return softmax_attention(query, key, value, mask, scale, layer)
+        return softmax_attention(query, key, value, mask, scale)
 
     longest = config.training_lengths[-1]
     model(tokens, reading_mask(longest, [longest] * config.test_queries), look)
@@ -169,9 +167,7 @@ def audit(config: TrainedConfig, model: StackedTransformer, tokens: Tensor) -> x
 def put(kind: str) -> Attend:
     """Attention with the affine read-out, or the mean, of the prompt in the place of each head."""
 
-    def attend(
-        query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, layer: int
-    ) -> Tensor:
+    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
         return read_out(Heads(query, key, value, mask, scale), kind)  # type: ignore[arg-type]
 
     return attend
