@@ -370,3 +370,12 @@ def test_no_certificate_loses_the_digits_of_a_difference_of_means():
             for found in (lp.finite_prompt, lp.certificate)
         )
         assert bool((bound.bound > exact.mse).all())
+
+
+def test_leading_term_alone_is_no_bound():
+    """Signs at L = 1: T_1 = ±1 and E(T_1 - T)² = 1 + tanh² u."""
+    z = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64)
+    found = certificate(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Rademacher(1), z, 1)
+    exact = 1 + z[:, 0].tanh().square()
+    assert bool((found.leading < exact).all())
+    assert bool((found.bound >= exact * (1 - 1e-12)).all())

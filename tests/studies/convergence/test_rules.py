@@ -24,7 +24,6 @@ class TestRules(RuleChecks):
         ("derivatives fall", "holds", "exact", {"length": -1}, ABOVE, "fails"),
         ("frozen regime", "fails", "first_order", {}, ZERO, "holds"),
         ("frozen regime", "fails", "frozen", {}, lambda x: x & False, "undecided"),
-        ("leading term alone", "fails", "sign_leading_ratio", {}, lambda x: x + 1, "holds"),
         ("named by effective", "holds", "effective_tokens", {}, lambda x: x**0.8, "fails"),
         ("log-n", "holds", "log_n_factor", {}, lambda x: 1.05 * x, "fails"),
         ("log-n", "holds", "yarn_factor", {"growth": 0}, lambda x: 1.05 * x, "fails"),

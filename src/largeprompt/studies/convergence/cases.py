@@ -9,7 +9,7 @@ import xarray as xr
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.certificates import certificate
 from largeprompt.law import collision_moments, finite_prompt, regime
-from largeprompt.measures import GaussianMixture, Measure, Rademacher
+from largeprompt.measures import GaussianMixture, Measure
 from largeprompt.planning import length_scaling, log_n_scaling, yarn_scaling
 from largeprompt.runs.study import Progress
 from largeprompt.studies.convergence.config import ConvergenceConfig, condition
@@ -78,19 +78,6 @@ def sharpness(config: ConvergenceConfig, law: str, progress: Progress) -> xr.Dat
     return xr.Dataset(
         {"ratio": (("case", "multiple"), ratio), "rho": ("case", rho)},
         coords={"multiple": multiples, "law": ("case", [law] * len(tilts))},
-    )
-
-
-def signs(config: ConvergenceConfig, progress: Progress) -> xr.Dataset:
-    """Leading term over exact error of signs at L = 1: T_1 = ±1 and E(T_1 - T)² = 1 + tanh² u."""
-    z = torch.tensor(config.sharpness_tilts, dtype=F).unsqueeze(-1)
-    proved, exact = certificate(SCALAR, Rademacher(1), z, 1), 1 + torch.tanh(z[:, 0]).square()
-    return xr.Dataset(
-        {
-            "sign_leading_ratio": ("sign_tilt", (proved.leading / exact).numpy()),
-            "sign_bound_ratio": ("sign_tilt", (proved.bound / exact).numpy()),
-        },
-        coords={"sign_tilt": list(config.sharpness_tilts)},
     )
 
 

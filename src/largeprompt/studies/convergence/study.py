@@ -7,14 +7,7 @@ import xarray as xr
 
 from largeprompt.runs.study import Part, Study, along, side_by_side, stacked
 from largeprompt.studies.claims import claims
-from largeprompt.studies.convergence.cases import (
-    regimes,
-    regression,
-    scaling,
-    sharpness,
-    short,
-    signs,
-)
+from largeprompt.studies.convergence.cases import regimes, regression, scaling, sharpness, short
 from largeprompt.studies.convergence.config import ConvergenceConfig
 from largeprompt.studies.convergence.curves import errors, spectrum_errors
 from largeprompt.studies.convergence.figures import FIGURES
@@ -82,7 +75,6 @@ STUDY = Study(
             over=lambda _: ("Gaussian", "two clusters"),
             join=stacked("case"),
         ),
-        Part("signs", signs),
         Part("regimes", regimes),
         Part("scaling", scaling),
     ],
@@ -102,9 +94,6 @@ STUDY = Study(
             "regression_condition": "condition number of the inputs' covariance",
             "ratio": "certified bound over exact error",
             "multiple": "prompt length over ρ",
-            "sign_leading_ratio": "leading term of the bound over exact error, signs at one token",
-            "sign_bound_ratio": "certified bound over exact error, signs at one token",
-            "sign_tilt": "tilt u of the signs",
             "regime": "regime named by σ/√(2 ln L)",
             "regime_variance": "variance of the scores",
             "factor": "factor on the scores that keeps the effective tokens, exact",
