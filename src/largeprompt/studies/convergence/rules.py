@@ -55,7 +55,7 @@ def certified(data: xr.Dataset) -> Finding:
         {
             "bound over error": ratio,
             "at the longest prompts": ratio.isel(length=-1),
-            "two clusters, scalar": data.ratio,
+            "for scalar tokens, two clusters too": data.ratio,
             "last exponent": slopes,
         },
     )
