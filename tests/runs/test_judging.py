@@ -9,6 +9,7 @@ from scipy.stats import norm, t
 
 from largeprompt.runs.judging import (
     FALSE_ALARM,
+    Finding,
     NotInRunError,
     allowed_score,
     at,
@@ -179,3 +180,9 @@ def test_a_misspelt_coordinate_is_an_error():
 
     with pytest.raises(KeyError, match="lenght"):
         judge([typo], RISK.to_dataset())
+
+
+def test_ranges_of_numbers_end_without_a_point():
+    numbers = {"length": np.array([3.2, 101.0]), "more risk": (np.array([-35.6, 131.8]), "%")}
+    found = Finding("holds", numbers=numbers)
+    assert found.measured == "length 3.20 to 101; more risk -35.6 to 132 %."

@@ -71,7 +71,7 @@ def _shown(value: Any) -> str:
     if numbers.size == 1:
         number = numbers.item()
         return f"{number:,}" if isinstance(number, int) else f"{number:#.3g}".rstrip(".")
-    return span(value, "#.3g")
+    return " to ".join(end.rstrip(".") for end in span(value, "#.3g").split(" to "))
 
 
 class NotInRunError(ValueError):

@@ -8,7 +8,7 @@ import pydantic
 import pytest
 from study_checks import RuleChecks, SettingChecks, drawn, figures_are_complete
 
-from largeprompt.studies.depth.figures import band, breaking, normalized
+from largeprompt.studies.depth.figures import band, breaking
 from largeprompt.studies.depth.study import STUDY
 
 
@@ -56,6 +56,4 @@ def test_figures_draw_what_was_found(data):
     assert any(list(line.get_ydata()) == 2 * [math.log(16) / 2] for line in left.lines)
     points = sum(len(line.get_xdata()) for line in right.lines if line.get_marker() != "None")
     assert points == data.measured_breaking.size
-    sphere = data.isel(normalized=1, layer=slice(1, None)).normalized_error.mean("layer")
-    assert drawn(normalized.draw(data).axes[1], np.sqrt(sphere))
     figures_are_complete(STUDY, data)

@@ -289,7 +289,6 @@ def normalized_errors(config: DepthConfig, kind: Kind, dim: int, progress: Progr
         {
             **{key: (("normalized", "layer"), [value]) for key, value in by_layer.items()},
             "normalized_error": (full, [error]),
-            "normalized_standard_error": (full, [spread]),
             "plain_edge": (
                 "normalized",
                 [breaking_layer(deep_limit(plain, mu), lengths[-1]) or config.layers + 1],

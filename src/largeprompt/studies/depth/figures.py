@@ -1,4 +1,4 @@
-"""Depth: predicted errors, where the closure breaks, and what normalization does."""
+"""Depth: predicted errors, and where the closure breaks."""
 
 from typing import Any
 
@@ -16,11 +16,9 @@ from largeprompt.runs.style import (
     length_label,
     marks,
     study_figure,
-    ticks,
 )
 
 SCALE_LABELS = {"1/N": r"$V\sim 1/N$", "1/√N": r"$V\sim 1/\sqrt{N}$", "1": r"$V\sim 1$"}
-KINDS = {"pre": "pre-norm", "sphere": "on the sphere"}
 
 
 def shown_cases(data: xr.Dataset) -> list[str]:
@@ -129,28 +127,4 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
     describe(right, x, y, legend=7.5, below=3)
 
 
-@study_figure(
-    "normalized",
-    "With normalization and V of size 1: relative error of the closure against the length, root "
-    "mean square over layers, with the level at which it should stop (dashed).",
-    size=(7.4, 3.3),
-    panels=lambda data: (1, len(set(data.kind.values))),
-    sharey=True,
-)
-def normalized(data: xr.Dataset, *panels: Axes) -> None:
-    """Error of the closure against L with the predicted level, one panel for each kind."""
-    for axes, kind in zip(panels, dict.fromkeys(data.kind.values), strict=True):
-        chosen = data.isel(normalized=np.flatnonzero(data.kind.values == kind))
-        for i, _, one in curves(chosen.isel(layer=slice(1, None)), "normalized"):
-            level, root = one.level.mean("layer"), np.sqrt(one.normalized_error.mean("layer"))
-            spread = np.sqrt((one.normalized_standard_error**2).mean("layer")) / root
-            marks(axes, i, data.normalized_length, root, spread, f"$d={int(one.dim)}$", lw=0.9)
-            if float(level) > 3 * float(one.level_error.mean()):  # else 0 for all we know
-                axes.axhline(float(np.sqrt(level)), color=COLOURS[i], lw=1.1, ls=DASHES[1])
-        entry(axes, "predicted level", ls=DASHES[1])
-        describe(axes, "prompt length $L$", "", KINDS[str(kind)], log="xy", legend=7.5, below=3)
-        ticks(axes, "x", data.normalized_length.values)
-    panels[0].set_ylabel("relative error of tokens")
-
-
-FIGURES = (band, breaking, normalized)
+FIGURES = (band, breaking)

@@ -78,7 +78,6 @@ LABELS = {
     "measured_level": "relative squared error at infinite length, extrapolated from drawn prompts",
     "measured_level_error": "standard error of the extrapolated level",
     "normalized_error": "relative squared error with normalization, drawn prompts",
-    "normalized_standard_error": "standard error of the relative squared error with normalization",
     "plain_edge": "first layer in the heavy regime without normalization",
     "judged_from": "shortest prompt that is compared with the first order [tokens]",
     "quantity": "what the error is of: tokens, steps or covariance",

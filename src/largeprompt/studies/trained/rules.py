@@ -64,7 +64,11 @@ def regime(kind: str) -> Rule:
     """
     words = {"attention": "of bare attention", "blocks": "in real blocks"}[kind]
 
-    @rule("C7", f"Do trained heads {words} sit in the linear regime, alpha < 1/2?")
+    @rule(
+        "C7",
+        f"Do trained heads {words} sit in the linear regime, alpha < 1/2?",
+        fails="A property of trained models that the paper's limit would like, not its claim.",
+    )
     def found(data: xr.Dataset) -> Finding:
         from scipy.stats import beta
 
@@ -146,7 +150,11 @@ def deeper(data: xr.Dataset) -> Finding:
     )
 
 
-@rule("C7", "Can every head of a trained model be replaced by its affine read-out?")
+@rule(
+    "C7",
+    "Can every head of a trained model be replaced by its affine read-out?",
+    fails="A stronger reading: heads that are linear one by one do not make the model linear.",
+)
 def replaced(data: xr.Dataset) -> Finding:
     """Holds where no model has over 10 % more risk (median over runs), in part where some have
     not.
