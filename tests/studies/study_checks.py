@@ -197,7 +197,7 @@ def is_labelled(study, data):
     """Every variable is described in the study's table, and has its words and units from there."""
     for name, value in data.variables.items():
         fits = [pattern for pattern in study.variables if fnmatch.fnmatchcase(name, pattern)]
-        assert fits, f"{name} is missing in studies/variables.toml"
+        assert fits, f"{name} has no label"
         assert (
             len(value.attrs["long_name"].split()) > 1
             or value.attrs["long_name"] == study.variables[fits[0]]

@@ -1,16 +1,10 @@
-"""The table of the studies' variables: every study has its part, and nothing in it is left over or
-unsaid.
-"""
+"""What the variables of studies are called: words, units in brackets, a study's own first."""
 
 import pytest
 
 from largeprompt.studies import registry
 from largeprompt.studies.registry import OURS
-from largeprompt.studies.variables import _tables, labels, variables
-
-
-def test_no_table_is_without_a_study():
-    assert set(_tables()) <= {*OURS, "common"}
+from largeprompt.studies.variables import labels
 
 
 @pytest.mark.parametrize("study", OURS)
@@ -26,9 +20,4 @@ def test_words_are_words_and_units_stand_in_brackets(study):
 def test_own_words_go_before_common_ones():
     own = {"exact": "another error"}
     assert labels(own)["exact"] == "another error"
-    assert labels({})["exact"] == _tables()["common"]["exact"]
-
-
-def test_an_unknown_study_is_refused():
-    with pytest.raises(KeyError):
-        variables("nowhere")
+    assert labels({})["exact"] == "mean squared error, exact"

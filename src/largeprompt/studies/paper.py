@@ -27,7 +27,7 @@ from largeprompt.runs.study import Part, Progress, Study, along
 from largeprompt.runs.style import COLOURS, MARKERS, Axes, curves, describe, entry, study_figure
 from largeprompt.studies.claims import claims
 from largeprompt.studies.covariances import KINDS, F, covariance
-from largeprompt.studies.variables import variables
+from largeprompt.studies.variables import labels
 from largeprompt.training import (
     Factorized,
     LinearRegression,
@@ -240,6 +240,15 @@ def sgd_risks(data: xr.Dataset, *panels: Axes) -> None:
     describe(panels[0], "", "population risk", legend=7.5)
 
 
+LABELS = {  # what the variables of the dataset are, and their units
+    "bayes_risk": "Bayes risk",
+    "sgd_risk": "population risk along SGD",
+    "setting": "setting of the experiment",
+    "sgd_length": "prompt length of SGD [tokens]",
+    "sgd_seed": "seed of SGD",
+    "sgd_time": "time of SGD: steps times step size",
+}
+
 STUDY = Study(
     name="paper",
     title="The authors' experiment",
@@ -271,5 +280,5 @@ STUDY = Study(
     rules=(trained, sgd_follows, other_length),
     figures=(trained_risks, sgd_risks),
     claims=claims("P1"),
-    variables=variables("paper"),
+    variables=labels(LABELS),
 )

@@ -7,25 +7,11 @@ from importlib.resources import files
 
 
 @functools.cache
-def _tables() -> dict[str, dict[str, str]]:
-    return tomllib.loads(
-        files("largeprompt.studies").joinpath("variables.toml").read_text(encoding="utf-8")
-    )
-
-
-def variables(study: str) -> Mapping[str, str]:
-    """Words and units of every variable of a study, for :func:`largeprompt.display.labels.label`;
-    its own go before common ones.
-    """
-    tables = _tables()
-    return tables[study] | {
-        name: words for name, words in tables["common"].items() if name not in tables[study]
-    }
+def _common() -> dict[str, str]:
+    found = files("largeprompt.studies").joinpath("variables.toml").read_text(encoding="utf-8")
+    return dict(tomllib.loads(found))
 
 
 def labels(own: Mapping[str, str]) -> Mapping[str, str]:
     """Words and units of the variables of a study: its own, then the common ones."""
-    return {
-        **own,
-        **{name: words for name, words in _tables()["common"].items() if name not in own},
-    }
+    return {**own, **{name: words for name, words in _common().items() if name not in own}}

@@ -32,7 +32,6 @@ def flows(kind, power):
         "envelope": 3 * distance,
         "astray": 4.0 + 0 * distance.isel(length=-1, drop=True),
         "limit_theta": limit,
-        "theta": limit + distance,
         "gradient_distance": apart.T,
         "gradient_cosine": (1 - apart**2).T,
     }
@@ -76,7 +75,6 @@ def dataset():
             "drift_optimal_b": ("drift_length", b[:, -1]),
             "drift_theorem_b": 1.3,
             "end_b": 1.3 + one,
-            "end_theorem_b": 1.3 + 0 * one.isel(start=0, drop=True),
             "end_theorem_error": missed,
             "end_b_error": one,
             "end_A_error": one,

@@ -10,7 +10,44 @@ from largeprompt.studies.discrete.descent import descent, stability
 from largeprompt.studies.discrete.figures import FIGURES
 from largeprompt.studies.discrete.rules import RULES
 from largeprompt.studies.discrete.sgd import authors, batches
-from largeprompt.studies.variables import variables
+from largeprompt.studies.variables import labels
+
+LABELS = {  # what the variables of the dataset are, and their units
+    "predicted_gap": "predicted largest gap of gradient descent to the flow, over the step size",
+    "gap": "largest gap of gradient descent to the flow",
+    "stable_step": "predicted largest stable step at the end of the flow",
+    "measured_stable_step": "largest stable step, measured",
+    "stable_step_error": "half the width of the bracket around the largest stable step",
+    "growth_beyond": "growth of a deviation at a step beyond the stable one",
+    "memory_gap": "largest gap of Adam to the flow with memory",
+    "adam_b": "read-out b of Adam along time",
+    "memory_b": "read-out b of the flow with memory along time",
+    "adam_gauge": "b² - ‖A‖² at the end of Adam",
+    "memory_gauge": "b² - ‖A‖² at the end of the flow with memory",
+    "flow_b": "read-out b at the end of gradient flow",
+    "flow_gauge": "b² - ‖A‖² at the end of gradient flow",
+    "sgd_spread": "squared spread of the parameters between runs of SGD",
+    "sgd_spread_error": "standard error of the squared spread",
+    "predicted_spread": "predicted squared spread",
+    "predicted_spread_error": "standard error of the predicted squared spread",
+    "sgd_gap": "root mean squared gap of SGD to the flow",
+    "sgd_gap_error": "standard error of the gap of SGD to the flow",
+    "predicted_sgd_gap": "predicted root mean squared gap of SGD to the flow",
+    "paper_spread": "squared spread between runs of the authors' SGD",
+    "paper_spread_error": "standard error of the spread of the authors' SGD",
+    "paper_predicted": "predicted squared spread of the authors' SGD",
+    "paper_law": "predicted root mean squared gap of the authors' SGD to the flow",
+    "paper_law_error": "standard error of the predicted gap",
+    "paper_size": "norm of the parameters along the flow",
+    "step_size": "step size of gradient descent",
+    "adam_step_size": "step size of Adam",
+    "adam_time": "time of Adam: steps times step size",
+    "batch_step_size": "step size of SGD",
+    "batch_size": "prompts in a batch of SGD",
+    "batch_runs": "runs of SGD",
+    "paper_time": "time of the authors' training",
+    "paper_step": "time of the authors' SGD: steps times step size",
+}
 
 STUDY = Study(
     name="discrete",
@@ -52,5 +89,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("N2"),
-    variables=variables("discrete"),
+    variables=labels(LABELS),
 )

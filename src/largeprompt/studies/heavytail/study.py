@@ -9,7 +9,29 @@ from largeprompt.studies.heavytail.figures import FIGURES
 from largeprompt.studies.heavytail.parts import breakdown, law_with_tilts, laws
 from largeprompt.studies.heavytail.rules import RULES
 from largeprompt.studies.heavytail.training import train
-from largeprompt.studies.variables import variables
+from largeprompt.studies.variables import labels
+
+LABELS = {  # what the variables of the dataset are, and their units
+    "breakdown": "degrees of freedom at which prompts break",
+    "lasting": "length from which prompts of these degrees of freedom break [tokens]",
+    "diverged": "whether the run diverged",
+    "run_risk": "population risk at the end of the run, exact",
+    "least_risk": "least risk of the layer, exact",
+    "descent_risk": "risk after exact gradient descent",
+    "curve": "expected sum of squared weights, exact",
+    "asymptote": "expected sum of squared weights as L grows",
+    "exact": "expected sum of squared weights at the drawn lengths, exact",
+    "variance": "variance of the sum of squared weights, exact",
+    "sampled": "mean sum of squared weights over drawn prompts",
+    "error": "median distance of drawn outputs to the affine read-out",
+    "of_largest": "median of the output over the largest token",
+    "replicas": "number of prompts drawn",
+    "breakdown_tilt": "tilt u of the breakdown",
+    "grid": "prompt length of the exact curves [tokens]",
+    "lasting_df": "degrees of freedom",
+    "training_df": "degrees of freedom of the inputs",
+    "df": "degrees of freedom",
+}
 
 STUDY = Study(
     name="heavytail",
@@ -39,5 +61,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("N3"),
-    variables=variables("heavytail"),
+    variables=labels(LABELS),
 )

@@ -37,7 +37,6 @@ def tube(config: TrainingConfig, kind: str, progress: Progress) -> xr.Dataset:
     astray = gradient_flow(task, other, config.lengths[-1], until, **options).completed()
     data = found.to_xarray()[["distance", "envelope"]]
     data["astray"] = ("time", (astray.parameters - found.limit.parameters[0]).norm(dim=-1).numpy())
-    data["theta"] = (("length", "time", "parameter"), found.flow.parameters.numpy())
     data["limit_theta"] = (("time", "parameter"), found.limit.parameters[0].numpy())
     data = data.assign_coords(parameter=found.flow.parametrization.names())
     data = data.merge(_gradients(config, found.limit))
@@ -150,7 +149,7 @@ def ends(config: TrainingConfig, kind: str, d: int, progress: Progress) -> xr.Da
             }
         )
     data = xr.Dataset({name: ("start", [row[name] for row in found]) for name in found[0]})
-    return data.assign_coords(start=list(STARTS)).assign(end_theorem_b=size**0.25)
+    return data.assign_coords(start=list(STARTS))
 
 
 def endpoint(conserved: float, size: float) -> float:

@@ -10,7 +10,44 @@ from largeprompt.studies.training.figures import FIGURES
 from largeprompt.studies.training.flows import drift, ends, excess, tube
 from largeprompt.studies.training.inputs import inputs
 from largeprompt.studies.training.rules import RULES
-from largeprompt.studies.variables import variables
+from largeprompt.studies.variables import labels
+
+LABELS = {  # what the variables of the dataset are, and their units
+    "*_gradient_cosine": "cosine between gradients of finite and infinite prompt, * attention",
+    "*_gradient_distance": "relative distance between these gradients, * attention",
+    "*_distance": "distance between the flows of * attention",
+    "*_envelope": "Grönwall envelope around the flow of * attention",
+    "*_astray": "distance of a flow of * attention from another start to the limit",
+    "*_limit_theta": "parameters along the infinite-prompt flow of * attention",
+    "softmax_at_limit_endpoint": "excess risk of softmax attention at the limit's end point",
+    "*_best": "least excess risk of * attention",
+    "linear_predicted": "least excess risk of linear attention, in closed form",
+    "excess_length": "prompt length of the excess risks [tokens]",
+    "gradient_length": "prompt length of the gradients [tokens]",
+    "gradient_time": "time of the infinite-prompt flow at which gradients are compared",
+    "drift_b": "read-out b",
+    "drift_risk": "excess risk along the drift",
+    "drift_theorem_b": "read-out b of the theorem's end point",
+    "drift_optimal_b": "read-out b of the optimum at this length",
+    "drift_length": "prompt length of the drift [tokens]",
+    "drift_time": "time of the drift",
+    "end_b": "read-out b at the end",
+    "end_theorem_error": "relative error of b against the theorem's tr(Σ⁻²)^(1/4)",
+    "end_b_error": "relative error of b against the end point that the conserved quantity allows",
+    "end_A_error": "relative error of A against Σ⁻¹/b there",
+    "end_conserved_error": "largest relative change of the conserved quantity",
+    "end_risk": "risk at the end; the Bayes risk is 0",
+    "end_converged": "1 where the gradient norm fell below its tolerance",
+    "cell": "covariance and dimension",
+    "inputs": "law of the inputs",
+    "input_start": "where the flow on other inputs starts",
+    "input_length": "prompt length of the flow on other inputs [tokens]",
+    "input_distance": "largest distance of the flow to that on the limit of the law",
+    "input_gaussian_distance": "largest distance of the flow to that of the Gaussian theory",
+    "input_level": "largest distance between the two infinite-prompt flows",
+    "input_limit_risk": "risk where the flow on the limit of the law ends",
+    "input_gaussian_risk": "risk where the flow of the Gaussian theory ends",
+}
 
 STUDY = Study(
     name="training",
@@ -50,5 +87,5 @@ STUDY = Study(
     rules=RULES,
     figures=FIGURES,
     claims=claims("C5", "C6", "C7", "E2"),
-    variables=variables("training"),
+    variables=labels(LABELS),
 )
