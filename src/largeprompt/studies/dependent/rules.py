@@ -51,7 +51,7 @@ def mixing(data: xr.Dataset) -> Finding:
     return Finding(
         judged(off < CLOSE and gap < 1e-6, rests_on=[off, gap]),
         f"Slow mixing raises the error up to {float(slow.max()):.3g} times; the empirical n-gram "
-        "does not feel it.",
+        "is not affected.",
         "Slow mixing does not cost what is predicted.",
         {
             "relaxation time": data.mixing_time,

@@ -33,7 +33,7 @@ from largeprompt.studies.trained.transformer import (
 if TYPE_CHECKING:
     from largeprompt.studies.trained.study import TrainedConfig
 
-AUDITED = ["score_variance", "alpha", "effective_tokens", "affine_error"]
+AUDITED = ["alpha", "affine_error"]
 CHUNK_NUMBERS = 2**22  # of the widest layer of a test batch: 16 MiB
 
 
