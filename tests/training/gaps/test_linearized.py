@@ -1,4 +1,4 @@
-"""The covariance equation along a linearised flow."""
+"""The covariance equation along a linearized flow."""
 
 import math
 

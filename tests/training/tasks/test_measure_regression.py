@@ -150,8 +150,6 @@ def test_bad_input():
                 task.block_risk(*arguments, length)
     with pytest.raises(lp.InvalidArgumentError, match="queries"):
         task.block_risk(A, B, queries=lp.measures.gauss_rule(lp.Rademacher(1)))
-    with pytest.raises(lp.InvalidArgumentError, match="a task that defines bayes_risk"):
-        task.bayes_risk(10)
 
 
 def test_gaussian_inputs_are_exact():
@@ -247,3 +245,21 @@ def test_symmetric_laws_need_half_of_the_queries():
         0,
     )
     assert skewed._queries is skewed._atoms
+
+
+@pytest.mark.parametrize(("length", "noise"), [(1, 0.5), (4, 0.5), (200, 0.1)])
+def test_bayes_risk_on_signs_is_that_of_counting(length, noise):
+    """x² = 1: the posterior variance is 1/(1 + L/s²) whatever is drawn."""
+    found = MeasureRegression(lp.Rademacher(1), [[1.0]], noise).bayes_risk(length)
+    assert found == pytest.approx((noise + 1 / (1 + length / noise)) / 2, rel=1e-12)
+    assert found.standard_error < 1e-12
+
+
+def test_bayes_risk_of_drawn_prompts_is_the_exact_one_for_gaussian_inputs():
+    inputs = lp.Gaussian([0.0], [[1.0]])
+    rule = lp.measures.gauss_rule(inputs, 20)
+    drawn = MeasureRegression(inputs, [[1.0]], 0.3, rule).bayes_risk(30)
+    exact = MeasureRegression(inputs, [[1.0]], 0.3).bayes_risk(30)
+    assert drawn.standard_error < 1e-4 * drawn
+    assert exact.standard_error == 0
+    assert abs(drawn - exact) < 6 * drawn.standard_error

@@ -37,18 +37,8 @@ class Outcome:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Solution(Outcome):
-    """Solution of y' = f(t, y) from time 0.
-
-    Attributes
-    ----------
-    times
-        The reported times that were reached, and the last time reached, shape (time,).
-    states
-        y there, shape (time, n).
-    at
-        Dense output: y at one time or at several (n, time), up to the last of ``times``.
-    status, message
-        'finished', 'converged', 'interrupted' or 'diverged', and why.
+    """Solution of y' = f(t, y): states (time, n) at the reported times that were reached and at the
+    last one, dense output ``at`` any of them, and how it ended.
     """
 
     times: Array

@@ -5,7 +5,6 @@ import sys
 from time import monotonic
 
 PATIENCE = 2.0  # seconds before anything is shown
-PAUSE = 0.2  # seconds between two lines
 
 
 class Progress:
@@ -25,7 +24,7 @@ class Progress:
 
     def __call__(self, reached: float) -> None:
         now = monotonic()
-        if not self.wanted or now < max(self.begin + PATIENCE, self.latest + PAUSE):
+        if not self.wanted or now < max(self.begin + PATIENCE, self.latest + 0.2):
             return
         self.latest, self.shown, rate = now, True, reached / (now - self.begin)
         line = f"{self.name}: time {reached:.4g} of {self.until:g}, {rate:.3g} a second"

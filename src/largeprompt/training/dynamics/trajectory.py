@@ -25,7 +25,7 @@ from largeprompt.training.dynamics.parameters import Parametrization
 if TYPE_CHECKING:
     import xarray as xr
 
-AT_ONCE = 16  # layers whose derivatives are taken together
+LAYERS_AT_ONCE = 16  # layers whose derivatives are taken together
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -261,7 +261,7 @@ class Trajectory(Outcome):
 def _along(objective: Objective, path: Tensor) -> Iterator[tuple[Objective, Tensor]]:
     """Pieces of a path (time, run, p), each as θ (n, p) with the risk of all its points at once."""
     runs, many = len(objective.lengths), objective
-    for part in path.split(max(1, AT_ONCE // runs)):
+    for part in path.split(max(1, LAYERS_AT_ONCE // runs)):
         if len(many.lengths) != len(part) * runs:
             many = objective.with_lengths(objective.lengths * len(part))
         yield many, part.reshape(-1, path.shape[-1])

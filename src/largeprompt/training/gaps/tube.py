@@ -27,8 +27,6 @@ from largeprompt.training.tasks.task import Task
 if TYPE_CHECKING:
     import xarray as xr
 
-NODES = 4  # Gauss-Legendre points of the mean Hessian between the two flows
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Tube:
@@ -182,7 +180,7 @@ def tube(
         )
     objective, endless = both.objective.with_lengths(chosen), both.objective.with_lengths(math.inf)
     flow, limit = _part(both, slice(0, len(chosen))), _part(both, slice(len(chosen), None))
-    nodes, weights = (torch.from_numpy(value) for value in np.polynomial.legendre.leggauss(NODES))
+    nodes, weights = (torch.from_numpy(value) for value in np.polynomial.legendre.leggauss(4))
     start, end = limit.parameters.transpose(0, 1), flow.parameters.transpose(0, 1)  # (time, run, p)
     push = (
         (slopes_along(objective, start.expand_as(end))[1] - slopes_along(endless, start)[1])

@@ -19,7 +19,7 @@ from largeprompt.law.blocks import TAU_STEP, grid
 from largeprompt.law.nodes import LARGEST_LOG, score_range
 from largeprompt.law.quadrature import Array, Range, drawn, log_survival, relative_ends, widen
 
-AT_ONCE = 512  # scores, for each τ: what stays in the cache
+SCORES_AT_ONCE = 512  # scores, for each τ: what stays in the cache
 DIFFERENCE = 1e-4  # of scores and features: its square is the error of second derivatives
 
 
@@ -145,7 +145,7 @@ class _Slopes(torch.autograd.Function):
 
 def _parts(*tensors: Tensor) -> list[tuple[Tensor, ...]]:
     """So many queries of each tensor, of which scores come first, as stay in the cache."""
-    count = max(1, AT_ONCE // tensors[0].shape[-1])
+    count = max(1, SCORES_AT_ONCE // tensors[0].shape[-1])
     return list(zip(*(part.split(count) for part in tensors), strict=True))
 
 

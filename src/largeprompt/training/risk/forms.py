@@ -32,7 +32,7 @@ from largeprompt.training.risk.scores import check_scores
 
 # of the rule, and share of the queries with small scores that it leaves out; of those with large
 # ones, where f is 1, L times less
-ACCURACY = 1e-12
+RULE_ACCURACY = 1e-12
 # of F, in the forms and in the scale, and the Hessian in all of them
 Parts = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
@@ -102,7 +102,7 @@ def _rule(
 ) -> tuple[QuadraticFormRule, tuple[Orders, Orders]]:
     """The rule, and f and h with derivatives at its nodes."""
     rule = quadratic_form_rule(
-        lam.numpy(), tail=ACCURACY / max(lengths), below=ACCURACY, accuracy=ACCURACY
+        lam.numpy(), tail=RULE_ACCURACY / max(lengths), below=RULE_ACCURACY, accuracy=RULE_ACCURACY
     )
     q = torch.from_numpy(rule.nodes)
     return rule, WeightTables.reaching(lengths, float(q.max())).derivatives(q, order)

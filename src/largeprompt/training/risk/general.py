@@ -25,16 +25,15 @@ from torch.utils.checkpoint import checkpoint
 from largeprompt.training.risk.exponentials import exponential_sums
 from largeprompt.training.risk.scores import check_scores
 
-ACCURACY = 1e-11  # of f and h
 FAR = 9.0  # standard deviations of ρ
-STEP = 0.16  # of the nodes, in the variable in which they are equidistant, up to LONG and LARGE
-LONG = 1e5  # tokens from which f turns more sharply
+STEP = 0.16  # of the nodes, in the variable in which they are equidistant, up to SHARPER and LARGE
+SHARPER = 1e5  # tokens from which f turns more sharply
 # E q from which the limit and what a finite length adds, much larger than the risk, cancel
 LARGE = 64.0
 # of |ϱ| at STEP: below it errors of the gradient, divided by |ϱ|, are too large
 NEAR_BLOCK = 1e-3
 # at once, with what autograd keeps and without: what stays in the cache
-CHUNK_NUMBERS, CACHED_NUMBERS = 2**22, 2**16
+GRAPH_NUMBERS, CACHED_NUMBERS = 2**22, 2**16
 Excess = tuple[Tensor, float]
 
 
@@ -73,11 +72,7 @@ class GeneralLayers:
 
 
 def general_excess(
-    layers: GeneralLayers,
-    lengths: Sequence[float],
-    *,
-    step: float = STEP,
-    accuracy: float = ACCURACY,
+    layers: GeneralLayers, lengths: Sequence[float], *, step: float = STEP, accuracy: float = 1e-11
 ) -> Excess:
     """Twice what a finite length adds to the infinite prompt's risk, shape (run,), twice
     differentiable, and the error of the sums.
@@ -105,7 +100,7 @@ def general_excess(
     close = NEAR_BLOCK * 10 ** ((step - STEP) / 0.14)
     step *= min(1.0, LARGE / max(largest, 1e-300)) ** 0.1
     step *= min(
-        1.0, (math.log(LONG) / math.log(max(2.0, *(lengths[i] for i in finite)))) ** (2 / 3)
+        1.0, (math.log(SHARPER) / math.log(max(2.0, *(lengths[i] for i in finite)))) ** (2 / 3)
     )
     near = (
         chosen.rho.detach().norm(dim=-1) * chosen.variances.max().sqrt() < close
@@ -151,7 +146,7 @@ def _average(layers: GeneralLayers, s: Tensor, weights: Tensor, *, step: float) 
         )
     rows = max(
         1,
-        (CHUNK_NUMBERS if torch.is_grad_enabled() else CACHED_NUMBERS)
+        (GRAPH_NUMBERS if torch.is_grad_enabled() else CACHED_NUMBERS)
         // (layers.Y.numel() * len(s)),
     )
     total = layers.beta.new_zeros(len(layers.beta))

@@ -3,6 +3,7 @@ penalty.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from scipy.special import gammaincinv, ndtr
@@ -11,8 +12,8 @@ from torch import Tensor
 from largeprompt.training.risk.average import SobolAverage
 from largeprompt.training.tasks.task import SCRAMBLES, RiskEstimate
 
-ACCURACY = 1e-4  # standard error of the risk, relative
-FEWEST, MOST = 2**10, 2**16  # Sobol points of one scrambling
+RELATIVE_ERROR = 1e-4  # standard error of the risk that is asked for
+MOST_NUMBERS = 2**27  # drawn for it: seconds
 
 
 def ridge_risk(design: Tensor, left: Tensor, noise: float, length: float) -> RiskEstimate:
@@ -28,17 +29,32 @@ def ridge_risk(design: Tensor, left: Tensor, noise: float, length: float) -> Ris
     if dim == 1:
         share = mean_shrinkage(float(design.square()) / noise, length)
         return RiskEstimate((noise + float(left) * share) / 2, 0.0)
-    points = FEWEST
-    while True:
+    for points in (2**10, 2**12, 2**14, 2**16):
         values = []
         for seed in range(SCRAMBLES):
             rows = _factors(dim, length, SobolAverage(points, seed)) @ design
             kept = (left * _posterior(rows, noise)).sum((-2, -1)).mean()
             values.append((noise + float(kept)) / 2)
         found = RiskEstimate.of(values)
-        if found.standard_error <= ACCURACY * found or points >= MOST:
-            return found
-        points *= 4
+        if found.standard_error <= RELATIVE_ERROR * found:
+            break
+    return found
+
+
+def drawn_ridge_risk(
+    draw: Callable[[int], Tensor], left: Tensor, noise: float, numbers: int
+) -> RiskEstimate:
+    """The risk where rows have another law: a mean over designs (n, L, d) that ``draw`` (n) gives,
+    ``numbers`` in each.
+    """
+    values, count = torch.empty(0, dtype=torch.float64), max(1, MOST_NUMBERS // (128 * numbers))
+    while True:
+        kept = (left * _posterior(draw(count), noise)).sum((-2, -1))
+        values = torch.cat([values, (noise + kept) / 2])
+        error = float(values.std()) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+        mean = float(values.mean())
+        if error <= RELATIVE_ERROR * mean or len(values) * numbers >= MOST_NUMBERS:
+            return RiskEstimate(mean, error)
 
 
 def mean_shrinkage(strength: float, length: float) -> float:

@@ -32,6 +32,7 @@ from largeprompt.training.risk.average import AVERAGE, SobolAverage
 from largeprompt.training.risk.blocks import across_blocks, in_blocks
 from largeprompt.training.risk.features import mean_squares
 from largeprompt.training.risk.scores import is_softmax
+from largeprompt.training.tasks.bayes import drawn_ridge_risk
 from largeprompt.training.tasks.prompts import normal
 from largeprompt.training.tasks.regression import LinearRegression
 from largeprompt.training.tasks.task import RiskEstimate, Task
@@ -40,8 +41,7 @@ F = torch.float64
 # by dimension, in each coordinate: nodes of the inputs, of the inputs for layers that are not in
 # blocks, and of w and the noise there
 NODES = {1: (48, 24, 12), 2: (20, 6, 4)}
-FEWEST = (10, 4, 3)  # in more dimensions
-LIMIT_NODES = 10  # of w in each coordinate, for infinite prompts
+FEWEST = (10, 4, 3)  # in more dimensions; the first also of w for infinite prompts
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -176,12 +176,26 @@ class MeasureRegression(Task):
         return across_blocks(torch.stack([self.block_risk(*each) for each in parts]), U, V, general)
 
     def bayes_risk(self, length: float) -> RiskEstimate:
-        """Least risk of any predictor, for Gaussian inputs."""
-        return (
-            super().bayes_risk(length)
-            if self._gaussian is None
-            else self._gaussian.bayes_risk(length)
-        )
+        """Least risk of any predictor: exact for Gaussian inputs where :class:`LinearRegression`
+        is, else a mean over drawn prompts.
+
+        Prompts are drawn until the standard error is 1e-4 of the risk, or for seconds.
+        """
+        if self._gaussian is not None:
+            return self._gaussian.bayes_risk(length)
+        length = validation.length("length", length, allow_infinity=True)
+        if math.isinf(length):
+            return RiskEstimate(self.noise_variance / 2, 0.0)
+        tokens, generator = int(length), torch.Generator().manual_seed(0)
+        validation.affordable("length", tokens, needed=64.0 * tokens * self.dim)
+
+        def draw(count: int) -> Tensor:
+            x = self.inputs.sample(count * tokens, generator)
+            return x.reshape(count, tokens, self.dim) @ self._root
+
+        x, share = self._atoms.atoms, self._atoms.weights
+        left = self._root.mT @ (x.mT * share) @ x @ self._root
+        return drawn_ridge_risk(draw, left, self.noise_variance, tokens * self.dim)
 
     def draw_contexts(
         self, batch: int, generator: torch.Generator
@@ -231,57 +245,43 @@ class MeasureRegression(Task):
     def _root(self) -> Tensor:
         return square_root(self.prior_covariance)
 
-    def _nodes(self, law: Measure, count: int) -> tuple[Tensor, Tensor]:
-        """Nodes of a centered law and their weights."""
-        rule = gauss_rule(law, count)
-        return rule.atoms, rule.weights
-
     @functools.cached_property
     def _coarse(self) -> tuple[Tensor, Tensor]:
         """Inputs and weights for layers that are not in blocks."""
-        if self._given is not None:  # type: ignore[attr-defined]
-            return self._atoms.atoms, self._atoms.weights
-        return self._nodes(self.inputs, NODES.get(self.dim, FEWEST)[1])
+        given = self._given is not None  # type: ignore[attr-defined]
+        count = NODES.get(self.dim, FEWEST)[1]
+        rule = self._atoms if given else gauss_rule(self.inputs, count)
+        return rule.atoms, rule.weights
 
     def _tasks(self, count: int) -> tuple[Tensor, Tensor]:
         """Nodes w of N(0, W) and weights."""
-        zero = torch.zeros(self.dim, dtype=F)
-        return self._nodes(Gaussian(zero, self.prior_covariance), count)
+        rule = gauss_rule(Gaussian(torch.zeros(self.dim, dtype=F), self.prior_covariance), count)
+        return rule.atoms, rule.weights
 
     def _softmax_risks(self, U: Tensor, V: Tensor, lengths: Sequence[float]) -> Tensor:
         """Risks of any layers, each at its length, over nodes of w, x_q, inputs and noise."""
-        limits = [i for i, length in enumerate(lengths) if math.isinf(length)]
-        found = (
-            dict(zip(limits, self._limit_risks(U[limits], V[limits]), strict=True))
-            if limits
-            else {}
-        )
         (x, mass), count = self._coarse, NODES.get(self.dim, FEWEST)[2]
         w, share = self._tasks(count)
-        unit = Gaussian(torch.zeros(1, dtype=F), torch.full((1, 1), self.noise_variance, dtype=F))
-        noise, part = (each.squeeze() for each in self._nodes(unit, count))
-        noise, part = noise.reshape(-1), part.reshape(-1)
-        target = x @ w.mT  # (q, w)
+        variance = torch.full((1, 1), self.noise_variance, dtype=F)
+        rule = gauss_rule(Gaussian(torch.zeros(1, dtype=F), variance), count)
+        noise, probability = rule.atoms[:, 0], torch.outer(mass, rule.weights).reshape(-1)
+        target, found = x @ w.mT, []  # (q, w)
         for i, length in enumerate(lengths):
-            if i in found:
+            if math.isinf(length):
+                found.append(self._limit_risks(U[i : i + 1], V[i : i + 1])[0])
                 continue
             s, r, u_y, v_y = _inner(U[i], V[i, 0], x, w)
             scores = s.unsqueeze(-1) + u_y[:, None, None, None] * noise  # (q, w, j, noise)
             read = (r.unsqueeze(-1) + v_y * noise) - target[..., None, None]
             flat = scores.flatten(0, 1).flatten(1)
-            square = mean_squares(
-                flat,
-                torch.outer(mass, part).reshape(-1),
-                read.reshape(*flat.shape, 1),
-                torch.zeros_like(flat),
-                length,
-            ).reshape(target.shape)
-            found[i] = (mass @ square @ share + self.noise_variance) / 2
-        return torch.stack([found[i] for i in range(len(lengths))])
+            features, none = read.reshape(*flat.shape, 1), torch.zeros_like(flat)
+            square = mean_squares(flat, probability, features, none, length).reshape(target.shape)
+            found.append((mass @ square @ share + self.noise_variance) / 2)
+        return torch.stack(found)
 
     def _limit_risks(self, U: Tensor, V: Tensor) -> Tensor:
         """Risks of infinite prompts, shape (run,): w by a Gauss-Hermite rule, x_q by its own."""
-        d, (w, share), x = self.dim, self._tasks(LIMIT_NODES), self._atoms.atoms
+        d, (w, share), x = self.dim, self._tasks(FEWEST[0]), self._atoms.atoms
         u = (x @ U[..., :d].mT).unsqueeze(-2)  # (run, q, 1, d + 1)
         mean = self.inputs.tilted_mean(u[..., :d] + u[..., d:] * w)  # (run, q, w, d)
         y = (mean * w).sum(-1) + self.noise_variance * u[..., d]

@@ -24,8 +24,8 @@ from largeprompt.training.tasks.prompts import Gradients, mean_gradients, normal
 from largeprompt.training.tasks.task import RiskEstimate, Task
 
 GENERAL_ACCURACY = 2e-7  # smallest error of f and h along a run, except in blocks
-BLOCK_ACCURACY = 1e-11  # and in blocks
-LONG = 1e6  # tokens up to which that is far below f itself, 1/L
+# and in blocks, up to so many tokens: far below f itself, 1/L
+BLOCK_ACCURACY, LONG = 1e-11, 1e6
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
