@@ -260,8 +260,8 @@ def normalized_errors(config: DepthConfig, kind: Kind, dim: int, progress: Progr
 
     def reference(count: int, scramble: int) -> Array:
         points = sobol_points(mu, count, config.seed + scramble).unsqueeze(0)
-        off: Array = errors(stack, limit, points)[0, :, 0].numpy()
-        return off / relative
+        off: Array = errors(stack, limit, points)[0, :, 0].numpy() / relative
+        return off
 
     draws = [  # the part that falls like 1/points goes
         2 * reference(config.reference, 2 * k) - reference(config.reference // 2, 2 * k + 1)
