@@ -61,7 +61,9 @@ def test_cumulant_generating_functions_of_laws_on_the_line(name):
 
 
 @pytest.mark.parametrize(
-    "law", [td.StudentT(tensor(5.0), tensor(0.5), tensor(2.0)), stats.t(5.0, 0.5, 2.0)], ids=str
+    "law",
+    [td.StudentT(tensor(5.0), tensor(0.5), tensor(2.0)), stats.t(5.0, 0.5, 2.0)],
+    ids=["torch", "scipy"],
 )
 def test_student(law):
     mu = lp.as_measure(law)
