@@ -30,14 +30,12 @@ def layer(c, seed=1, out=2):
     ), torch.randn(3, d, generator=generator, dtype=F)
 
 
-def enumerated(c, attention, z, length, center, ending=None):
+def enumerated(c, attention, z, length, center):
     """E‖T_L - c‖² over every path of L windows, from the library's own attention on the tokens."""
     total = mass = 0.0
     law = c.ngram_law(length + c.order)
     for path in itertools.product(range(c.alphabet), repeat=length + c.order):
         symbols = torch.tensor(path)
-        if ending is not None and int(c.context_index(symbols)[-1]) != ending:
-            continue
         output = attention(lp.Empirical(c.tokens(symbols, c.order + 1)), z)
         total += float(law[path]) * (output - center).square().sum(-1)
         mass += float(law[path])

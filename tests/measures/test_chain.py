@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.measures import sample_chains
 from largeprompt.testing import assert_sample_mean
 
 F = torch.float64
@@ -109,7 +108,7 @@ def test_long_run_covariance_is_the_limit_and_does_not_depend_on_the_order_that_
         (c.long_run_covariance(f, length=length) - limit).abs().max() for length in (10**3, 10**4)
     ]
     assert float(near[1]) < 0.11 * float(near[0])
-    assert_close(c.lifted(4).long_run_covariance(f), limit, rtol=1e-10, atol=1e-12)
+    assert_close(c._lifted(4).long_run_covariance(f), limit, rtol=1e-10, atol=1e-12)
     lags = c.lagged_covariance(f)
     law = c.ngram_law(3).flatten()
     centred = f - (f @ law).unsqueeze(-1)
@@ -165,10 +164,8 @@ def test_paths_use_possible_steps_only_and_come_back_with_the_seed():
     assert bool((P[symbols[:, :-1], symbols[:, 1:]] > 0).all())
     assert torch.equal(symbols, c.sample(500, 200, torch.Generator().manual_seed(3)))
     assert c.sample(1, 4, torch.Generator()).shape == (4, 1)
-    both = sample_chains([c, c.lazy(0.9)], 300, 50, torch.Generator().manual_seed(0))
-    stays = (both[..., 1:] == both[..., :-1]).double().mean((1, 2))
-    assert stays[0] == 0
-    assert stays[1] > 0.8
+    lazy = c.lazy(0.9).sample(300, 50, torch.Generator().manual_seed(0))
+    assert (lazy[:, 1:] == lazy[:, :-1]).double().mean() > 0.8
 
 
 def test_contexts_that_are_left_for_good_have_probability_zero():
@@ -177,7 +174,7 @@ def test_contexts_that_are_left_for_good_have_probability_zero():
     assert_close(c.stationary, torch.tensor([0.0, 0.5, 0.5], dtype=F))
     assert not bool((c.sample(100, 100, torch.Generator().manual_seed(0)) == 0).any())
     # 00 never occurs
-    second = lp.measures.MarkovChain(torch.tensor([[0.0, 1.0], [0.5, 0.5]], dtype=F)).lifted(2)
+    second = lp.measures.MarkovChain(torch.tensor([[0.0, 1.0], [0.5, 0.5]], dtype=F))._lifted(2)
     assert float(second.stationary[0, 0]) == 0
     assert_close(second.stationary.sum(0), torch.tensor([1 / 3, 2 / 3], dtype=F))
 
@@ -188,8 +185,6 @@ def test_tokens_are_one_hot_windows():
     assert tokens.shape == (1, 3, 6)
     assert tokens[0, 0].tolist() == [0, 0, 1, 1, 0, 0]
     assert tokens[0, 2].tolist() == [0, 1, 0, 0, 1, 0]
-    assert c.context_index(torch.tensor([2, 0, 1])).tolist() == [2, 0, 1]
-    assert chain(3, 2).context_index(torch.tensor([2, 0, 1])).tolist() == [6, 1]
     far = c.ngrams(2)
     index = torch.arange(9)
     assert_close(far.atoms, c.tokens(torch.stack([index // 3, index % 3], -1), 2)[:, 0])
@@ -247,7 +242,6 @@ BAD = {
     ),
     "generator": (lambda: lp.measures.MarkovChain.random(2, 1, 1.0, "seed"), "generator: got str"),
     "holding": (lambda: lp.measures.MarkovChain(HALF).lazy(1.0), "holding: got 1.0"),
-    "lower order": (lambda: chain(2, 2).lifted(1), "order: got 1"),
     "window": (lambda: lp.measures.MarkovChain(HALF).ngrams(0), "k: got 0"),
     "length": (
         lambda: lp.measures.MarkovChain(HALF).sample(0, 1, torch.Generator()),
@@ -274,21 +268,12 @@ BAD = {
         "symbols: got",
     ),
     "fractions": (
-        lambda: lp.measures.MarkovChain(HALF).context_index(torch.tensor([0.5])),
+        lambda: lp.measures.MarkovChain(HALF).tokens(torch.tensor([0.5]), 1),
         "symbols: got",
     ),
     "short path": (
         lambda: lp.measures.MarkovChain(HALF).tokens(torch.tensor([0]), 2),
         "at least k = 2",
-    ),
-    "no context": (lambda: chain(2, 2).context_index(torch.tensor([0])), "at least 2"),
-    "lifted far": (
-        lambda: lp.measures.MarkovChain(HALF).lifted(10**9),
-        "order: got 2 symbols at order 1000000000",
-    ),
-    "lifted beyond memory": (
-        lambda: lp.measures.MarkovChain(HALF).lifted(40),
-        "at most 4096 contexts",
     ),
     "random order": (
         lambda: lp.measures.MarkovChain.random(2, 40, 1.0, torch.Generator()),
@@ -311,10 +296,6 @@ BAD = {
     "booleans": (
         lambda: lp.measures.MarkovChain(HALF).tokens([True, False], 1),
         "symbols: got torch.bool",
-    ),
-    "chains that differ": (
-        lambda: sample_chains([chain(2, 1), chain(3, 1)], 5, 1, torch.Generator()),
-        "same alphabet",
     ),
 }
 

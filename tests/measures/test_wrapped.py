@@ -66,7 +66,7 @@ def test_wrapper_is_the_law_with_atoms_and_weights_changed(name):
 
 def test_tilt_outside_the_domain_is_refused_when_it_is_made():
     with pytest.raises(lp.TiltDomainError, match="no infinite-prompt limit"):
-        Tilted(lp.Laplace(1), torch.tensor([math.sqrt(2)], dtype=F))
+        lp.Laplace(1).tilt([math.sqrt(2)])
 
 
 def test_image_of_another_dimension_is_refused():

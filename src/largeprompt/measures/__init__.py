@@ -4,7 +4,7 @@ of them.
 
 from largeprompt.measures import scalar
 from largeprompt.measures.base import Measure
-from largeprompt.measures.chain import MarkovChain, sample_chains
+from largeprompt.measures.chain import MarkovChain
 from largeprompt.measures.finite.atoms import AtomicMeasure
 from largeprompt.measures.finite.laws import Discrete, Empirical
 from largeprompt.measures.foreign import as_measure
@@ -35,7 +35,6 @@ __all__ = [
     "cumulant_ladder",
     "gauss_rule",
     "log_gamma",
-    "sample_chains",
     "sobol_points",
 ]
 __all__ += scalar.__all__

@@ -303,12 +303,12 @@ class Measure(abc.ABC):
         from largeprompt.measures.wrapped import Tilted
 
         self._finite_cgf(u)  # raises outside the domain
-        return Tilted._trusted(self, u)
+        return Tilted(self, u)
 
     def _map(self, matrix: Tensor, offset: Tensor) -> Measure:
         from largeprompt.measures.wrapped import AffineImage
 
-        return AffineImage._trusted(self, matrix, offset)
+        return AffineImage(self, matrix, offset)
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
         """From cumulants along d² directions.

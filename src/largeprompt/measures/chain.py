@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -120,9 +119,7 @@ class MarkovChain:
 
     @functools.cached_property
     def eigenvalues(self) -> Tensor:
-        """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,); the first
-        is 1.
-        """
+        """Eigenvalues of the lifted chain by falling modulus, complex, shape (m^r,)."""
         try:
             found: Tensor = torch.linalg.eigvals(self.matrix)
         except RuntimeError:  # LinAlgError
@@ -139,21 +136,18 @@ class MarkovChain:
         return 1 / gap if gap > 0 else math.inf
 
     def lazy(self, holding: float) -> MarkovChain:
-        """The chain that repeats its last symbol with probability ``holding``, else moves as
-        before.
-        """
+        """The chain that repeats its last symbol with probability ``holding``."""
         if not (isinstance(holding, int | float) and 0 <= holding < 1):
             allowed = "a number from 0 up to, not including, 1"
             raise InvalidArgumentError("holding", validation.text(holding), allowed)
         stay = torch.eye(self.alphabet, dtype=self.transition.dtype).expand_as(self.transition)
         return MarkovChain((1 - holding) * self.transition + holding * stay)
 
-    def lifted(self, order: int) -> MarkovChain:
+    def _lifted(self, order: int) -> MarkovChain:
         """The chain as one of a higher order."""
-        order = validation.integer("order", order, minimum=self.order)
-        _check_contexts("order", self.alphabet, order)
         if order == self.order:
             return self
+        _check_contexts("order", self.alphabet, order)
         return MarkovChain(self.transition.expand((self.alphabet,) * (order + 1)).contiguous())
 
     def independent(self) -> MarkovChain:
@@ -185,13 +179,40 @@ class MarkovChain:
     def tokens(self, symbols: ArrayLike, k: int) -> Tensor:
         """One-hot windows of k symbols of paths (..., length), shape (..., length - k + 1, k·m)."""
         k = validation.integer("k", k)
-        symbols = self._paths(symbols, k, f"at least k = {k} symbols")
+        symbols = validation.indices("symbols", symbols, self.alphabet)
+        if symbols.dim() < 1:
+            raise InvalidArgumentError("symbols", "one number", "paths, shape (..., length)")
+        if symbols.shape[-1] < k:
+            given = f"paths of {symbols.shape[-1]} symbols"
+            raise InvalidArgumentError("symbols", given, f"at least k = {k} symbols")
         hot = torch.nn.functional.one_hot(symbols, self.alphabet).to(self.transition.dtype)
         return hot.unfold(-2, k, 1).transpose(-1, -2).flatten(-2)
 
     def sample(self, length: int, replicas: int, generator: validation.Randomness) -> Tensor:
         """Stationary paths of ``length`` symbols, integers of shape (replicas, length)."""
-        return sample_chains([self], length, replicas, generator)[0]
+        length = validation.integer("length", length)
+        replicas = validation.integer("replicas", replicas)
+        generator = validation.generator(generator, torch.device("cpu"))
+        if replicas * length > MOST_ENTRIES:
+            given = f"{replicas} paths of {length} symbols"
+            allowed, remedy = f"at most {MOST_ENTRIES} symbols in all", "Draw fewer at a time."
+            raise InvalidArgumentError("length", given, allowed, remedy)
+        m, r, n = self.alphabet, self.order, self.contexts
+        rows = self.rows.cumsum(-1)
+        # ends in 1: no uniform number falls on a symbol of probability 0
+        rows = rows / rows[:, -1:]
+        start = self.stationary.flatten()
+        context = torch.multinomial(start, replicas, replacement=True, generator=generator)
+        path = torch.empty(max(length, r), replicas, dtype=torch.int64)
+        for place in range(r):
+            path[place] = context // m ** (r - 1 - place) % m
+        for begin in range(r, length, 256):  # steps whose uniform numbers are drawn at once
+            shape = min(256, length - begin), replicas, 1
+            uniform = torch.rand(shape, generator=generator, dtype=rows.dtype)
+            for step, draw in enumerate(uniform, begin):
+                path[step] = (rows[context] <= draw).sum(-1)
+                context = (context * m + path[step]) % n
+        return path[:length].T.contiguous()
 
     def lagged_covariance(
         self, f: ArrayLike, g: ArrayLike | None = None, *, length: float = math.inf
@@ -224,12 +245,6 @@ class MarkovChain:
         chain, f, g, length = self._aligned(f, g, length)
         same = (f * chain._edges.flatten()) @ g.mT  # both are centered
         return same + chain._after(f, g, length) + chain._after(g, f, length).mT
-
-    def context_index(self, symbols: ArrayLike) -> Tensor:
-        """Number of the context that ends at each symbol, shape (..., length - order + 1)."""
-        symbols = self._paths(symbols, self.order, f"at least {self.order}, the order")
-        place = self.alphabet ** torch.arange(self.order - 1, -1, -1)
-        return (symbols.unfold(-1, self.order, 1) * place).sum(-1)
 
     def __repr__(self) -> str:
         return (
@@ -287,7 +302,7 @@ class MarkovChain:
         f = self._functional("f", first)
         g = f if second is None else self._functional("g", second)
         widest = max(f.shape[-1], g.shape[-1])
-        chain = self.lifted(max(self.order, round(math.log(widest, self.alphabet)) - 1))
+        chain = self._lifted(max(self.order, round(math.log(widest, self.alphabet)) - 1))
         full = chain._edges.flatten()
 
         def spread(value: Tensor) -> Tensor:
@@ -296,15 +311,6 @@ class MarkovChain:
             return wide - (wide @ full).unsqueeze(-1)
 
         return chain, spread(f), spread(g), length
-
-    def _paths(self, symbols: ArrayLike, fewest: int, allowed: str) -> Tensor:
-        """Check paths, which must be long enough."""
-        found = validation.indices("symbols", symbols, self.alphabet)
-        if found.dim() < 1:
-            raise InvalidArgumentError("symbols", "one number", "paths, shape (..., length)")
-        if found.shape[-1] < fewest:
-            raise InvalidArgumentError("symbols", f"paths of {found.shape[-1]} symbols", allowed)
-        return found
 
 
 def _check_contexts(name: str, alphabet: int, order: int) -> None:
@@ -340,45 +346,3 @@ def _falls_apart() -> InvalidArgumentError:
     return InvalidArgumentError(
         "transition", "a chain that is reducible up to rounding", allowed, remedy
     )
-
-
-def sample_chains(
-    chains: Sequence[MarkovChain], length: int, replicas: int, generator: validation.Randomness
-) -> Tensor:
-    """Stationary paths of chains of one alphabet and order, integers (chain, replica, length).
-
-    Examples
-    --------
-    >>> chain = lp.measures.MarkovChain([[0.9, 0.1], [0.3, 0.7]])
-    >>> lp.measures.sample_chains([chain, chain.independent()], 100, 5, 0).shape
-    torch.Size([2, 5, 100])
-    """
-    length = validation.integer("length", length)
-    replicas = validation.integer("replicas", replicas)
-    chains = validation.listed("chains", chains, "a sequence of chains")
-    for chain in chains:
-        validation.instance("chains", chain, MarkovChain, "one or more chains")
-    if len({chain.transition.shape for chain in chains}) != 1:
-        allowed = "one or more chains of the same alphabet and order"
-        raise InvalidArgumentError("chains", f"{len(chains)} chains", allowed)
-    generator = validation.generator(generator, torch.device("cpu"))
-    if len(chains) * replicas * length > MOST_ENTRIES:
-        given = f"{len(chains) * replicas} paths of {length} symbols"
-        allowed, remedy = f"at most {MOST_ENTRIES} symbols in all", "Draw fewer paths at a time."
-        raise InvalidArgumentError("length", given, allowed, remedy)
-    m, r, n = chains[0].alphabet, chains[0].order, chains[0].contexts
-    rows = torch.cat([chain.rows for chain in chains]).cumsum(-1)
-    rows = rows / rows[:, -1:]  # ends in 1: no uniform number falls on a symbol of probability 0
-    start = torch.stack([chain.stationary.flatten() for chain in chains])
-    context = torch.multinomial(start, replicas, replacement=True, generator=generator)
-    first = torch.arange(len(chains)).unsqueeze(-1) * n
-    path = torch.empty(max(length, r), len(chains), replicas, dtype=torch.int64)
-    for place in range(r):
-        path[place] = context // m ** (r - 1 - place) % m
-    for begin in range(r, length, 256):  # steps whose uniform numbers are drawn at once
-        shape = min(256, length - begin), len(chains), replicas, 1
-        uniform = torch.rand(shape, generator=generator, dtype=rows.dtype)
-        for step, draw in enumerate(uniform, begin):
-            path[step] = (rows[first + context] <= draw).sum(-1)
-            context = (context * m + path[step]) % n
-    return path[:length].permute(1, 2, 0).contiguous()

@@ -115,7 +115,7 @@ class Gaussian(TensorMeasure):
 
     def shift(self, u: Tensor) -> Tensor:
         """Γu, by which the tilt moves the mean, shape (..., d)."""
-        covariance = self._compact_covariance
+        covariance = self._compact_covariance.to(u.dtype)
         if covariance.dim() == 2:
             return u @ covariance.mT
         return (covariance @ u.unsqueeze(-1)).squeeze(-1)
@@ -128,13 +128,11 @@ class Gaussian(TensorMeasure):
 
     def _tilted_covariance(self, u: Tensor) -> Tensor:
         shape = np.broadcast_shapes(u.shape[:-1], self.batch_shape)
-        return self.covariance.expand(*shape, self.dim, self.dim)
+        return self.covariance.to(u.dtype).expand(*shape, self.dim, self.dim)
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        spread = self.covariance.to(w.dtype)
-        shift = w @ spread
-        value, mean = ((self.mean + shift / 2) * w).sum(-1), self.mean + shift
-        return (value, mean, spread.expand(len(w), -1, -1))[: order + 1]
+        found = (f(w) for f in (self._cgf, self._tilted_mean, self._tilted_covariance)[: order + 1])
+        return tuple(found)
 
     def _tilt(self, u: Tensor) -> Gaussian:
         mean = self._tilted_mean(u)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.measures.gaussian import gaussian_norm_moment4, square_root
-from largeprompt.measures.numerics.special import log_sum, weighted_logsumexp, weighted_softmax
+from largeprompt.measures.numerics.special import log_sum, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP, ScoreNodes, check_scores
 from largeprompt.validation import ArrayLike
@@ -90,11 +90,12 @@ class GaussianMixture(TensorMeasure):
     def _tilted_components(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Λ_k(u), shape (..., k), and the tilted component means m_k + Γ_k u, shape (..., k, d)."""
         v = u.unsqueeze(-2)  # (..., 1, d)
-        shift = torch.einsum("...kij,...kj->...ki", self.covariances, v)
-        return validation.in_range("u", (v * (self.means + shift / 2)).sum(-1)), self.means + shift
+        shift = torch.einsum("...kij,...kj->...ki", self.covariances.to(u.dtype), v)
+        cgf = (v * (self.means + shift / 2)).sum(-1)
+        return cgf if u.is_complex() else validation.in_range("u", cgf), self.means + shift
 
     def _cgf(self, u: Tensor) -> Tensor:
-        return weighted_logsumexp(self.weights, self._tilted_components(u)[0])
+        return log_sum(self.weights, self._tilted_components(u)[0])
 
     def _tilted_mean(self, u: Tensor) -> Tensor:
         component_cgf, means = self._tilted_components(u)
@@ -108,15 +109,8 @@ class GaussianMixture(TensorMeasure):
         return within + (weights * centered).mT @ centered
 
     def _complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        shift = torch.einsum("kij,nj->nki", self.covariances.to(w.dtype), w)
-        exponents = ((self.means + shift / 2) * w.unsqueeze(-2)).sum(-1)
-        value = log_sum(self.weights, exponents)
-        share = (self.weights * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
-        means = self.means + shift
-        mean = (share * means).sum(-2)
-        centered = means - mean.unsqueeze(-2)
-        within = torch.einsum("nk,kij->nij", share.squeeze(-1), self.covariances.to(w.dtype))
-        return (value, mean, within + (share * centered).mT @ centered)[: order + 1]
+        found = (f(w) for f in (self._cgf, self._tilted_mean, self._tilted_covariance)[: order + 1])
+        return tuple(found)
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
         """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ -

@@ -6,14 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt import validation
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.cumulants import Cumulants
 from largeprompt.measures.placed import TensorMeasure
-from largeprompt.validation import ArrayLike
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Wrapped(TensorMeasure):
     """A measure made from another one, ``base``."""
 
@@ -34,7 +32,7 @@ class Wrapped(TensorMeasure):
         return f", base={self.base!r}"
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Tilted(Wrapped):
     """Exponential tilt e^{u·x - Λ(u)} μ(dx) of ``base``, with cgf Λ(u + v) - Λ(u).
 
@@ -42,12 +40,6 @@ class Tilted(Wrapped):
     """
 
     natural: Tensor  # u, shape (..., d)
-
-    def __init__(self, base: Measure, natural: ArrayLike) -> None:
-        validation.instance("base", base, Measure, "a Measure")
-        base, u = base._at(natural)
-        base._finite_cgf(u)  # raises outside the domain
-        validation.store(self, base=base, natural=u)
 
     @property
     def dim(self) -> int:
@@ -96,7 +88,7 @@ class Tilted(Wrapped):
         return self.base._sample_tilted(self.natural, n, generator)
 
 
-@dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class AffineImage(Wrapped):
     """Law of A x + b for x from ``base``, with cgf Λ_base(A^T v) + b·v.
 
@@ -105,11 +97,6 @@ class AffineImage(Wrapped):
 
     matrix: Tensor  # A, shape (o, d)
     offset: Tensor  # b, shape (o,)
-
-    def __init__(self, base: Measure, matrix: ArrayLike, offset: ArrayLike | None = None) -> None:
-        validation.instance("base", base, Measure, "a Measure")
-        base, matrix, offset = base._affine(matrix, offset)
-        validation.store(self, base=base, matrix=matrix, offset=offset)
 
     @property
     def dim(self) -> int:
@@ -154,10 +141,10 @@ class AffineImage(Wrapped):
         return self.base._in_domain(u @ self.matrix)
 
     def _tilt(self, u: Tensor) -> Measure:
-        return AffineImage._trusted(self.base._tilt(u @ self.matrix), self.matrix, self.offset)
+        return AffineImage(self.base._tilt(u @ self.matrix), self.matrix, self.offset)
 
     def _map(self, matrix: Tensor, offset: Tensor) -> Measure:
-        return AffineImage._trusted(self.base, matrix @ self.matrix, matrix @ self.offset + offset)
+        return AffineImage(self.base, matrix @ self.matrix, matrix @ self.offset + offset)
 
     def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
         k1, k2, k3, k4 = self.base._directional_cumulants(directions @ self.matrix, u @ self.matrix)

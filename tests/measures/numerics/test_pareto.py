@@ -9,7 +9,7 @@ from scipy.stats import genpareto
 from torch.testing import assert_close
 
 import largeprompt as lp
-from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count, tail_indices
+from largeprompt.measures.numerics.pareto import pareto_tail_index, tail_count
 
 F = torch.float64
 
@@ -160,23 +160,3 @@ def test_tail_count(length, count):
 def test_bad_log_weights(bad):
     with pytest.raises(lp.InvalidArgumentError, match="log_weights: got"):
         pareto_tail_index(bad)
-
-
-def test_rows_with_tails_of_different_sizes_are_fitted_as_each_alone():
-    """Whatever stands beyond a row's own tail, minus infinity too, and in pieces as well."""
-    draw = torch.Generator().manual_seed(0)
-    scores = (
-        (20 * torch.randn(60, 90, generator=draw, dtype=torch.float64))
-        .sort(-1, descending=True)
-        .values
-    )
-    tails = torch.randint(0, 80, (60,), generator=draw)
-    scores[::2] = torch.where(torch.arange(90) <= tails[::2, None], scores[::2], -torch.inf)
-    alone = torch.stack(
-        [
-            pareto_tail_index(row[: tail + 1])
-            for row, tail in zip(scores, tails.tolist(), strict=True)
-        ]
-    )
-    shuffled = scores[:, torch.randperm(90, generator=draw)]
-    assert_close(tail_indices(shuffled, tails), alone, rtol=1e-10, atol=1e-10)

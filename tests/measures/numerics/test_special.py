@@ -10,9 +10,9 @@ import torch
 from largeprompt.measures.numerics.special import (
     interval_derivatives,
     log_gamma,
+    log_sum,
     sech2,
     sign_derivatives,
-    weighted_logsumexp,
     weighted_softmax,
 )
 
@@ -89,10 +89,10 @@ def test_derivatives_under_autograd(function):
     assert torch.autograd.gradgradcheck(lambda x: function(x, 2), x)
 
 
-def test_weighted_logsumexp_with_zero_weights_and_huge_exponents():
+def test_log_sum_with_zero_weights_and_huge_exponents():
     weights = torch.tensor([0.0, 0.25, 0.75], dtype=F, requires_grad=True)
     exponents = torch.tensor([1e5, 1e4, 1e4 - 2], dtype=F, requires_grad=True)
-    value = weighted_logsumexp(weights, exponents)
+    value = log_sum(weights, exponents)
     np.testing.assert_allclose(value.item(), 1e4 + np.log(0.25 + 0.75 * np.exp(-2)), rtol=1e-15)
     gradients = torch.autograd.grad(value, [weights, exponents])
     assert all(bool(torch.isfinite(g).all()) for g in gradients)

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
-from largeprompt.measures.numerics.special import log_sum
+from largeprompt.measures.numerics.special import log_sum, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
 from largeprompt.measures.running import RunningTilt, log_masses
 from largeprompt.measures.score_nodes import ScoreNodes
@@ -158,7 +158,7 @@ class AtomicMeasure(TensorMeasure):
         points = self.points.to(w.dtype)
         exponents = w @ points.mT
         value = log_sum(self._mass, exponents)
-        share = (self._mass * torch.exp(exponents - value.unsqueeze(-1))).unsqueeze(-1)
+        share = weighted_softmax(self._mass, exponents).unsqueeze(-1)
         mean = (share * points).sum(-2)
         centered = points - mean.unsqueeze(-2)
         return (value, mean, (share * centered).mT @ centered)[: order + 1]

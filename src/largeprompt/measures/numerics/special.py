@@ -28,15 +28,14 @@ STIRLING = (
 
 def _scaled_terms(weights: Tensor, exponents: Tensor) -> tuple[Tensor, Tensor]:
     """Return m = largest exponent of positive weight, and weights_k e^{exponents_k - m}."""
-    largest = torch.where(weights > 0, exponents, -torch.inf).amax(-1, keepdim=True).detach()
+    largest = torch.where(weights > 0, exponents.real, -torch.inf).amax(-1, keepdim=True).detach()
     # a zero weight with a larger exponent must not overflow to 0 · inf
-    return largest, weights * torch.exp((exponents - largest).clamp_max(60.0))
+    over = (exponents.real - largest - 60.0).clamp_min(0.0)
+    return largest, weights * torch.exp(exponents - largest - over)
 
 
-def weighted_logsumexp(weights: Tensor, exponents: Tensor) -> Tensor:
-    """log Σ_k weights_k e^{exponents_k} over the last axis; zero weights allowed, differentiable in
-    both arguments.
-    """
+def log_sum(weights: Tensor, exponents: Tensor) -> Tensor:
+    """log Σ_k weights_k e^{exponents_k} over the last axis, real or complex; weights may be 0."""
     largest, terms = _scaled_terms(weights, exponents)
     return largest.squeeze(-1) + torch.log(terms.sum(-1))
 
@@ -45,13 +44,6 @@ def weighted_softmax(weights: Tensor, exponents: Tensor) -> Tensor:
     """weights_k e^{exponents_k} divided by their sum over the last axis."""
     _, terms = _scaled_terms(weights, exponents)
     return terms / terms.sum(-1, keepdim=True)
-
-
-def log_sum(weights: Tensor, exponents: Tensor) -> Tensor:
-    """log Σ_k weights_k e^{exponents_k} over the last axis, at complex exponents."""
-    largest = torch.where(weights > 0, exponents.real, -torch.inf).amax(-1, keepdim=True)
-    terms = weights * torch.exp(torch.where(weights > 0, exponents - largest, 0.0))
-    return largest.squeeze(-1) + torch.log(terms.sum(-1))
 
 
 def log1p(z: Tensor) -> Tensor:
