@@ -190,13 +190,10 @@ def test_figures_on_a_full_disk_are_a_storage_error(tmp_path, threads, monkeypat
 def test_a_python_user_gets_the_figures_too(tmp_path, threads):
     run = create(tmp_path / "small", SmallConfig())
     execute(run, STUDY, SmallConfig(), threads)
-    assert [(figure.name, figure.caption, figure.whole) for figure in run.figures] == [
-        ("one", "A caption with Σ.", True)
+    assert [(figure.name, figure.caption) for figure in run.figures] == [
+        ("one", "A caption with Σ.")
     ]
-    without = create(tmp_path / "without", SmallConfig())
-    execute(without, STUDY, SmallConfig(), threads, figures=False)
-    assert without.intact
-    assert without.figures == []
+    assert run.intact
 
 
 def test_several_runs_in_one_pool(tmp_path, scratch, threads):
@@ -263,7 +260,7 @@ def test_a_second_writer_refuses(tmp_path, threads):
     run = create(tmp_path / "small", SmallConfig())
     job = Job(run, STUDY, SmallConfig(), run.missing())
     first = execute_all([job], threads)
-    assert next(first).failure == ""
+    assert next(first).outcome.failure == ""
     with pytest.raises(
         RunError, match=r"small is being computed by another command; wait until it ends"
     ):

@@ -111,7 +111,7 @@ def test_workers_with_other_sources_refuse(tmp_path, distributed):
         executor(f"dask:{cluster.scheduler_address}") as found,
     ):
         ended = list(compute([Job(other, FOUND, CONFIG, ("size: 1",))], found))
-    assert "worker's code of small is not that of the run" in ended[0].failure
+    assert "worker's code of small is not that of the run" in ended[0].outcome.failure
 
 
 def test_a_limit_that_an_executor_cannot_keep_is_refused():

@@ -68,7 +68,6 @@ def test_what_is_written_is_read_back(tmp_path):
         b"\x89PNG",
         b"%PDF",
     )
-    assert figure.whole
     assert figure.has("pdf")
     assert not figure.has("C1.png")
     with pytest.raises(RunError, match="not among the results"):
@@ -112,7 +111,7 @@ def test_keys_depend_on_all_that_decides_the_numbers(tmp_path, monkeypatch):
     files |= {
         create(tmp_path / "b", SmallConfig(scale=2.0)).cell_file(cell).name for cell in run.cells
     }
-    monkeypatch.setattr(store, "_version", lambda: "99")
+    monkeypatch.setattr("largeprompt.__version__", "99")
     files |= {create(tmp_path / "c").cell_file(cell).name for cell in run.cells}
     assert len(files) == 9
 
@@ -132,7 +131,7 @@ def test_results_of_another_config_or_version_are_dropped(tmp_path, monkeypatch,
     complete(run)
     cells = set((run.folder / "cells").iterdir())
     if change == "version":
-        monkeypatch.setattr(store, "_version", lambda: "99")
+        monkeypatch.setattr("largeprompt.__version__", "99")
     other = create(run.folder, SmallConfig(scale=2.0) if change == "config" else SmallConfig())
     assert other.state == "partial"
     assert (other.verdicts, other.provenance, other.figures) == ([], {}, [])
@@ -486,7 +485,7 @@ def test_a_figure_that_is_a_link_is_not_whole(tmp_path):
     path = run.folder / "figures" / "one.png"
     path.rename(tmp_path / "secret.png")
     path.symlink_to(tmp_path / "secret.png")
-    assert not run.figures[0].whole
+    assert run.damaged == ["figures/one.png"]
     assert not run.intact
 
 

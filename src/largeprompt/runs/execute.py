@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import math
 import pickle
 import secrets
 import time
@@ -32,16 +33,11 @@ from largeprompt.runs.worker import Outcome, computed, work
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """A cell that has ended: when it began, its seconds, and why it failed ('' if it did not).
-
-    ``left`` counts the open cells of its run.
-    """
+    """A cell that has ended, and how many of its run are open."""
 
     job: Job
     cell: str
-    began: float
-    seconds: float
-    failure: str
+    outcome: Outcome
     left: int
 
 
@@ -51,14 +47,15 @@ def _tasks(job: Job) -> Iterator[tuple[str, Callable[[], xr.Dataset]]]:
     A worker finds a study by its source; one without needs functions that can be sent to it.
     """
     run, study, cells = job.run, job.study, job.study.cells(job.config)
-    if study.source:
-        settings = pickle.dumps(job.config)
-        for cell in job.missing:
-            yield cell, functools.partial(computed, study.source, run.code, settings, cell)
-        return
+    settings = pickle.dumps(job.config) if study.source else b""
     for cell in job.missing:
         found = cells[cell]
-        yield cell, functools.partial(found.part.compute, job.config, *found.arguments, quiet)
+        yield (
+            cell,
+            functools.partial(computed, study.source, run.code, settings, cell)
+            if study.source
+            else functools.partial(found.part.compute, job.config, *found.arguments, quiet),
+        )
 
 
 def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None) -> Iterator[Ended]:
@@ -89,9 +86,7 @@ def compute(jobs: Sequence[Job], executor: Executor, limit: float | None = None)
                     refused = outcome.failure
                     for waiting in [each for each in open_cells if each.cancel()]:
                         del open_cells[waiting]
-                yield Ended(
-                    job, cell, outcome.began, outcome.seconds, outcome.failure, left[job.run.folder]
-                )
+                yield Ended(job, cell, outcome, left[job.run.folder])
     except BrokenExecutor as error:
         raise RunError(
             f"the worker processes cannot be started ({error}); finished cells are kept."
@@ -136,14 +131,12 @@ def execute_all(
     jobs: Sequence[Job],
     executor: Executor,
     *,
-    figures: bool = True,
     workers: int | None = None,
     limit: float | None = None,
 ) -> Iterator[Ended | Finished]:
     """Compute what the runs lack and finish each when its cells are there; report both.
 
-    A run that fails is reported as such and leaves the others alone; StorageError ends them all, as
-    they share a disk.
+    A run that fails leaves the others alone; StorageError ends them all, as they share a disk.
 
     Parameters
     ----------
@@ -151,8 +144,6 @@ def execute_all(
         Runs and the cells that they lack; their folders are locked until the end.
     executor
         Any that keeps the contract of :mod:`concurrent.futures`.
-    figures
-        Whether the study's figures are drawn.
     workers
         How many there are, for the record.
     limit
@@ -171,17 +162,17 @@ def execute_all(
             job.run.drop_drafts()
         for job in jobs:
             if not job.missing:
-                yield finish(job, figures=figures, workers=workers, started=time.time())
+                yield finish(job, workers=workers, started=time.time())
         for ended in compute(jobs, executor, limit):
             yield ended
             job, folder = ended.job, ended.job.run.folder
-            began[folder] = min(began.get(folder, ended.began), ended.began)
-            if ended.failure:
+            began[folder] = min(began.get(folder, math.inf), ended.outcome.began)
+            if ended.outcome.failure:
                 failures[folder].append(ended)
             if not ended.left and failures[folder]:
                 yield Finished(job, error=_failed(job, failures[folder]))
             elif not ended.left:
-                yield finish(job, figures=figures, workers=workers, started=began[folder])
+                yield finish(job, workers=workers, started=began[folder])
 
 
 def execute(
@@ -189,20 +180,19 @@ def execute(
     study: Study,
     config: Any,
     executor: Executor,
-    progress: Callable[[Ended], None] | None = None,
+    progress: Callable[[Ended], None] = lambda ended: None,
     *,
-    figures: bool = True,
     workers: int | None = None,
 ) -> tuple[Verdict, ...]:
     """Compute what one run lacks and finish it; RunError names a cell that failed."""
     verdicts: tuple[Verdict, ...] = ()
     job = Job(run, study, config, run.missing())
-    for event in execute_all([job], executor, figures=figures, workers=workers):
+    for event in execute_all([job], executor, workers=workers):
         if isinstance(event, Finished):
             if event.error:
                 raise event.error
             verdicts = event.verdicts
-        elif progress is not None:
+        else:
             progress(event)
     return verdicts
 
@@ -211,7 +201,7 @@ def _failed(job: Job, failures: Sequence[Ended]) -> RunError:
     """What the user reads about cells that failed."""
     first, more = failures[0], len(failures) - 1
     return RunError(
-        f"{job.study.name}: cell {first.cell!r} failed ({first.failure})"
+        f"{job.study.name}: cell {first.cell!r} failed ({first.outcome.failure})"
         + (f", and {more} more" if more else "")
         + f". {job.run.finished_cells} of {len(job.run.cells)} cells are stored and kept. Fix the "
         f"cause and rerun the same command. Details: {job.run.folder / 'log.txt'}"

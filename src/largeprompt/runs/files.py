@@ -17,8 +17,7 @@ import pydantic
 
 from largeprompt.errors import LargePromptError
 
-# bytes that a file of this kind may have
-LARGEST = {".json": 2**26, ".nc": 2**32}
+LARGEST = {".json": 2**26, ".nc": 2**32}  # bytes that a file of this kind may have
 LARGEST_OTHER = 2**28
 SEAL = "sha256"  # the field of a sealed file that holds the checksum of all others
 
@@ -32,7 +31,7 @@ class StorageError(RunError):
 
     @classmethod
     def of(cls, folder: Path, error: OSError) -> StorageError:
-        """What went wrong, and what to do about it."""
+        """Return what went wrong, and what to do about it."""
         reason = error.strerror or str(error) or type(error).__name__
         if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None)):
             return cls(
@@ -63,10 +62,7 @@ def read_plain(path: Path, largest: int | None = None) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a plain file")
         if found.st_size > largest:
-            raise OSError(
-                errno.EFBIG,
-                f"{found.st_size:,} bytes, more than the {largest:,} that such a file may have",
-            )
+            raise OSError(errno.EFBIG, f"{found.st_size:,} bytes, more than {largest:,}")
         return file.read(largest)
 
 
@@ -114,22 +110,21 @@ def read_sealed(path: Path, trouble: str = "cannot read a file of the run") -> d
     try:
         content = read_plain(path)
         found = from_json(content)
-        if not isinstance(found, dict) or SEAL not in found:
-            raise RunError(
-                f"{trouble}: {path} has no checksum; it is something else, or of an older version. "
-                "Compute it again."
-            )
-        del found[SEAL]
-        whole = sealed(found) == content
+        sealed_here = isinstance(found, dict) and bool(found.pop(SEAL, None))
+        whole = sealed_here and sealed(found) == content
     except OSError as error:
         raise RunError(f"{trouble}: {path} ({error.strerror}).") from None
-    except RunError:
-        raise
     except (ValueError, RecursionError) as error:
         raise RunError(f"{trouble}: {path} is not JSON ({error}).") from None
+    if not sealed_here:
+        raise RunError(
+            f"{trouble}: {path} has no checksum; it is something else, or of an older version. "
+            "Compute it again."
+        )
     if not whole:
         raise RunError(f"{trouble}: {path} is damaged, it is not what was written (checksum).")
-    return found
+    fields: dict[str, Any] = found
+    return fields
 
 
 def validated(kind: Any, content: bytes, trouble: str) -> Any:

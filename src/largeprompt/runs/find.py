@@ -11,23 +11,20 @@ from pathlib import Path
 from largeprompt.errors import InvalidArgumentError, interrupted
 from largeprompt.runs.study import Study
 
-_LOADING = threading.RLock()
+ALLOWED = "a study that is there, as file.py:STUDY or package.module:STUDY"
+_LOADING = threading.RLock()  # of another thread, a module may be half there
 
 
 def find_study(source: str, *, listed: bool = False) -> Study:
-    """The study that ``source`` names; it remembers the source, so that worker processes find it
-    too.
-    """
+    """Return the study that ``source`` names; it keeps the source, for worker processes."""
     place, _, name = source.rpartition(":")
     place, name = (place, name) if place else (source, "STUDY")
     if place.startswith("."):
-        raise InvalidArgumentError(
-            "study", repr(source), "the full name of a module, or a file that ends in .py"
-        )
+        allowed = "the full name of a module, or a file that ends in .py"
+        raise InvalidArgumentError("study", repr(source), allowed)
     try:
-        module = (
-            _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-        )
+        file = Path(place).resolve() if place.endswith(".py") else None
+        module = _from_file(file) if file else importlib.import_module(place)
     except InvalidArgumentError:
         raise
     except Exception as error:  # whatever stands in the module
@@ -36,22 +33,13 @@ def find_study(source: str, *, listed: bool = False) -> Study:
         absent = isinstance(error, ModuleNotFoundError) and (
             error.name is None or place.startswith(error.name)
         )
-        given = (
-            repr(source) if absent else f"{source!r}, which cannot be imported ({_trouble(error)})"
-        )
-        allowed = "a study that is there, as file.py:STUDY or package.module:STUDY"
-        raise InvalidArgumentError("study", given, allowed) from error
+        why = "" if absent else f", which cannot be imported ({_trouble(error)})"
+        raise InvalidArgumentError("study", f"{source!r}{why}", ALLOWED) from error
     found = getattr(module, name, None)
     if not isinstance(found, Study):
-        given = (
-            f"{source!r}, where {name} is "
-            f"{'not there' if found is None else f'a {type(found).__name__}'}"
-        )
-        raise InvalidArgumentError(
-            "study", given, "the name of a Study, as file.py:STUDY or package.module:STUDY"
-        )
-    absolute = f"{Path(place).resolve()}:{name}" if place.endswith(".py") else f"{place}:{name}"
-    return dataclasses.replace(found, source=absolute, listed=listed)
+        what = "not there" if found is None else f"a {type(found).__name__}"
+        raise InvalidArgumentError("study", f"{source!r}, where {name} is {what}", ALLOWED)
+    return dataclasses.replace(found, source=f"{file or place}:{name}", listed=listed)
 
 
 def _trouble(error: Exception) -> str:
@@ -65,8 +53,8 @@ def _trouble(error: Exception) -> str:
 
 def _from_file(path: Path) -> object:
     """Import a file by its path, once for each path and process."""
-    with _LOADING:  # of another thread, a module may be half there
-        return _loaded(path.resolve())
+    with _LOADING:
+        return _loaded(path)
 
 
 def _loaded(path: Path) -> object:
@@ -80,12 +68,8 @@ def _loaded(path: Path) -> object:
     # in the current folder it may be this file
     other = None if before else importlib.util.find_spec(name)
     if before is not None or (other is not None and Path(str(other.origin)).resolve() != path):
-        raise InvalidArgumentError(
-            "study",
-            str(path),
-            f"a file with a name of its own: there is another module {name!r}",
-            "Rename the file.",
-        )
+        allowed = f"a file with a name of its own: there is another module {name!r}"
+        raise InvalidArgumentError("study", str(path), allowed, "Rename the file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # before it runs, as its classes are looked up there
     try:

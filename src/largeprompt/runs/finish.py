@@ -11,6 +11,7 @@ from largeprompt.runs.netcdf import encode, from_bytes
 from largeprompt.runs.provenance import provenance
 from largeprompt.runs.store import Run
 from largeprompt.runs.study import Study
+from largeprompt.runs.style import rendered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,32 +33,26 @@ class Finished:
     error: RunError | None = None
 
 
-def finish(
-    job: Job, *, figures: bool = True, workers: int | None = None, started: float
-) -> Finished:
+def finish(job: Job, *, workers: int | None = None, started: float) -> Finished:
     """Join the stored cells, judge, draw; write the provenance last, which makes a run complete."""
     run = job.run
     run.drop_drafts()  # of workers that died while they wrote: all cells are there
     run.drop_results()
     try:
-        content = encode(
-            job.study.finish(job.config, {cell: run.read_cell(cell) for cell in run.cells})
-        )
+        cells = {cell: run.read_cell(cell) for cell in run.cells}
+        content = encode(job.study.finish(job.config, cells))
         data = from_bytes(content)  # as a reader will see it
         verdicts = job.study.judge(data)
         files = {
             "dataset.nc": content,
             "verdicts.json": to_json([dataclasses.asdict(each) for each in verdicts]),
         }
-        files |= job.study.attached(data)
-        if figures:
-            from largeprompt.runs.style import rendered  # not above: workers draw nothing
-
-            drawn = job.study.drawable(data)
-            for each in drawn:
-                for ending, picture in rendered(each.draw(data), each.cards).items():
-                    files[f"figures/{each.name}.{ending}"] = picture
-            files["figures/captions.json"] = to_json({each.name: each.caption for each in drawn})
+        files |= job.study.attach(data)
+        drawn = job.study.drawable(data)
+        for each in drawn:
+            for ending, picture in rendered(each.draw(data), each.cards).items():
+                files[f"figures/{each.name}.{ending}"] = picture
+        files["figures/captions.json"] = to_json({each.name: each.caption for each in drawn})
         resumed = len(run.cells) - len(job.missing)
         run.write_results(files, provenance(run, workers=workers, started=started, resumed=resumed))
     except StorageError:
@@ -66,10 +61,10 @@ def finish(
         if interrupted(error):
             raise KeyboardInterrupt from error
         run.log(f"not finished: {type(error).__name__}: {error}\n{traceback.format_exc()}")
-        trouble = (
+        trouble = RunError(
             f"{job.study.name}: all cells are stored, but not the result "
-            f"({type(error).__name__}: {error})."
+            f"({type(error).__name__}: {error}). Details: {run.folder / 'log.txt'}"
         )
-        return Finished(job, error=RunError(f"{trouble} Details: {run.folder / 'log.txt'}"))
+        return Finished(job, error=trouble)
     run.log("complete")
     return Finished(job, tuple(verdicts))

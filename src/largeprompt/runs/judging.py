@@ -1,7 +1,6 @@
 """Verdicts by rule: one small function for each question, judged one by one."""
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -14,12 +13,9 @@ from largeprompt.runs.words import typeset
 Outcome = Literal["holds", "holds in part", "fails", "undecided"]
 Answer = tuple[Outcome, str] | tuple[Outcome, str, str]  # outcome, numbers behind it, headline
 Labelled = TypeVar("Labelled", xr.Dataset, xr.DataArray)
-# of a claim; plain, as strangers write them too
 Id = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
 
-# rate of false alarms of one verdict, over all of its comparisons of samples with predictions
-# together
-FALSE_ALARM = 1e-6
+FALSE_ALARM = 1e-6  # of one verdict, over all of its comparisons of samples with predictions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,12 +25,11 @@ class Finding:
     Attributes
     ----------
     outcome
-        'holds', 'holds in part', 'fails' or 'undecided'; :func:`judged` makes it.
+        What :func:`judged` returns.
     headline, otherwise
-        What a colleague would say where the rule holds, and where it does not: one sentence of at
-        most 25 words. '' for a detail that the card does not show.
+        One sentence of at most 25 words for the card where the rule holds, and where it does not.
     numbers
-        The numbers behind it by what they are: a number, an array (its range is shown), text, or
+        Numbers behind it by name: a number, an array (shown by its range), text, or
         ``(number, unit)``.
 
     Examples
@@ -75,24 +70,15 @@ def _shown(value: Any) -> str:
 
 
 class NotInRunError(ValueError):
-    """The settings of a run left out a value that a rule needs: the rule is then 'undecided', for
-    this reason.
-    """
+    """The settings of a run left out a value that a rule needs: the rule is 'undecided'."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
     """What verdicts are about, as the report introduces it.
 
-    Attributes
-    ----------
-    id
-        What verdicts name: C1 to C7 for the paper's claims, E1, N1, Q1, ... for the experiments
-        asked of it.
-    question
-        A few words that 'yes' or 'no' answers, for what goes beyond the paper; '' otherwise.
-    experiment
-        Whether it is an experiment that was asked for, rather than a claim of the paper.
+    A ``question`` of a few words that 'yes' or 'no' answers marks what goes beyond the paper,
+    ``experiment`` what was asked for.
     """
 
     id: Id
@@ -108,22 +94,14 @@ class Verdict:
 
     Attributes
     ----------
-    claim
-        Id of the :class:`Claim`.
-    asked
-        What was asked, in one sentence.
-    outcome
-        'holds', 'holds in part', 'fails' or 'undecided'.
     measured
         The numbers behind it, in one or two sentences.
     control
         Whether this is a negative control, one that must fail for the others to mean anything.
     headline
-        What was found, in one sentence of at most 25 words: the report's card of the claim and the
-        terminal say it. '' for details.
+        What was found, in at most 25 words, for the card and the terminal; '' for a detail.
     meaning
-        Of one that fails: what has failed (the paper's form, a conjecture of ours, a method), and
-        what that means.
+        Where it fails: what has failed, and what that means.
     stronger
         Whether more is asked than the claim says: the badge of the claim does not depend on it.
     """
@@ -140,9 +118,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A question and the function that answers it from a run's dataset; made by the decorator
-    :func:`rule`.
-    """
+    """A question and the function that answers it from a run's dataset; see :func:`rule`."""
 
     claim: str
     question: str | Callable[[xr.Dataset], str]
@@ -152,7 +128,7 @@ class Rule:
     stronger: bool = False
 
     def __call__(self, data: xr.Dataset) -> Verdict | None:
-        """The verdict; None where the settings of the run leave the question out."""
+        """Return the verdict; None where the settings of the run leave the question out."""
         found = self.answer(data)
         if found is None:
             return None
@@ -161,9 +137,8 @@ class Rule:
             outcome, measured, headline = found.outcome, found.measured, found.said
         else:
             outcome, measured, headline = (*found, "")[:3]
-        asked, measured, headline, meaning = map(
-            typeset, (asked, measured, headline, self.fails if outcome == "fails" else "")
-        )
+        meaning = self.fails if outcome == "fails" else ""
+        asked, measured, headline, meaning = map(typeset, (asked, measured, headline, meaning))
         return Verdict(
             self.claim, asked, outcome, measured, self.control, headline, meaning, self.stronger
         )
@@ -177,20 +152,17 @@ def rule(
     fails: str = "",
     stronger: bool = False,
 ) -> Callable[[Any], Rule]:
-    """Make a function of the dataset the rule for a question: it returns (outcome, text), or None
-    for no verdict.
+    """Make a function of the dataset the rule for a question.
 
-    A third entry is the finding as a headline. Numbers are written as Python writes them, and
-    typeset when the rule is applied. ``fails`` is said where it fails: what has failed, and what
-    that means. A ``stronger`` rule asks more than the claim says.
+    It returns a :class:`Finding`, or (outcome, text) with a headline or none, or None for no
+    verdict. The other arguments are those of :class:`Verdict`; ``fails`` is the meaning.
 
     Examples
     --------
-    >>> from largeprompt.runs.judging import judged, rule
     >>> @rule("C2", "Is the limit affine?")
     ... def affine(data):
     ...     error = float(data.error.max())
-    ...     return judged(error < 1e-12, rests_on=[error]), f"Largest error {error:.0e}."
+    ...     return Finding(judged(error < 1e-12, rests_on=[error]), numbers={"error": error})
     >>> affine(xr.Dataset({"error": ("case", [1e-15, 3e-16])})).outcome
     'holds'
     """
@@ -202,28 +174,14 @@ def rule(
 
 
 def judged(holds: bool, *, in_part: bool = False, rests_on: Iterable[Any] = ()) -> Outcome:
-    """'holds', 'holds in part' or 'fails'; 'undecided' where a number that the outcome rests on is
-    NaN.
-    """
+    """Return 'holds', 'holds in part' or 'fails'; 'undecided' where it rests on a NaN."""
     if any(bool(np.isnan(np.asarray(number, dtype=np.float64)).any()) for number in rests_on):
         return "undecided"
     return "holds" if holds else "holds in part" if in_part else "fails"
 
 
 def at(data: Labelled, **where: Any) -> Labelled:
-    """``data.sel(**where)``, for values that the settings of a run may lack; :class:`NotInRunError`
-    says which and what there is.
-
-    Parameters
-    ----------
-    data
-        Dataset or array with a coordinate for each name.
-    where
-        The value wanted along each coordinate, or a list of values.
-
-    Returns
-    -------
-    The part of the data at these values.
+    """Return ``data.sel(**where)``; :class:`NotInRunError` names what the run lacks.
 
     Examples
     --------
@@ -247,11 +205,10 @@ def at(data: Labelled, **where: Any) -> Labelled:
 
 
 def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
-    """Verdicts of a dataset. A rule to which the settings left nothing to look at is 'undecided',
-    and the others are judged.
+    """Return the verdicts of a dataset; a rule that cannot be applied is 'undecided'.
 
     A name that is not there (KeyError, AttributeError, NameError, TypeError) is a mistake in the
-    rule, not a finding: it is raised.
+    rule and is raised.
     """
     found = []
     for each in rules:
@@ -261,12 +218,8 @@ def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
             raise
         except (ArithmeticError, LookupError, ValueError) as error:
             asked = each.question if isinstance(each.question, str) else "A question of this study"
-            said = (
-                str(error)
-                if isinstance(error, NotInRunError)
-                else f"{type(error).__name__}: {error}"
-            )
-            reason = f"The rule cannot be applied to what these settings gave ({said})."
+            kind = "" if isinstance(error, NotInRunError) else f"{type(error).__name__}: "
+            reason = f"The rule cannot be applied to what these settings gave ({kind}{error})."
             verdict = Verdict(
                 each.claim, typeset(asked), "undecided", typeset(reason), each.control
             )
@@ -275,58 +228,24 @@ def judge(rules: Sequence[Rule], data: xr.Dataset) -> list[Verdict]:
     return found
 
 
-def allowed_score(
-    comparisons: int = 1, *, sides: int = 2, degrees: float = math.inf, rate: float = FALSE_ALARM
-) -> float:
-    """Standard errors that the largest of so many comparisons passes only at the rate of false
-    alarms (Bonferroni).
+def allowed_score(comparisons: int = 1, *, sides: int = 2) -> float:
+    """Return the standard errors that the largest of so many comparisons may reach (Bonferroni)."""
+    from scipy.stats import norm
 
-    ``degrees`` of freedom of Student's law where the standard error is itself estimated from few
-    values.
-    """
-    from scipy.stats import norm, t
-
-    level = rate / (sides * max(1, comparisons))
-    return float(norm.isf(level) if math.isinf(degrees) else t.isf(level, degrees))
+    return float(norm.isf(FALSE_ALARM / (sides * max(1, comparisons))))
 
 
 def log_slope(x: Any, y: Any) -> float:
-    """Least-squares slope of log y against log x; ValueError for fewer than two places, where there
-    is none.
-    """
+    """Return the least-squares slope of log y against log x; ValueError for fewer than two x."""
     places = np.log(np.asarray(x, dtype=np.float64))
     if len(np.unique(places)) < 2:
         raise ValueError(f"a slope needs two places, and there are {len(np.unique(places))}")
     return float(np.polyfit(places, np.log(np.asarray(y, dtype=np.float64)), 1)[0])
 
 
-def compared(sample: Any, predicted: Any, error: Any, **options: Any) -> tuple[float, float]:
-    """Largest distance of a sample from its prediction in standard errors, where both are known,
-    and what is allowed.
-
-    A ValueError where none is known: the rule that compares them is then 'undecided'.
-    """
-    scores = np.asarray(abs(sample - predicted) / error, dtype=np.float64)
-    scores = scores[~np.isnan(scores)]
-    return float(scores.max()), allowed_score(len(scores), **options)
-
-
 def span(values: Any, form: str = ".2g") -> str:
-    """'least to largest', or one number where they are written alike; NaN is left out."""
+    """Return 'least to largest', or one number where both are written alike; NaN is left out."""
     values = xr.DataArray(values)
     return " to ".join(
         dict.fromkeys(f"{float(end):{form}}" for end in (values.min(), values.max()))
     )
-
-
-def listed(values: Any, form: str = "g", place: str = "") -> str:
-    """'a, b, c'; with a ``place`` such as 'L = {:g}' each is followed by that, of its coordinate,
-    in brackets.
-    """
-    words = [f"{float(each):{form}}" for each in values]
-    if place:
-        words = [
-            f"{word} ({place.format(at)})"
-            for word, at in zip(words, values[values.dims[0]].values, strict=True)
-        ]
-    return ", ".join(words)

@@ -15,8 +15,7 @@ import xarray as xr
 from largeprompt.runs.files import RunError, read_checked
 
 MOST_MEMORY = 2**32  # bytes that a dataset may take
-# Python keeps a text in some 50 bytes more than its characters, of up to 4 bytes each
-TEXT = 64
+TEXT = 64  # bytes of Python for a character: it keeps a text in some 50 more
 LINKS = ("DIMENSION_LIST", "REFERENCE_LIST")  # how netCDF ties variables to their dimensions
 _ENCODING = threading.Lock()
 
@@ -72,9 +71,7 @@ def _inspect(content: bytes) -> None:
             needed += found.size * each
             _inspect_attributes(found)
         if needed > MOST_MEMORY:
-            raise ValueError(
-                f"it may take {needed:,} bytes of memory, more than the {MOST_MEMORY:,} allowed"
-            )
+            raise ValueError(f"it may take {needed:,} bytes of memory, more than {MOST_MEMORY:,}")
 
 
 def _inspect_attributes(found: Any) -> None:

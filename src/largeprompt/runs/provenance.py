@@ -1,5 +1,6 @@
 """Where the numbers of a run come from: version, commit, packages, machine."""
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -10,25 +11,11 @@ from typing import Any
 
 from largeprompt.runs.store import Run
 
-PACKAGES = (
-    "torch",
-    "numpy",
-    "scipy",
-    "xarray",
-    "h5netcdf",
-    "h5py",
-    "pydantic",
-    "matplotlib",
-    "typer",
-    "rich",
-    "jinja2",
-)
+PACKAGES = ("torch", "numpy", "scipy", "xarray", "h5netcdf", "h5py", "pydantic", "matplotlib")
 
 
 def provenance(run: Run, *, workers: int | None, started: float, resumed: int) -> dict[str, Any]:
-    """All that a reader needs to make the run again; ``started`` is a time in
-    seconds since 1970.
-    """
+    """Return what a reader needs to make the run again; ``started``: seconds since 1970."""
     finished = datetime.now(UTC)
     begun = datetime.fromtimestamp(started, UTC)
     return {
@@ -52,29 +39,18 @@ def provenance(run: Run, *, workers: int | None, started: float, resumed: int) -
 
 
 def commit(package: Path = Path(__file__).parents[1]) -> str | None:
-    """The commit that the package is at, with '-dirty' where files differ from it; None if it is
-    not in a checkout of its own.
-    """
-    command = ["git", "-C", str(package)]
-    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # only look
+    """Commit of the package, '-dirty' where files differ; None outside a checkout of its own."""
+    options: Any = {"check": True, "capture_output": True, "text": True, "timeout": 20}
+    options["env"] = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # only look
+    git = ["git", "-C", str(package)]
     try:
-        # an environment inside somebody's repository is not a checkout of ours: there the file is
-        # not tracked
-        for last in (
-            ["ls-files", "--error-unmatch", "__init__.py"],
-            ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-        ):
-            found = subprocess.run(
-                [*command, *last],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=20,
-                env=environment,
-            )
+        # in an environment inside somebody's repository the file is not tracked
+        subprocess.run([*git, "ls-files", "--error-unmatch", "__init__.py"], **options)
+        words = ["describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        found = subprocess.run([*git, *words], **options)
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None
+    return str(found.stdout).strip() or None
 
 
 def _version(name: str) -> str | None:
@@ -86,10 +62,8 @@ def _version(name: str) -> str | None:
 
 def _processor() -> str:
     """The processor's name, where the system says it."""
-    try:
+    with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
     return platform.processor() or platform.machine()

@@ -39,10 +39,7 @@ def _a_length(value: float) -> float:
 def _a_dimension(value: int) -> int:
     if value > 1000:
         needed = 8 * min(value, 10**100) ** 2 / 2**30
-        raise ValueError(
-            f"up to 1,000: one matrix of that dimension takes {needed:.3g} GiB, and studies take "
-            "many"
-        )
+        raise ValueError(f"up to 1,000: one matrix takes {needed:.3g} GiB, and studies take many")
     return value
 
 
@@ -76,13 +73,13 @@ def _growing(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
+ENDS = {"gt": "above", "ge": "from", "lt": "below", "le": "to"}
 NOTES = {
     _a_length: "whole, or inf",
     _a_dimension: "up to 1,000",
     _each_once: "each once",
     _growing: "increasing",
 }
-Unique = Annotated[tuple[T, ...], AfterValidator(_each_once)]
 Distinct = Annotated[Some[T], AfterValidator(_each_once)]
 Increasing = Annotated[Some[T], AfterValidator(_growing)]
 
@@ -107,7 +104,6 @@ def settings(kind: type[T]) -> type[T]:
 
     Examples
     --------
-    >>> from largeprompt.runs.settings import Count, Some, settings
     >>> @settings
     ... class MyConfig:
     ...     dims: Some[Count] = (1, 2)
@@ -125,9 +121,8 @@ def configured(
     """Return the full or quick config, changed by ``key=value`` words and by a seed."""
     hints, names = _hints(study), _names(study)
     if seed is not None and "seed" not in names:
-        raise InvalidArgumentError(
-            "--seed", str(seed), f"no seed for {study.name}, which draws nothing at random"
-        )
+        allowed = f"no seed for {study.name}, which draws nothing at random"
+        raise InvalidArgumentError("--seed", str(seed), allowed)
     typed: dict[str, str] = {}
     remedy = f"`largeprompt studies {study.name}` lists them."
     for word in [*words, *([] if seed is None else [f"seed={seed}"])]:
@@ -140,9 +135,8 @@ def configured(
             allowed = f"a setting of {study.name}: {', '.join(near or names)}"
             raise InvalidArgumentError("--set", repr(word), allowed, remedy)
         if key in typed:
-            raise InvalidArgumentError(
-                f"--set {key}", "two values", "one value", "Write several entries as key=a,b."
-            )
+            remedy = "Write several entries as key=a,b."
+            raise InvalidArgumentError(f"--set {key}", "two values", "one value", remedy)
         typed[key] = text
     base = study.quick if quick else study.config()
     values = {name: getattr(base, name) for name in names}
@@ -159,20 +153,16 @@ def config_of(
     except pydantic.ValidationError as error:
         first = error.errors()[0]
         prefix, said = ("" if typed is None else "--set "), typed or {}
-        problem = first["msg"].removeprefix("Value error, ")
-        if not first["loc"]:  # settings that do not fit together
+        problem, place = first["msg"].removeprefix("Value error, "), first["loc"]
+        name = str(place[0]) if place else "settings"
+        given, allowed = repr(said.get(name, values.get(name))), f"a setting of {study.name}"
+        if not place:  # settings that do not fit together
             together = ", ".join(f"{name}={text}" for name, text in said.items())
-            given = together or "values that do not fit together"
-            raise InvalidArgumentError(f"{prefix}settings", given, problem) from None
-        name = str(first["loc"][0])
-        place = "".join(f", entry {part + 1}" for part in first["loc"][1:] if isinstance(part, int))
-        hint = _hints(study).get(name)
-        allowed = (
-            f"a setting of {study.name}"
-            if hint is None
-            else f"{described(hint)} ({problem[0].lower()}{problem[1:]}{place})"
-        )
-        given = repr(said.get(name, values.get(name)))
+            given, allowed = together or "values that do not fit together", problem
+        elif name in (hints := _hints(study)):
+            entry = "".join(f", entry {part + 1}" for part in place[1:] if isinstance(part, int))
+            problem = f"{problem[0].lower()}{problem[1:]}{entry}"
+            allowed = f"{described(hints[name])} ({problem})"
         raise InvalidArgumentError(f"{prefix}{name}", given, allowed) from None
 
 
@@ -209,10 +199,10 @@ def listed(study: Study) -> list[Setting]:
     return [
         Setting(
             name,
-            described(hints[name]),
-            _written(getattr(full, name)),
-            _written(getattr(study.quick, name)),
-            meanings.get(name) or COMMON.get(name, ""),
+            kind=described(hints[name]),
+            default=_written(getattr(full, name)),
+            quick=_written(getattr(study.quick, name)),
+            meaning=meanings.get(name) or COMMON.get(name, ""),
         )
         for name in _names(study)
     ]
@@ -252,7 +242,7 @@ def _read(text: str, hint: Any) -> Any:
     for reading in readings:
         with contextlib.suppress(pydantic.ValidationError):
             return adapter.validate_python(reading)
-    several = typing.get_origin(_bare(hint)) is tuple
+    several = typing.get_origin(_split(hint)[0]) is tuple
     return (value if isinstance(value, list) else parts) if several else text
 
 
@@ -264,14 +254,15 @@ def _number(text: str) -> Any:
         return text
 
 
-def _bare(hint: Any) -> Any:
-    """The type without its annotations."""
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The type by itself, and its annotations."""
+    found = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    return found[0], found[1:]
 
 
 def described(hint: Any) -> str:
     """Return a type in words, with its range."""
-    bare, notes = _bare(hint), _notes(hint)
+    bare, notes = _split(hint)
     origin, arguments = typing.get_origin(bare), typing.get_args(bare)
     if origin is tuple and arguments[1:] == (Ellipsis,):
         words = f"list, each a {described(arguments[0])}"
@@ -284,23 +275,17 @@ def described(hint: Any) -> str:
     else:
         names = {int: "whole number", float: "number", str: "text", bool: "true or false"}
         words = {type(None): "null", **names}.get(bare, str(bare))
-    return f"{words}{notes}"
+    return f"{words}{_noted(notes)}"
 
 
-def _notes(hint: Any) -> str:
+def _noted(notes: Sequence[Any]) -> str:
     """The range of a type and what else its annotations ask, in words."""
-    found = list(typing.get_args(hint)[1:]) if typing.get_origin(hint) is Annotated else []
-    ends: dict[str, float] = {}
-    said = ""
-    for each in [*found, *(more for one in found for more in getattr(one, "metadata", ()))]:
-        ends |= {
-            end: value
-            for end in ("gt", "ge", "lt", "le")
-            if (value := getattr(each, end, None)) is not None
-        }
+    ends, said = dict[str, float](), ""
+    for each in [*notes, *(more for one in notes for more in getattr(one, "metadata", ()))]:
+        found = {end: getattr(each, end, None) for end in ENDS}
+        ends |= {end: value for end, value in found.items() if value is not None}
         said += f", {NOTES[each.func]}" if getattr(each, "func", None) in NOTES else ""
-    words = {"gt": "above", "ge": "from", "lt": "below", "le": "to"}
-    return "".join(f" {words[end]} {_round(value)}" for end, value in ends.items()) + said
+    return "".join(f" {ENDS[end]} {_round(value)}" for end, value in ends.items()) + said
 
 
 def _round(value: float) -> str:

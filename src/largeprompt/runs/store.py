@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import importlib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import xarray as xr
 
+import largeprompt
 from largeprompt.runs.files import (
     RunError,
     StorageError,
@@ -45,29 +45,21 @@ FileName = Annotated[str, pydantic.Field(pattern=r"^(figures/)?[A-Za-z0-9_]+(\.[
 # up to some centuries, so that sums of them are finite
 Seconds = Annotated[float, pydantic.Field(ge=0, le=1e10, allow_inf_nan=False)]
 PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.,+-]+")  # what may stand in the name of a folder
-LONGEST_NAME = 80
+LONGEST_NAME = 80  # characters of a folder's name
+# what a run whose provenance is damaged may have written
+RESULTS = ("verdicts.json", "dataset.nc", "figures/captions.json", "answer.json", "heads.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredFigure:
-    """A figure of a run, as PNG and PDF, and as small pictures for the cards of claims."""
+    """A figure of a run: PNG, PDF, and small pictures for the cards of claims."""
 
     run: Run
     name: str
     caption: str
 
-    @property
-    def whole(self) -> bool:
-        """Whether both files are there, as they were written."""
-        try:
-            return bool(self.read("png") and self.read("pdf"))
-        except RunError:
-            return False
-
     def read(self, ending: str) -> bytes:
-        """Content of the figure's file with this ending: 'png', 'pdf', or 'C1.png' for the card of
-        a claim.
-        """
+        """Content of the file with this ending: 'png', 'pdf', or 'C1.png' for the card of C1."""
         return self.run.read(f"figures/{self.name}.{ending}")
 
     def has(self, ending: str) -> bool:
@@ -126,23 +118,21 @@ class Run:
 
     @classmethod
     def create(cls, folder: Path, study: Study, config: Any, *, quick: bool, rerun: str) -> Run:
-        """Begin a run, or go on with it. Results of another config or version are dropped; its
-        cells stay, under other keys.
-        """
+        """Begin or continue a run; results of other settings are dropped, their cells stay."""
         run = cls(
             folder,
-            study.name,
-            study.title,
-            study.question,
-            study.method,
+            study=study.name,
+            title=study.title,
+            question=study.question,
+            method=study.method,
             # as it will be read: tuples are lists
-            json.loads(json.dumps(dataclasses.asdict(config))),
-            quick,
-            rerun,
-            tuple(study.cells(config)),
-            _version(),
-            fingerprint(study.computing),
-            tuple(study.claims),
+            config=json.loads(json.dumps(dataclasses.asdict(config))),
+            quick=quick,
+            rerun=rerun,
+            cells=tuple(study.cells(config)),
+            version=largeprompt.__version__,
+            code=fingerprint(study.computing),
+            claims=tuple(study.claims),
         )
         with storing(folder):
             (folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -181,13 +171,14 @@ class Run:
     @property
     def damaged(self) -> list[str]:
         """Files of the results, by name, that are missing or not what was written."""
-        found = []
-        for name in self.checksums:
-            try:
-                self.read(name)
-            except RunError:
-                found.append(name)
-        return found
+        return [name for name in self.checksums if not self._is_whole(name)]
+
+    def _is_whole(self, name: str) -> bool:
+        try:
+            self.read(name)
+        except RunError:
+            return False
+        return True
 
     @property
     def finished_cells(self) -> int:
@@ -204,9 +195,7 @@ class Run:
         return dict(self.provenance.get("files", {}))
 
     def read(self, name: str) -> bytes:
-        """Content of a file of the results; RunError if it is not there, or not
-        what was written.
-        """
+        """Content of a file of the results; RunError unless it is what was written."""
         self.refuse_links()
         if (checksum := self.checksums.get(name)) is None:
             raise RunError(f"{self.folder / name} is not among the results of this run.")
@@ -225,9 +214,7 @@ class Run:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Version, commit, packages, machine, seed, times and checksums; empty while the run is not
-        finished.
-        """
+        """How the run was made, and checksums; empty while it is not finished."""
         path = self.folder / "provenance.json"
         if not os.path.lexists(path):
             return {}
@@ -287,26 +274,19 @@ class Run:
 
     def missing(self) -> tuple[str, ...]:
         """Cells still to be computed. One that cannot be read is moved aside and logged."""
-        found = []
-        for cell in self.cells:
-            path = self.cell_file(cell)
-            if not self.is_stored(cell):
-                found.append(cell)
-                continue
+        for cell in filter(self.is_stored, self.cells):
             try:
                 self.read_cell(cell)
             except RunError as error:
                 self.refuse_links()
+                path = self.cell_file(cell)
+                moved = path.with_name(f"{path.name}.corrupt")
                 # another command may have moved it
                 with storing(self.folder), contextlib.suppress(FileNotFoundError):
-                    path.replace(path.with_name(f"{path.name}.corrupt"))
+                    path.replace(moved)
                     self._record_file(cell).unlink()
-                self.log(
-                    f"cell {cell!r} cannot be read, moved to {path.name}.corrupt and computed "
-                    f"again: {error}"
-                )
-                found.append(cell)
-        return tuple(found)
+                self.log(f"cell {cell!r} cannot be read and was moved to {moved.name}: {error}")
+        return tuple(cell for cell in self.cells if not self.is_stored(cell))
 
     def clear(self) -> None:
         """Remove the results and the cells of this config and version."""
@@ -320,16 +300,9 @@ class Run:
     def drop_results(self) -> None:
         """Remove what is made from the cells, first that which says that the run is complete."""
         self.refuse_links()
-        try:
+        written = [*RESULTS]
+        with contextlib.suppress(RunError):
             written = [*self.checksums]  # nothing that others put there is removed
-        except RunError:
-            written = [
-                "verdicts.json",
-                "dataset.nc",
-                "figures/captions.json",
-                "answer.json",
-                "heads.json",
-            ]
         with storing(self.folder):
             for name in ("provenance.json", *written):
                 if name != "config.json":
@@ -398,7 +371,7 @@ def canonical(config: Mapping[str, Any]) -> str:
 def default_folder(out: Path, study: Study, config: Any, quick: bool) -> Path:
     """Return OUT/NAME, or OUT/NAME-quick, and then the changed settings: ``NAME-dim=20``.
 
-    Settings that do not make a short plain name are told apart by a hash of the config.
+    A hash of the config takes the place of settings that make no short plain name.
     """
     name = f"{study.name}-quick" if quick else study.name
     changed = changes(study, config, quick)
@@ -422,8 +395,3 @@ def find_runs(
         except RunError as error:
             left_out(error)
     return found
-
-
-def _version() -> str:
-    """The package's own word: an installation's metadata may be older."""
-    return str(importlib.import_module(__name__.partition(".")[0]).__version__)

@@ -31,18 +31,15 @@ def side_by_side(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
     return xr.merge(results.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
 
 
-def stacked(dimension: str) -> Join:
-    """Join results that are slices along a dimension which they all have."""
+def stacked(dimension: str | xr.Variable) -> Join:
+    """Join results that are slices along a dimension which they all have, or along a new one."""
     return lambda config, results: xr.concat(
         list(results.values()), dimension, combine_attrs="drop", join="outer"
     )
 
 
 def along(*dimensions: str, name: Callable[..., Any] | None = None) -> Join:
-    """Join slices along a new dimension; its coordinate is the item, or ``name`` of the item.
-
-    With several dimensions, an item has an entry for each.
-    """
+    """Join slices along new dimensions, one for each entry of an item; ``name`` names the items."""
 
     def join(config: Any, results: Mapping[Any, xr.Dataset]) -> xr.Dataset:
         first, *others = dimensions
@@ -51,16 +48,18 @@ def along(*dimensions: str, name: Callable[..., Any] | None = None) -> Join:
             for (value, *rest), data in results.items():
                 rows.setdefault(value, {})[tuple(rest) if len(rest) > 1 else rest[0]] = data
             results = {value: along(*others)(config, row) for value, row in rows.items()}
-        labels = (
-            [name(*item) if isinstance(item, tuple) else name(item) for item in results]
-            if name
-            else list(results)
-        )
-        return xr.concat(
-            list(results.values()), xr.Variable(first, labels), combine_attrs="drop", join="outer"
-        )
+        labels = list(results)
+        if name:
+            labels = [name(*(item if isinstance(item, tuple) else (item,))) for item in results]
+        return stacked(xr.Variable(first, labels))(config, results)
 
     return join
+
+
+def _plain(name: str, word: str) -> None:
+    """Refuse what cannot name a file."""
+    if not PLAIN_WORD.fullmatch(word):
+        raise InvalidArgumentError(name, repr(word), "letters, digits and underscores")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,17 +68,13 @@ class Part:
 
     Attributes
     ----------
-    name
-        Unique in the study.
     compute
         ``compute(config, *item, progress)``: one cell, as a labelled dataset. Cells may run
         anywhere, in any order.
     over
-        The items of a config, one cell each; an item is a value, or a tuple of values that are
-        passed one by one. None: one cell.
+        The items of a config, one cell each: values, or tuples of values. None: one cell.
     join
-        ``join(config, {item: dataset})``: the dataset of the part; see :func:`along`,
-        :func:`stacked`, :func:`side_by_side`.
+        ``join(config, {item: dataset})``: see :func:`along`, :func:`stacked`, :func:`side_by_side`.
     """
 
     name: str
@@ -90,10 +85,6 @@ class Part:
     def items(self, config: Any) -> list[Any]:
         """What the part runs over; one empty tuple where it runs over nothing."""
         return [()] if self.over is None else list(self.over(config))
-
-    def cell(self, item: Any) -> Cell:
-        """The cell of an item."""
-        return Cell(self, item)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +102,8 @@ class Cell:
     @property
     def name(self) -> str:
         """What a person reads in the progress bar and the log; never read back."""
-        return (
-            f"{self.part.name}: {', '.join(map(str, self.arguments))}"
-            if self.arguments
-            else self.part.name
-        )
+        said = ", ".join(map(str, self.arguments))
+        return f"{self.part.name}: {said}" if said else self.part.name
 
     def compute(self, config: Any, progress: Progress = quiet) -> xr.Dataset:
         """The cell's dataset."""
@@ -137,10 +125,7 @@ class StudyFigure:
     cards: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not PLAIN_WORD.fullmatch(self.name):
-            raise InvalidArgumentError(
-                "name", repr(self.name), "letters, digits and underscores: it becomes a file name"
-            )
+        _plain("name", self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,32 +136,23 @@ class Study:
     ----------
     name
         What one types: ``largeprompt run NAME``.
-    config
-        Class of the settings (see :func:`largeprompt.runs.settings.settings`); its defaults are the
-        full setting.
-    quick
-        The setting of ``--quick``.
-    parts
-        What is computed.
-    rules
-        What the run's dataset is asked.
-    figures
-        What is drawn of it.
+    config, quick
+        Class of the settings (see :func:`largeprompt.runs.settings.settings`), and the setting of
+        ``--quick``.
+    parts, rules, figures
+        What is computed, asked of the run's dataset, and drawn of it.
     claims
         What the verdicts are about, for the report.
     combine
-        ``combine(config, {part name: dataset})``: the run's dataset, with whatever is derived from
-        all parts together.
+        ``combine(config, {part name: dataset})``: the run's dataset, from all parts.
     attach
-        ``attach(data)``: further files of the results by name, such as a table that programs read.
+        ``attach(data)``: further files of the results by name.
     variables
-        What the variables of the dataset are called, as :func:`largeprompt.display.labels.label`
-        reads it.
+        What :func:`largeprompt.display.labels.label` calls the variables.
     source
-        Where a worker finds the study again: ``module:NAME`` or ``file.py:NAME``; set when the
-        study is found that way.
+        Where a worker finds the study again: ``module:NAME`` or ``file.py:NAME``.
     listed
-        Whether the name alone finds it: one of the library's own, or of an installed package.
+        Whether the name alone finds it.
     """
 
     name: str
@@ -190,19 +166,15 @@ class Study:
     figures: Sequence[StudyFigure] = ()
     claims: Sequence[Claim] = ()
     combine: Join = dataclasses.field(default_factory=lambda: side_by_side)
-    attach: Callable[[xr.Dataset], Mapping[str, bytes]] | None = None
+    attach: Callable[[xr.Dataset], Mapping[str, bytes]] = lambda data: {}
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     source: str = ""
     listed: bool = False
 
     def __post_init__(self) -> None:
-        if not PLAIN_WORD.fullmatch(self.name):
-            raise InvalidArgumentError(
-                "name", repr(self.name), "letters, digits and underscores: it becomes a folder"
-            )
+        _plain("name", self.name)
         for id in [*(claim.id for claim in self.claims), *(rule.claim for rule in self.rules)]:
-            if not PLAIN_WORD.fullmatch(id):
-                raise InvalidArgumentError("claim", repr(id), "letters, digits and underscores")
+            _plain("claim", id)
 
     @property
     def computing(self) -> list[Any]:
@@ -211,32 +183,27 @@ class Study:
 
     def cells(self, config: Any) -> dict[str, Cell]:
         """The cells of a run by name, in order."""
-        listed = [part.cell(item) for part in self.parts for item in part.items(config)]
-        found = {cell.name: cell for cell in listed}
-        if not found or len(found) < len(listed):
+        every = [Cell(part, item) for part in self.parts for item in part.items(config)]
+        found = {cell.name: cell for cell in every}
+        if not found or len(found) < len(every):
+            what = "the same cell twice" if found else "nothing to compute"
             raise InvalidArgumentError(
-                "config",
-                f"settings of {self.name} that give "
-                f"{'the same cell twice' if found else 'nothing to compute'}",
-                "others",
+                "config", f"settings of {self.name} that give {what}", "others"
             )
         return found
 
     def run(self, config: Any = None, progress: Progress = quiet) -> xr.Dataset:
         """All cells in turn, in this process; ``config`` defaults to the full setting."""
         config = self.config() if config is None else config
-        return self.finish(
-            config,
-            {name: cell.compute(config, progress) for name, cell in self.cells(config).items()},
-        )
+        cells = self.cells(config).items()
+        return self.finish(config, {name: cell.compute(config, progress) for name, cell in cells})
 
     def finish(self, config: Any, results: Mapping[str, xr.Dataset]) -> xr.Dataset:
         """The run's dataset from those of its cells, with the config that made it."""
-        joined = {}
-        for part in self.parts:
-            of_part = {item: results[part.cell(item).name] for item in part.items(config)}
-            if of_part:
-                joined[part.name] = part.join(config, of_part)
+        parts: dict[Part, dict[Any, xr.Dataset]] = {}
+        for name, cell in self.cells(config).items():
+            parts.setdefault(cell.part, {})[cell.item] = results[name]
+        joined = {part.name: part.join(config, of_part) for part, of_part in parts.items()}
         data = label(self.combine(config, joined), self.variables)
         data.attrs |= {"study": self.name, "config": json.dumps(dataclasses.asdict(config))}
         return data
@@ -244,10 +211,6 @@ class Study:
     def judge(self, data: xr.Dataset) -> list[Verdict]:
         """Verdicts of a dataset, rule by rule."""
         return judge(self.rules, data)
-
-    def attached(self, data: xr.Dataset) -> Mapping[str, bytes]:
-        """Further files of the results."""
-        return {} if self.attach is None else self.attach(data)
 
     def drawable(self, data: xr.Dataset) -> list[StudyFigure]:
         """The figures that this dataset can fill."""

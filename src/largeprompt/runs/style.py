@@ -1,6 +1,4 @@
-"""Figures of studies in the one look of :mod:`largeprompt.display.look`, and the files that they
-become.
-"""
+"""Figures of studies in the look of :mod:`largeprompt.display.look`, and the files they become."""
 
 from __future__ import annotations
 
@@ -52,27 +50,18 @@ def describe(
     legend: float = 0,
     **more: Any,
 ) -> None:
-    """Labels and title, which axes are logarithmic ('x', 'y' or 'xy'), a legend of this font size,
-    and other properties.
+    """Set labels and title, logarithmic axes ('x', 'y' or 'xy'), and a legend of this font size.
 
-    ``loc`` and ``ncols`` are the legend's, and ``below`` puts it under the panel in so many
-    columns; the rest goes to ``Axes.set``.
+    ``loc`` and ``ncols`` are the legend's, ``below`` puts it under the panel in so many columns;
+    the rest goes to ``Axes.set``.
     """
     words = {"xlabel": xlabel, "ylabel": ylabel, "title": title}
     place: dict[str, Any] = {name: more.pop(name) for name in ("loc", "ncols") if name in more}
     if "below" in more:  # ticks and label of the axis are some five lines of a legend high
-        place = {
-            "loc": "upper center",
-            "bbox_to_anchor": (0.5, 0),
-            "borderaxespad": 36 / (legend or 7),
-            "ncols": more.pop("below"),
-        }
-        place |= {"columnspacing": 1.0, "handletextpad": 0.4}
-    axes.set(
-        **{f"{axis}scale": "log" for axis in log},
-        **{name: text for name, text in words.items() if text},
-        **more,
-    )
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0), "ncols": more.pop("below")}
+        place |= {"borderaxespad": 36 / (legend or 7), "columnspacing": 1.0, "handletextpad": 0.4}
+    scales = {f"{axis}scale": "log" for axis in log}
+    axes.set(**scales, **{name: text for name, text in words.items() if text}, **more)
     if legend:
         axes.legend(fontsize=legend, **place)
 
@@ -91,8 +80,9 @@ def ticks(axes: Axes, which: str, values: Any) -> None:
 
 
 CARD = (2.0, 1.1)  # inches
-# a change of a color that an eye sees, of 255, and the share of pixels from which it matters
-VISIBLE, MERGED = 12, 1e-3
+VISIBLE = 12  # a change of a color that an eye sees, of 255
+MERGED = 1e-3  # share of pixels from which it matters
+FEW, MANY = (1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)  # ticks within a power of ten
 Size = tuple[float, float]
 Panels = tuple[int, int]
 
@@ -107,8 +97,7 @@ def study_figure(
     cards: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Callable[[Callable[..., None]], StudyFigure]:
-    """Make a function that draws a dataset into panels, ``draw(data, *axes)``, a figure of a study
-    in the house style.
+    """Make ``draw(data, *axes)`` a figure of a study in the house style.
 
     ``size`` in inches and ``panels`` (rows, columns) may depend on the dataset; ``needs`` and
     ``cards`` are those of :class:`StudyFigure`, ``options`` go to ``Figure.subplots``.
@@ -120,10 +109,8 @@ def study_figure(
 
             with house_style():
                 figure = Figure(figsize=size(data) if callable(size) else size)
-                axes = figure.subplots(
-                    *(panels(data) if callable(panels) else panels), squeeze=False, **options
-                )
-                draw(data, *axes.ravel())
+                shape = panels(data) if callable(panels) else panels
+                draw(data, *figure.subplots(*shape, squeeze=False, **options).ravel())
             return figure
 
         return StudyFigure(name, drawn, caption, needs, cards or {})
@@ -138,9 +125,7 @@ def panels(
     size: Size = (9.6, 3.3),
     **options: Any,
 ) -> StudyFigure:
-    """A figure of panels side by side, each with its own function ``draw(data, axes)``; options as
-    in :func:`study_figure`.
-    """
+    """Return a figure of panels side by side, each drawn by its own ``draw(data, axes)``."""
 
     def every(data: xr.Dataset, *row: Axes) -> None:
         for one, axes in zip(draw, row, strict=True):
@@ -150,9 +135,7 @@ def panels(
 
 
 def quiet_ticks(figure: Figure) -> None:
-    """On logarithmic axes number powers of ten alone where there are two; else round numbers
-    between: one tells no scale.
-    """
+    """Number two or more powers of ten alone on logarithmic axes; else round numbers between."""
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
     for axes, which in ((axes, which) for axes in figure.axes for which in "xy"):
@@ -163,23 +146,16 @@ def quiet_ticks(figure: Figure) -> None:
             axis.set_minor_formatter(NullFormatter())
         else:
             powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)))
-            few, many = (
-                np.outer(powers, steps).ravel()
-                for steps in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
-            )
+            few, many = (np.outer(powers, steps).ravel() for steps in (FEW, MANY))
             close = MaxNLocator(4).tick_values(low, high)
-            inside = [steps[(steps >= low) & (steps <= high)] for steps in (few, many, close)]
-            ticks(
-                axes,
-                which,
-                inside[0] if len(inside[0]) > 2 else inside[1] if len(inside[1]) > 1 else inside[2],
+            few, many, close = (
+                steps[(steps >= low) & (steps <= high)] for steps in (few, many, close)
             )
+            ticks(axes, which, few if len(few) > 2 else many if len(many) > 1 else close)
 
 
 def rendered(figure: Figure, cards: Mapping[str, int] | None = None) -> dict[str, bytes]:
-    """The figure as the files that a run stores, by their ending: png and pdf, and C3.png for the
-    panel on the card of C3.
-    """
+    """Return the files of a figure by their ending: png, pdf, and C3.png for the card of C3."""
     quiet_ticks(figure)
     with house_style():
         files = {"png": _png(figure, dpi=160), "pdf": _saved(figure, "pdf")}
@@ -208,9 +184,7 @@ def _png(figure: Figure, **options: Any) -> bytes:
 
 
 def _card(figure: Figure, panel: int) -> bytes:
-    """One panel by itself (the first where there are fewer), small, without numbers or legend; the
-    figure is spoilt by it.
-    """
+    """One panel (else the first), small, without numbers or legend; it spoils the figure."""
     figure.set_layout_engine("none")
     figure.set_size_inches(*CARD)
     every = figure.axes

@@ -31,10 +31,7 @@ _before: list[int] = []  # threads that PyTorch had before each cell that runs i
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a worker sends back: text, as not every exception survives the way between processes.
-
-    ``content`` is the cell itself where the worker does not see the folder of the run.
-    """
+    """What a worker sends back: texts, and the cell itself where it does not see the folder."""
 
     began: float
     seconds: float
@@ -80,13 +77,8 @@ def work(
     except Exception as error:
         plain = isinstance(error, RunError) and str(error)
         failure = str(error) if plain else f"{type(error).__name__}: {error}"
-        return Outcome(
-            began,
-            time.perf_counter() - start,
-            failure,
-            traceback.format_exc(),
-            isinstance(error, StorageError),
-        )
+        seconds, trace = time.perf_counter() - start, traceback.format_exc()
+        return Outcome(began, seconds, failure, trace, isinstance(error, StorageError))
     return Outcome(began, seconds)
 
 
