@@ -6,33 +6,31 @@ import time
 from largeprompt.explore import law_page, numbers
 from largeprompt.explore.state import DIRECTIONS, LAWS, LawState
 
-# what is cached, whatever the length
-KNOWN = ("problem", "_curve", "drawn", "densities", "_prompt", "_read_outs")
-CACHES = [getattr(numbers, name).__wrapped__ for name in KNOWN] + [
-    numbers._without_limit,
-    numbers._proved,
-]
+KNOWN = ("problem", "curve", "drawn", "densities", "_scores", "read_outs", "enough")
+CACHES = [getattr(numbers, name).__wrapped__ for name in KNOWN]
 ASKED = 0.2
 
 
 def seconds(state: LawState) -> float:
-    """With nothing known beforehand of this state or any other."""
+    """With nothing known beforehand of this state or any other; the sentence comes later."""
     for cache in CACHES:
         cache.cache_clear()
     start = time.process_time()
     law_page.first_row(state)
-    law_page.second_row(state)
+    law_page.second_row(state, law_page.counting(state))
     return time.process_time() - start
 
 
 def rows() -> list[tuple[str, str, str]]:
-    law_page.second_row(LawState())  # the backdrop of the phase diagram is made once
+    seconds(LawState())  # the backdrop of the phase diagram is made once
     table = []
     for law in LAWS:
         choices = itertools.product((1, 8, 32), DIRECTIONS, (1.0, 1.4, 1.5, 4.0))
-        states = [
-            LawState(law, dim=dim, direction=way, strength=size) for dim, way, size in choices
-        ]
+        asked = (
+            {"law": law, "dim": dim, "direction": way, "strength": size}
+            for dim, way, size in choices
+        )
+        states = list(dict.fromkeys(map(LawState.of, asked)))
         found = {state: seconds(state) for state in states}
         again = {
             state: min(seconds(state) for _ in range(3))

@@ -35,7 +35,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     shown = CliRunner().invoke(app, ["explore", "--headless"])
     assert shown.exit_code == 2
-    assert "pip install '.[explore]'" in shown.stderr
+    assert "pip install 'largeprompt[explore]'" in shown.stderr
 
 
 def test_a_bad_port_is_refused():

@@ -12,10 +12,10 @@ import urllib.parse
 import pytest
 
 import largeprompt as lp
-from largeprompt.explore import code, law_page, numbers, training
-from largeprompt.explore.picture import in_words
+from largeprompt.explore import code, law_page, numbers, training_page
 from largeprompt.explore.reading import Audit, available
 from largeprompt.explore.state import LawState, RunsState, TrainingState
+from largeprompt.explore.text import in_words
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -23,7 +23,7 @@ CHROMIUM = next(
 PLAYWRIGHT = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install '.[browser]'"
 )
-pytest.importorskip("marimo", reason="marimo is not installed: pip install '.[explore]'")
+pytest.importorskip("marimo", reason="marimo is not installed: pip install 'largeprompt[explore]'")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on the PATH")
 PATIENCE = 90_000  # milliseconds; on a busy machine the first page takes long
 
@@ -116,22 +116,22 @@ def test_sliders_and_choices_move_the_pictures_and_the_numbers(visit):
     the library's.
     """
     names = ("scores", "tokens", "readout", "errors", "phase")
-    visit.becomes("[data-value=exact]", error(LawState()))
+    visit.becomes("[data-row=exact] td", error(LawState()))
     before = {name: visit.drawing(name) for name in names}
     visit.slider(2).focus()
     visit.page.keyboard.press("ArrowRight")
-    visit.becomes("[data-value=exact]", error(LawState(strength=1.6)))
+    visit.becomes("[data-row=exact] td", error(LawState(strength=1.6)))
     assert all(visit.drawing(name) != before[name] for name in names)
     visit.slider(3).focus()
     visit.page.keyboard.press("ArrowLeft")
-    visit.becomes("[data-value=exact]", error(LawState(strength=1.6, length=100)))
-    assert visit.text(".side output") == "100"
+    visit.becomes("[data-row=exact] td", error(LawState(strength=1.6, length=100)))
+    assert visit.text(".side output >> nth=0") == "100"
     assert "a linear map of the query" in visit.text("#readout")
     visit.page.locator("marimo-dropdown select").first.select_option(label="signs ±1")
     state = LawState(law="signs", strength=1.6, length=100)
-    visit.becomes("[data-value=exact]", error(state))
+    visit.becomes("[data-row=exact] td", error(state))
     assert "off the affine read-out" in visit.text("#readout")
-    assert visit.text("#answer .answer") == law_page.sentence(state)
+    visit.becomes("#answer .answer", law_page.sentence(state))
     assert LawState.of(visit.query) == state
     assert (
         LawState.of(
@@ -145,9 +145,9 @@ def test_the_code_that_is_shown_runs_and_gives_the_numbers_beside_it(visit):
     visit.page.get_by_role("button", name="Show the code").press("Enter")
     shown = visit.page.locator("pre").first.inner_text(timeout=PATIENCE)
     names = code.executed(re.sub(r"^print.*$", "", shown, flags=re.MULTILINE))
-    assert in_words(float(names["law"].mse) ** 0.5, 4) == visit.text("[data-value=exact]")
+    assert in_words(float(names["law"].mse) ** 0.5, 4) == visit.text("[data-row=exact] td")
     assert in_words(float(names["law"].effective_tokens), 4) == visit.text(
-        "[data-value='tokens read']"
+        "[data-row='tokens read'] td"
     )
 
 
@@ -160,37 +160,65 @@ def test_all_of_it_fits_on_a_laptop(visit):
 def test_a_head_is_chosen_on_the_map_and_strings_from_disk_stay_text(visit, runs_folder):
     audit = Audit.of(available(runs_folder)[0]["audit-drawn"])
     visit.page.get_by_role("radio", name="Runs and audits").press("Space")
-    visit.becomes("#head > p:nth-of-type(2)", audit.why("0.0"))
+    visit.becomes("#head > p:nth-of-type(2)", audit.why("L0H0"))
     before = visit.drawing("head-readouts")
     # layer, then heads 0, 1 and 2
     visit.page.locator("marimo-table td").nth(3).click(timeout=PATIENCE)
-    visit.becomes("#head > p:nth-of-type(2)", audit.why("0.2"))
+    visit.becomes("#head > p:nth-of-type(2)", audit.why("L0H2"))
     assert visit.drawing("head-readouts") != before
-    assert visit.text("[data-value='score variance']") == in_words(
-        float(audit.head("0.2").head_score_variance), 4
+    assert visit.text("[data-row='score variance'] td") == in_words(
+        float(audit.head("L0H2").head_score_variance), 4
     )
     assert "<script>" in visit.text(".run h2")
     assert visit.page.title() != "broken in"
-    assert visit.query == {"tab": "runs", "run": "audit-drawn", "head": "0.2"}
+    assert visit.query == {"tab": "runs", "run": "audit-drawn", "head": "L0H2"}
 
 
 def test_a_link_opens_training_in_the_dark(browser, address):
     state = TrainingState(attention="linear", dim=1, until=5.0)
-    visit = Visit(browser, address, state.link("training"), scheme="dark")
-    risk = in_words(float(training.flows(state).risks[0, -1]), 4)
-    visit.becomes("tr[data-length='10'] td:nth-child(2)", risk)
+    visit = Visit(browser, address, state.link, scheme="dark")
+    risk = in_words(float(training_page.flows(state)["tube"].flow.risk[0, -1]), 4)
+    visit.becomes("tr[data-row='10'] td >> nth=0", risk)
     dark = visit.page.evaluate("getComputedStyle(document.querySelector('.card')).backgroundColor")
     assert max(map(int, re.findall(r"\d+", dark))) < 60
     assert (visit.complaints, visit.elsewhere) == ([], [])
 
 
+def test_runs_do_not_wait_for_training(browser, address):
+    """Training says that it computes and shows its own code; then another tab is clicked."""
+    visit = Visit(browser, address)
+    visit.page.get_by_role("radio", name="Training").press("Space")
+    visit.becomes("aside >> text=Noise variance", "Noise variance")
+    visit.page.get_by_role("radio", name="Runs and audits").press("Space")
+    visit.page.wait_for_selector("#head", timeout=PATIENCE)
+    assert visit.page.locator("#risks").count() == 0
+    assert visit.query["tab"] == "runs"
+    assert (visit.complaints, visit.elsewhere) == ([], [])
+
+
+def test_the_last_of_several_tabs_counts(browser, address):
+    visit = Visit(browser, address, "?tab=runs&tab=scaling&variance=2.5")
+    visit.page.wait_for_selector("#by-variance", timeout=PATIENCE)
+    assert visit.query == {"tab": "scaling", "variance": "2.5"}
+
+
+def test_too_strong_a_query_is_said_beside_the_controls(browser, address):
+    visit = Visit(browser, address, "?law=laplace")
+    visit.page.locator("marimo-dropdown select").first.select_option(label="Gaussian")
+    visit.slider(2).focus()
+    visit.page.keyboard.press("ArrowRight")
+    visit.page.locator("marimo-dropdown select").first.select_option(label="Laplace")
+    visit.becomes(
+        ".side .foot", "Laplace tokens have a limit for strengths below 1.41 only: shown at 1.4."
+    )
+    visit.becomes("[data-row=exact] td", error(LawState(law="laplace", strength=1.4)))
+
+
 @pytest.mark.parametrize(("program", "shown"), [("", False), ("print(1)\n", True)])
 def test_without_a_run_there_is_no_code_but_a_link(program, shown):
-    import marimo
-
     from largeprompt.explore.app import footer
 
-    foot = footer.run(mo=marimo, program=program, state=RunsState(), tab="runs")[0].text
+    foot = footer.run(program=program, state=RunsState())[0].text
     assert ("Show the code" in foot) == shown
     assert 'href="?tab=runs"' in foot
     assert "None" not in foot

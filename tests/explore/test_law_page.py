@@ -7,7 +7,6 @@ import pytest
 
 import largeprompt as lp
 from largeprompt.explore import law_page, numbers
-from largeprompt.explore.picture import in_words
 from largeprompt.explore.state import LAWS, LENGTHS, LawState
 
 PICTURES = {
@@ -15,7 +14,8 @@ PICTURES = {
     "tokens": law_page.effective_tokens,
     "readout": law_page.read_out,
 }
-PICTURES |= {"errors": law_page.errors, "phase": law_page.phase_diagram, "answer": law_page.summary}
+PICTURES |= {"errors": law_page.errors, "phase": law_page.phase_diagram}
+PICTURES |= {"answer": lambda state: law_page.summary(state, law_page.sentence(state))}
 
 
 def parts(page):
@@ -27,7 +27,7 @@ def parts(page):
 @pytest.mark.parametrize("law", LAWS)
 def test_both_rows_are_well_formed_with_all_pictures(law):
     state = LawState(law=law, dim=2, strength=1.0)
-    found = parts(law_page.first_row(state)) | parts(law_page.second_row(state))
+    found = parts(law_page.first_row(state)) | parts(law_page.second_row(state, "words"))
     assert set(found) == set(PICTURES)
     assert all("nan" not in card.replace("on-map", "") for card in found.values())
 
@@ -68,31 +68,18 @@ def test_a_token_among_millions_is_still_seen():
     assert len(re.findall(r'class="full"', drawn)) >= 1
 
 
-def test_the_sentence_names_the_length_that_prompt_length_finds():
+def test_the_sentence_names_the_lengths_of_prompt_length():
     state = LawState(dim=2, tolerance=0.3)
     here = numbers.problem(state)
     exact, proved = (
-        lp.prompt_length(here.attention, here.mu, here.z, 0.3, method)
+        int(lp.prompt_length(here.attention, here.mu, here.z, 0.3, method))
         for method in ("exact", "certified")
     )
-    said = law_page.sentence(state)
-    assert f"about {in_words(float(exact), 2)} tokens" in said
-    named = int(re.search(r"; ([\d,]+) are proved to be", said).group(1).replace(",", ""))
-    assert proved <= named < 1.25 * proved
-    assert f"Exactly: {int(exact):,} tokens" in law_page.to_the_token(state)
-    assert f"Certified: {int(proved):,} tokens" in law_page.to_the_token(state)
-
-
-def test_sentences_at_the_ends():
-    assert "about 2 tokens are enough" in law_page.sentence(
-        LawState(dim=1, strength=0.1, tolerance=1.0, law="signs")
+    assert law_page.sentence(state) == (
+        f"For an error of 0.3: {exact:,} tokens. By the certificate: {proved:,} tokens."
     )
-    assert law_page.sentence(LawState(strength=4.0, tolerance=0.02)).endswith(
-        "more than ten million tokens are needed for an error of 0.02."
-    )
-    assert law_page.sentence(LawState(law="laplace", dim=1, strength=1.0, tolerance=0.5)).endswith(
-        "; no number up to ten million is proved to be."
-    )
+    never = law_page.sentence(LawState(law="laplace", dim=1, strength=1.4, tolerance=0.02))
+    assert never.endswith("By the certificate: no length up to 10¹⁵.")
 
 
 @pytest.mark.parametrize(
@@ -115,17 +102,13 @@ def test_tokens_read_are_whole_and_squares_hold_more_than_one(length, whole, squ
     assert "".join(card.find("div").itertext()) == square
 
 
-def test_without_a_limit_the_page_says_so():
-    state = LawState(law="laplace", dim=2, strength=3.0, length=30)
-    page = law_page.first_row(state) + law_page.second_row(state)
-    assert "attention has no limit" in law_page.sentence(state)
-    assert page.count("no limit") >= 4
-    shown = dict(re.findall(r'data-value="([^"]+)">([^<]*)<', page))
-    assert [shown[name] for name in ("exact", "certified", "drawn")] == ["no limit", "–", "–"]
-    assert "allowed: -1.41421 &lt; u_i" not in page
-    assert "no infinite-prompt limit" in law_page.to_the_token(state)
-    everywhere = LawState(law="laplace", dim=2, strength=4.0, direction="all")
-    assert "unknown" in law_page.second_row(everywhere)
+def test_a_query_that_is_too_strong_for_laplace_tokens_is_weakened_and_said_to_be():
+    state = LawState.of({"law": "laplace"})
+    said = law_page.too_strong(1.5, state)
+    assert said == "Laplace tokens have a limit for strengths below 1.41 only: shown at 1.4."
+    assert law_page.too_strong(1.4, state) == law_page.too_strong(4.0, LawState(strength=4.0)) == ""
+    page = law_page.first_row(state) + law_page.second_row(state, "words")
+    assert "nan" not in page.replace("on-map", "")
 
 
 def test_gaussian_tokens_are_linear_and_signs_are_not():

@@ -18,50 +18,15 @@ SMALL = {"dim": 2, "strength": 1.2}
 def test_errors_are_those_of_the_library(law):
     state = LawState(law=law, direction="all", **SMALL)
     here = numbers.problem(state)
-    found, proved = numbers.curve(state), numbers.proved(state)
+    found = numbers.curve(state)
     for length in (1, 1000):
         exact = lp.finite_prompt(here.attention, here.mu, here.z, length)
         assert found.errors[LENGTHS.index(length)] == pytest.approx(
             float(exact.mse) ** 0.5, rel=1e-8
         )
         bound = float(lp.certificate(here.attention, here.mu, here.z, length).bound) ** 0.5
-        assert proved[length] == pytest.approx(bound, rel=1e-12)
-    assert (found.errors <= np.array([proved[length] for length in LENGTHS]) * (1 + 1e-9)).all()
-
-
-@pytest.mark.parametrize("law", ["signs", "uniform", "laplace"])
-@pytest.mark.parametrize("direction", ["strong", "weak"])
-def test_coordinates_that_the_query_does_not_see_are_told_by_one(law, direction):
-    state = LawState(law=law, direction=direction, dim=5, strength=1.2, decay=0.7)
-    here, found = numbers.problem(state), numbers.curve(state)
-    exact = lp.finite_prompt(here.attention, here.mu, here.z, list(LENGTHS))
-    np.testing.assert_allclose(found.errors, exact.rmse, rtol=1e-8)
-    np.testing.assert_allclose(found.tokens, exact.effective_tokens, rtol=1e-8)
-    np.testing.assert_allclose(found.along, exact.mean @ here.unit, rtol=1e-8)
-
-
-@pytest.mark.parametrize(
-    ("law", "tolerance"),
-    [("gaussian", 0.06), ("gaussian", 0.2), ("gaussian", 1.0), ("clusters", 0.5), ("signs", 0.1)],
-)
-def test_proved_length_is_proved_and_at_most_a_quarter_above_the_least(law, tolerance):
-    state = LawState(law=law, tolerance=tolerance, **SMALL)
-    here = numbers.problem(state)
-    certified = int(lp.prompt_length(here.attention, here.mu, here.z, tolerance, "certified"))
-    assert certified <= numbers.proved_length(state) <= 1.25 * certified
-
-
-def test_proved_length_at_the_ends():
-    few = LawState(law="signs", dim=1, strength=0.1, tolerance=1.0)
-    here = numbers.problem(few)
-    assert numbers.proved_length(few) == int(
-        lp.prompt_length(here.attention, here.mu, here.z, 1.0, "certified")
-    )
-    assert numbers.proved_length(LawState(strength=4.0, tolerance=0.02)) == math.inf
-    # the weights have no variance
-    assert numbers.proved_length(LawState(law="laplace", dim=1, strength=1.2)) == math.inf
-    # no limit
-    assert numbers.proved_length(LawState(law="laplace", dim=1, strength=2.0)) == math.inf
+        assert found.proved[LENGTHS.index(length)] == pytest.approx(bound, rel=1e-12)
+    assert (found.errors <= found.proved * (1 + 1e-9)).all()
 
 
 def test_drawn_errors_agree_with_the_exact_ones():
@@ -94,62 +59,40 @@ def test_densities_have_mass_one_and_the_means_of_the_law(law):
 
 
 def test_read_outs_of_signs_saturate_and_gaussian_ones_do_not():
-    strengths = np.array(numbers.STRENGTHS)
-    limit, affine = numbers.read_outs(LawState(law="signs"))
+    strengths, limit, affine = numbers.read_outs(LawState(law="signs"))
+    np.testing.assert_allclose(strengths, np.arange(1, 41) / 10)
     np.testing.assert_allclose(affine, strengths, rtol=1e-12)
     np.testing.assert_allclose(limit, np.tanh(strengths), rtol=1e-12)
-    limit, affine = numbers.read_outs(LawState(law="gaussian", direction="weak"))
+    _, limit, affine = numbers.read_outs(LawState(law="gaussian", direction="weak"))
     np.testing.assert_allclose(limit, affine, rtol=1e-12)
 
 
-def test_laplace_tokens_have_a_limit_up_to_the_root_of_two():
-    limit, _ = numbers.read_outs(LawState(law="laplace", dim=1))
-    known = np.array(numbers.STRENGTHS) < math.sqrt(2)
-    assert (np.isfinite(limit) == known).all()
-    np.testing.assert_allclose(
-        limit[known],
-        np.array(numbers.STRENGTHS)[known] / (1 - np.array(numbers.STRENGTHS)[known] ** 2 / 2),
-    )
-    state = LawState(law="laplace", dim=1, strength=2.0, length=30)
+def test_laplace_tokens_are_read_up_to_the_root_of_two():
+    strengths, limit, _ = numbers.read_outs(LawState(law="laplace", dim=1))
+    assert strengths[-1] == 1.4
+    np.testing.assert_allclose(limit, strengths / (1 - strengths**2 / 2))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 8, 32])
+@pytest.mark.parametrize("direction", ["strong", "all"])
+def test_laplace_tokens_have_all_numbers_at_their_strongest(dim, direction):
+    query = {"law": "laplace", "dim": dim, "direction": direction, "strength": 4}
+    state = LawState.of(query)
     found = numbers.curve(state)
-    assert found.errors is None
-    assert "no infinite-prompt limit" in found.reason
-    assert 1 < found.tokens[LENGTHS.index(30)] < 30
-    assert numbers.proved(state) is None
-    assert numbers.drawn(state) is None
-    assert numbers.densities(state)[2] is None
-
-
-def test_laplace_tokens_in_all_directions_are_left_out_without_a_limit():
-    found = numbers.curve(LawState(law="laplace", dim=4, strength=4.0, direction="all", length=30))
-    assert found.errors is None
-    assert np.isnan(found.tokens).all()
-
-
-def test_a_limit_at_the_very_edge_is_none():
-    """Laplace tilts of 4/√8, which is √2 but for rounding."""
-    assert (
-        numbers.curve(LawState(law="laplace", dim=8, strength=4.0, direction="all")).errors is None
+    assert all(np.isfinite(each).all() for each in (found.errors, found.tokens, found.along))
+    assert all(
+        np.isfinite(each).all() for each in (*numbers.drawn(state), *numbers.densities(state))
     )
+    assert (found.errors <= found.proved).all()
 
 
-@pytest.mark.parametrize(
-    ("law", "tolerance"), [("gaussian", 0.2), ("clusters", 0.5), ("signs", 0.1), ("sphere", 0.06)]
-)
-def test_needed_length_is_good_to_two_digits(law, tolerance):
-    state = LawState(law=law, **SMALL)
+def test_the_length_that_is_enough_is_that_of_the_library():
+    state = LawState(tolerance=0.3, **SMALL)
     here = numbers.problem(state)
-    exact = float(lp.prompt_length(here.attention, here.mu, here.z, tolerance))
-    assert numbers.needed_length(numbers.curve(state).errors, tolerance) == pytest.approx(
-        exact, rel=0.02, abs=1.0
-    )
-
-
-def test_needed_length_at_the_ends():
-    errors = 1 / np.sqrt(LENGTHS)
-    assert numbers.needed_length(errors, 2.0) == 1.0
-    assert numbers.needed_length(errors, 1e-9) == math.inf
-    assert numbers.needed_length(errors, 0.01) == pytest.approx(1e4, rel=1e-6)
+    for method, found in zip(("exact", "certified"), numbers.enough(state), strict=True):
+        known = lp.prompt_length(here.attention, here.mu, here.z, 0.3, method)
+        assert int(found) == int(known)
+        assert found.rmse <= 0.3
 
 
 def test_regimes_are_the_effective_tokens_of_gaussian_scores():

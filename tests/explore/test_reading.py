@@ -1,13 +1,14 @@
 """Runs and audits as the third tab finds them."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
 
 from largeprompt.audit.kinds import FINDINGS
-from largeprompt.explore.picture import in_words
 from largeprompt.explore.reading import Audit, audit_of, available
+from largeprompt.explore.text import in_words
 from largeprompt.runs.files import RunError
 
 
@@ -39,48 +40,58 @@ def test_an_audit_is_told_from_other_runs(runs_folder):
 
 
 def test_heads_by_name(audit):
-    assert audit.heads == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
-    assert audit.chosen("1.2") == "1.2"
-    assert audit.chosen("9.9") == audit.chosen("<b>") == "0.0"
-    assert audit.picked([("1", "h2")]) == "1.2"
-    assert audit.picked([("1", "layer")]) == "1.0"
-    assert audit.picked([]) == "0.0"
-    for name in audit.heads:
-        layer, head = map(int, name.split("."))
-        assert (
-            audit.finding(name)
-            == FINDINGS[int(audit.data.head_finding.sel(layer=layer, head=head))]
-        )
+    assert list(audit.rows) == ["L0H0", "L0H1", "L0H2", "L1H0", "L1H1", "L1H2"]
+    assert audit.chosen("L1H2") == "L1H2"
+    assert audit.chosen("L9H9") == audit.chosen("<b>") == "L0H0"
+    assert audit.picked([("1", "h2")]) == "L1H2"
+    assert audit.picked([("1", "layer")]) == "L1H0"
+    assert audit.picked([]) == "L0H0"
+    for name, row in audit.rows.items():
+        one = audit.data.sel(audit.where(name))
+        assert row["verdict"] == FINDINGS[int(one.head_finding)]
+        assert row["score_variance"] == float(audit.head(name).head_score_variance)
+
+
+def test_a_damaged_audit_is_said_to_be_damaged(runs_folder, tmp_path):
+    shutil.copytree(runs_folder / "audit-drawn", tmp_path / "damaged")
+    with (tmp_path / "damaged" / "dataset.nc").open("r+b") as file:
+        file.seek(2000)
+        file.write(b"damage")
+    found, trouble = audit_of(available(tmp_path)[0]["damaged"])
+    assert found is None
+    assert trouble.startswith("Damaged audit: ")
 
 
 def test_every_verdict_says_why(audit):
     """The weak head reads moments, the strong one selects; the reason has the numbers of the
     dataset.
     """
-    assert audit.finding("0.0") == "uniform"
+    assert audit.rows["L0H0"]["verdict"] == "uniform"
     assert (
-        f"the mean value alone misses {in_words(float(audit.head('0.0').head_mean_error))}"
-        in audit.why("0.0")
+        f"the mean value alone misses {in_words(float(audit.head('L0H0').head_mean_error))}"
+        in audit.why("L0H0")
     )
-    assert audit.finding("0.1") == "moments"
-    assert audit.finding("0.2") == "selects"
+    assert audit.rows["L0H1"]["verdict"] == "moments"
+    assert audit.rows["L0H2"]["verdict"] == "selects"
     assert (
-        f"misses {in_words(float(audit.head('0.1').head_affine_error))} of the output"
-        in audit.why("0.1")
+        f"misses {in_words(float(audit.head('L0H1').head_affine_error))} of the output"
+        in audit.why("L0H1")
     )
-    assert "within the tolerance of 0.2" in audit.why("0.1")
-    assert "picks tokens" in audit.why("0.2")
+    assert "within the tolerance of 0.2" in audit.why("L0H1")
+    assert "picks tokens" in audit.why("L0H2")
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
-    [(1, "A Gaussian mixture of 2"), (3, "another shape"), (-1, "No query position")],
+    ("verdict", "said"),
+    [
+        ("few clusters", "A Gaussian mixture of 2"),
+        ("other shape", "another shape"),
+        ("not judged", "No query position"),
+    ],
 )
-def test_reasons_of_the_other_verdicts(audit, code, said):
-    data = audit.data.copy(deep=True)
-    data["head_finding"][:] = code
-    data["head_clusters"][:] = 2.0
-    assert said in Audit(data, None, 0.2).why("0.1")
+def test_reasons_of_the_other_verdicts(audit, verdict, said):
+    row = audit.rows["L0H1"] | {"verdict": verdict, "clusters": 2.0}
+    assert said in Audit(audit.data, {"L0H1": row}).why("L0H1")
 
 
 def test_read_outs_that_were_tried(audit):

@@ -23,7 +23,7 @@ def test_a_port_on_loopback_that_is_free():
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(serve.ExplorerError, match=r"pip install '\.\[explore\]'"):
+    with pytest.raises(serve.ExplorerError, match=r"pip install 'largeprompt\[explore\]'"):
         serve.serve(tmp_path, 0, browser=False, say=print)
 
 
@@ -50,6 +50,11 @@ async def inner(scope, receive, send):
         ({"host": "evil.example:2718"}, False),
         ({"host": "127.0.0.1:2718", "origin": "https://evil.example"}, False),
         ({"host": "127.0.0.1:2718", "origin": "null"}, False),
+        ({"host": "127.0.0.1:2718", "origin": "http://127.0.0.1:8000"}, False),
+        ({"host": "127.0.0.1:2718", "origin": "http://localhost:2718"}, False),
+        ({"host": "127.0.0.1:2718", "origin": "https://127.0.0.1:2718"}, False),
+        ({"host": "["}, False),
+        ({"host": "127.0.0.1:2718", "origin": "http://["}, False),
         ({}, False),
     ],
 )

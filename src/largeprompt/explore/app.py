@@ -3,55 +3,45 @@
 # theme = "system"
 # ///
 # mypy: ignore-errors
-"""The explorer's notebook; ``largeprompt explore`` serves it. What it shows is computed and drawn
-in the modules beside it.
-"""
+"""The explorer's notebook; what it shows is computed and drawn in the modules beside it."""
 
 import marimo
 
 app = marimo.App(width="full", app_title="largeprompt explorer", css_file="app.css")
 
 
-@app.cell
-def _():
+with app.setup:
     import os
     from pathlib import Path
 
     import marimo as mo
 
-    from largeprompt.explore import code, law_page, reading, runs_page, training_page
-    from largeprompt.explore.controls import controls, with_length
-    from largeprompt.explore.picture import note
-    from largeprompt.explore.state import TABS, LawState, RunsState, TrainingState, address_bar
-
-    asked = dict(mo.query_params().to_dict())
-    folder = Path(os.environ.get("LARGEPROMPT_RUNS", "runs"))
-    return (
+    from largeprompt.explore import code, law_page, reading, runs_page, scaling_page, training_page
+    from largeprompt.explore.controls import controls, in_stages, with_values
+    from largeprompt.explore.state import (
+        TITLES,
         LawState,
         RunsState,
-        TABS,
+        ScalingState,
         TrainingState,
         address_bar,
-        asked,
-        code,
-        controls,
-        folder,
-        law_page,
-        mo,
-        note,
-        reading,
-        runs_page,
-        training_page,
-        with_length,
+        last,
     )
+    from largeprompt.explore.text import note
 
 
 @app.cell
-def _(TABS, asked, mo):
-    _first = asked.get("tab")
+def _():
+    asked = dict(mo.query_params().to_dict())
+    folder = Path(os.environ.get("LARGEPROMPT_RUNS", "runs"))
+    return asked, folder
+
+
+@app.cell
+def _(asked):
     tabs = mo.ui.radio(
-        {title: name for name, title in TABS.items()},
-        value=TABS.get(_first, TABS["law"]),
+        {title: name for name, title in TITLES.items()},
+        value=TITLES.get(last(asked.get("tab")), TITLES["law"]),
         inline=True,
     )
     _title = mo.Html(
@@ -69,15 +59,15 @@ def _(tabs):
 
 
 @app.cell
-def _(LawState, TrainingState, asked, controls, mo):
+def _(asked):
     law_controls = controls(LawState.of(asked))
     training_controls = controls(TrainingState.of(asked), patient=True)
-    count = mo.ui.run_button(label="Count to the token")
-    return count, law_controls, training_controls
+    scaling_controls = controls(ScalingState.of(asked))
+    return law_controls, scaling_controls, training_controls
 
 
 @app.cell
-def _(RunsState, asked, folder, mo, reading):
+def _(asked, folder):
     runs, left_out = reading.available(folder)
     wanted_run = RunsState.of(asked).run
     run_control = mo.ui.dropdown(
@@ -86,23 +76,18 @@ def _(RunsState, asked, folder, mo, reading):
         label="Run",
         full_width=True,
     )
-    return left_out, run_control, runs
-
-
-@app.cell
-def _(RunsState, asked, mo):
     get_head, set_head = mo.state(RunsState.of(asked).head)
-    return get_head, set_head
+    return get_head, left_out, run_control, runs, set_head
 
 
 @app.cell
-def _(audit, get_head, mo, set_head):
+def _(audit, get_head, set_head):
     head_control = None
     if audit is not None:
         head_control = mo.ui.dropdown(
-            audit.heads,
+            list(audit.rows),
             value=audit.chosen(get_head()),
-            label="Head, as layer.head",
+            label="Head",
             full_width=True,
             on_change=set_head,
         )
@@ -110,150 +95,142 @@ def _(audit, get_head, mo, set_head):
 
 
 @app.cell
+def _(law_controls, scaling_controls, training_controls):
+    law_state = LawState.of(law_controls.value)
+    training_state = TrainingState.of(training_controls.value)
+    scaling_state = ScalingState.of(scaling_controls.value)
+    return law_state, scaling_state, training_state
+
+
+@app.cell
 def _(
-    count,
     folder,
     head_control,
     law_controls,
+    law_state,
     left_out,
-    mo,
-    note,
     run_control,
     runs,
+    scaling_controls,
     tab,
     training_controls,
-    with_length,
 ):
-    _shown = {
-        "law": [*with_length(mo, law_controls.elements), count],
-        "training": [
-            *training_controls.elements.values(),
-            mo.Html(note("A change takes a few seconds.")),
-        ],
-        "runs": [
-            run_control
-            if runs
-            else mo.Html(note(f"No finished runs in {folder}; largeprompt run NAME makes one.")),
-            head_control,
-            *(mo.Html(note(f"left out: {each}")) for each in left_out),
-        ],
-    }[tab]
-    mo.Html(
-        '<aside class="side" '
-        f'aria-label="Controls">{mo.vstack([_each for _each in _shown if _each is not None], gap=0.9)}</aside>'
-    )
+    if tab == "runs":
+        _said = [f"left out: {each}" for each in left_out]
+        if not runs:
+            _said.insert(0, f"No finished runs in {folder}; largeprompt run NAME makes one.")
+        _shown = [
+            each for each in (run_control if runs else None, head_control) if each is not None
+        ]
+    else:
+        _elements = {
+            "law": law_controls,
+            "training": training_controls,
+            "scaling": scaling_controls,
+        }[tab].elements
+        _shown = with_values(mo, _elements)
+        _weaker = law_page.too_strong(law_controls.value["strength"], law_state)
+        _said = [_weaker] if tab == "law" and _weaker else []
+    _column = mo.vstack([*_shown, *(mo.Html(note(each)) for each in _said)], gap=0.9)
+    mo.Html(f'<aside class="side" aria-label="Controls">{_column}</aside>')
     return
 
 
 @app.cell
-def _(LawState, law_controls):
-    law_state = LawState.of(law_controls.value)
-    return (law_state,)
-
-
-@app.cell
-def _(law_page, law_state, mo, tab):
+def _(law_state, tab):
     mo.stop(tab != "law")
     mo.Html(law_page.first_row(law_state))
     return
 
 
 @app.cell
-def _(law_page, law_state, mo, tab):
+def _(law_state, tab):
     mo.stop(tab != "law")
-    mo.Html(law_page.second_row(law_state))
+    in_stages(
+        mo,
+        law_page.second_row(law_state, law_page.counting(law_state)),
+        lambda: law_page.second_row(law_state, law_page.sentence(law_state)),
+    )
     return
 
 
 @app.cell
-def _(count, law_page, law_state, mo, note, tab):
-    mo.stop(tab != "law" or not count.value)
-    mo.Html(note(law_page.to_the_token(law_state)))
-    return
-
-
-@app.cell
-def _(TrainingState, training_controls):
-    training_state = TrainingState.of(training_controls.value)
-    return (training_state,)
-
-
-@app.cell
-def _(mo, tab, training_page, training_state):
+def _(tab, training_state):
     mo.stop(tab != "training")
-    mo.Html(training_page.page(training_state))
+    in_stages(mo, note("Computing the flows …"), *training_page.stages(training_state))
     return
 
 
 @app.cell
-def _(mo, note, reading, run_control, runs, tab):
+def _(scaling_state, tab):
+    mo.stop(tab != "scaling")
+    mo.Html(scaling_page.page(scaling_state))
+    return
+
+
+@app.cell
+def _(run_control, runs, tab):
     run = runs.get(run_control.value) if tab == "runs" else None
-    audit, trouble = reading.audit_of(run)
-    mo.Html(note(trouble)) if trouble else None
+    audit, _trouble = reading.audit_of(run)
+    mo.Html(note(_trouble)) if _trouble else None
     return audit, run
 
 
 @app.cell
-def _(audit, mo, runs_page, set_head):
-    if audit is not None:
-        _map = mo.ui.table(
-            runs_page.head_map(audit),
-            selection="single-cell",
-            on_change=lambda cells: set_head(
-                audit.picked([(cell.row, cell.column) for cell in cells])
-            ),
-            style_cell=runs_page.cell_style,
-            pagination=False,
-            show_column_summaries=False,
-            show_data_types=False,
-            show_download=False,
-            show_search=False,
-            max_columns=None,
-            column_widths={f"h{_head}": 52 for _head in audit.data["head"].values.tolist()}
-            | {"layer": 60},
-        )
-    mo.vstack([mo.Html(runs_page.map_legend(audit)), _map], gap=0.2) if audit is not None else None
+def _(audit, set_head):
+    mo.stop(audit is None)
+    _heads = audit.data["head"].values.tolist()
+    _map = mo.ui.table(
+        runs_page.head_map(audit),
+        selection="single-cell",
+        on_change=lambda cells: set_head(audit.picked([(one.row, one.column) for one in cells])),
+        style_cell=runs_page.cell_style,
+        pagination=False,
+        show_column_summaries=False,
+        show_data_types=False,
+        show_download=False,
+        show_search=False,
+        max_columns=None,
+        column_widths={f"h{head}": 52 for head in _heads} | {"layer": 60},
+    )
+    mo.vstack([mo.Html(runs_page.map_legend(audit)), _map], gap=0.2)
     return
 
 
 @app.cell
-def _(audit, get_head, mo, runs_page):
+def _(audit, get_head):
     head = "" if audit is None else audit.chosen(get_head())
     mo.Html(runs_page.head(audit, head)) if head else None
     return (head,)
 
 
 @app.cell
-def _(mo, run, runs_page):
-    mo.Html(runs_page.overview(run) + runs_page.figures(run)) if run is not None else None
+def _(run):
+    mo.Html(runs_page.overview(run)) if run is not None else None
     return
 
 
 @app.cell
-def _(RunsState, audit, code, head, law_state, run, run_control, tab, training_state):
-    state = {
-        "law": law_state,
-        "training": training_state,
-        "runs": RunsState(run_control.value or "", head),
-    }[tab]
-    if tab == "law":
-        program = code.law_code(law_state)
-    elif tab == "training":
-        program = code.training_code(training_state)
+def _(audit, folder, head, law_state, run, run_control, scaling_state, tab, training_state):
+    if tab == "runs":
+        state = RunsState(run_control.value or "", head)
+        _where = audit.where(head) if head else {}
+        program = "" if run is None else code.runs_code(str(run.folder), _where)
     else:
-        program = (
-            ""
-            if run is None
-            else code.runs_code(str(run.folder), state, audit.length if audit is not None else None)
-        )
+        state, _code = {
+            "law": (law_state, code.law_code),
+            "training": (training_state, code.training_code),
+            "scaling": (scaling_state, code.scaling_code),
+        }[tab]
+        program = _code(state)
     return program, state
 
 
 @app.cell
-def footer(mo, program, state, tab):
+def footer(program, state):
     """The code, where there is any, and the link."""
     _link = (
-        f'<p class="foot">A <a id="link" href="{state.link(tab)}">link to what you see</a>; '
+        f'<p class="foot">A <a id="link" href="{state.link}">link to what you see</a>; '
         "the address bar has it too.</p>"
     )
     _code = [mo.accordion({"Show the code": mo.md(f"```python\n{program}```")})] if program else []
@@ -262,9 +239,9 @@ def footer(mo, program, state, tab):
 
 
 @app.cell
-def _(address_bar, mo, state, tab):
+def _(state):
     _query = mo.query_params()
-    for _name, _value in address_bar(tab, state).items():
+    for _name, _value in address_bar(state).items():
         if _query.get(_name) != _value:
             _query.set(_name, _value)  # None takes the name away
     return

@@ -1,8 +1,9 @@
 """The calls that make what the explorer shows: run to make it, and shown as they were run."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from largeprompt.explore.state import LawState, RunsState, TrainingState
+from largeprompt.explore.state import LENGTHS, LawState, ScalingState, TrainingState
 
 TOKENS = {
     "gaussian": "lp.Gaussian(0 * spectrum, torch.diag(spectrum))",
@@ -15,11 +16,7 @@ TOKENS = {
     "laplace": "lp.Laplace(dim).map(root)",
     "sphere": "lp.Sphere(dim).map(root)",
 }
-DIRECTIONS = {
-    "strong": "torch.eye(dim, dtype=torch.float64)[0]",
-    "weak": "torch.eye(dim, dtype=torch.float64)[-1]",
-    "all": "torch.ones(dim, dtype=torch.float64) / dim**0.5",
-}
+DIRECTIONS = {"strong": "eye[0]", "weak": "eye[-1]", "all": "eye.sum(0) / dim**0.5"}
 
 
 def law_setup(state: LawState) -> str:
@@ -28,18 +25,18 @@ def law_setup(state: LawState) -> str:
 import torch
 import largeprompt as lp
 
-dim = {state.dim}
-spectrum = torch.arange(1, dim + 1, dtype=torch.float64) ** -{state.decay:g}  # variances of the coordinates
+dim, eye = {state.dim}, torch.eye({state.dim}, dtype=torch.float64)
+spectrum = torch.arange(1, dim + 1, dtype=torch.float64) ** -{state.decay:g}
 spectrum *= dim / spectrum.sum()
 root = torch.diag(spectrum.sqrt())
 mu = {TOKENS[state.law]}
-attention = lp.SoftmaxAttention(torch.eye(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64))
+attention = lp.SoftmaxAttention(eye, eye)
 z = {state.strength:g} * {DIRECTIONS[state.direction]} / spectrum.sqrt()
 """
 
 
 def law_code(state: LawState) -> str:
-    """What the first tab shows, as a program: the set-up, then one call for each picture."""
+    """The first tab as a program: the set-up, then one call for each picture."""
     return f"""{law_setup(state)}
 law = lp.finite_prompt(attention, mu, z, {state.length})  # exact, at any length
 limit = attention(mu, z)  # the infinite prompt
@@ -48,14 +45,14 @@ affine = matrix @ z + offset  # what mean and covariance alone would give
 print(law)
 print(lp.certificate(attention, mu, z, {state.length}))
 print(lp.prompt_length(attention, mu, z, tolerance={state.tolerance:g}))
+lp.finite_prompt(attention, mu, z, {list(LENGTHS)}).plot()
 """
 
 
-def training_setup(state: TrainingState) -> str:
-    """Flows at several lengths and at infinity from the same start, their distance, and the Bayes
-    risks.
-    """
+def training_setup(state: TrainingState, fine: bool = True) -> str:
+    """Flows at several lengths and at infinity, their distance, and the Bayes risks."""
     kind = {"softmax": "SoftmaxAttention", "linear": "LinearAttention"}[state.attention]
+    points, tolerance = (19, 1e-4) if fine else (7, 1e-2)
     return f"""\
 import numpy as np
 import torch
@@ -63,46 +60,68 @@ import largeprompt as lp
 
 dim, eye = {state.dim}, torch.eye({state.dim}, dtype=torch.float64)
 task = lp.LinearRegression(eye, eye / dim, noise_variance={state.noise:g})
-U, V = torch.zeros(dim + 1, dim + 1, dtype=torch.float64), torch.zeros(1, dim + 1, dtype=torch.float64)
-U[:dim, :dim], V[0, dim] = {state.start:g} * eye, {state.start:g}
+U = {state.start:g} * torch.block_diag(eye, 0 * eye[:1, :1])
+V = {state.start:g} * torch.eye(dim + 1, dtype=torch.float64)[-1:]
 attention = lp.{kind}(U, V)
-lengths, times = [10, 100, 1000], np.append(0.0, np.geomspace({state.until:g} / 300, {state.until:g}, 19))
-options = {{"parametrization": "block", "times": times, "tolerance": 1e-4}}
-tube = lp.training.tube(task, attention, lengths, until={state.until:g}, **options)
+lengths, until = [10, 100, 1000], {state.until:g}
+times = np.append(0.0, np.geomspace(until / 300, until, {points}))
+options = {{"parametrization": "block", "times": times, "tolerance": {tolerance:g}}}
+tube = lp.training.tube(task, attention, lengths, until=until, **options)
 bayes = [task.bayes_risk(length) for length in lengths]
 """
 
 
 def training_code(state: TrainingState) -> str:
-    """What the second tab shows, as a program."""
+    """The second tab as a program."""
     return f"""{training_setup(state)}
 print(tube)
 print("risk at the end:", *tube.flow.risk[:, -1].tolist(), tube.limit.risk[0, -1].item())
 print("least of any predictor:", *bayes)
+tube.plot()
 """
 
 
-def runs_code(folder: str, state: RunsState, length: int | None) -> str:
-    """What the third tab reads, as a program; for a head of an audit, its row."""
-    opened = (
-        "from largeprompt.runs.store import Run\n\nrun = "
-        f"Run.open({folder!r})\nprint(run.title, *run.verdicts, sep='\\n')\n"
-    )
-    if not state.head:
-        return opened
-    layer, head = state.head.split(".")
-    where = f"layer={int(layer)}, head={int(head)}" + (
-        f", length={length}" if length is not None else ""
-    )
-    return (
-        f"{opened}head = run.dataset.sel({where})\nprint(float(head.head_score_variance), "
-        "float(head.head_affine_error))\n"
-    )
+def scaling_code(state: ScalingState) -> str:
+    """The third tab as a program."""
+    return f"""\
+import matplotlib.pyplot as plt
+import numpy as np
+import largeprompt as lp
+from largeprompt.planning import log_n_scaling, yarn_scaling
+
+trained, longer, variance = {state.trained}, {state.trained * state.times}, {state.variance:g}
+factor = lp.length_scaling(longer, trained, variance)
+print("exact, log-n, YaRN:", factor, log_n_scaling(longer, trained), yarn_scaling(longer, trained))
+print("tokens read:", lp.output_scale([trained, longer], variance) ** -2)
+variances = np.geomspace(0.5, 30, 60)
+plt.semilogx(variances, lp.length_scaling(longer, trained, variances))
+"""
+
+
+def runs_code(folder: str, where: Mapping[str, int]) -> str:
+    """What the last tab reads, as a program; of an audit, one head and the table of all."""
+    program = f"""\
+from largeprompt.runs.store import Run
+
+run = Run.open({folder!r})
+print(run.title, *run.verdicts, sep='\\n')
+"""
+    if not where:
+        return program
+    place = ", ".join(f"{name}={number:d}" for name, number in where.items())
+    return f"""{program}
+from largeprompt.audit import table
+
+print(table(run.dataset))
+head = run.dataset.sel({place})
+print(float(head.head_score_variance), float(head.head_affine_error))
+"""
 
 
 def executed(program: str) -> dict[str, Any]:
-    """The names that a program of this module defines. Only numbers and words that ``State`` allows
-    enter its text.
+    """Return the names that a program of this module defines.
+
+    Only numbers and words that ``State`` allows enter its text.
     """
     names: dict[str, Any] = {}
     exec(program, names)

@@ -1,71 +1,71 @@
-"""Sliders and choices for the fields of a state."""
+"""Sliders and choices for the fields of a state, and pages that are drawn in stages."""
 
 import dataclasses
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from largeprompt.explore.state import ATTENTIONS, DIRECTIONS, LAWS, State
+from largeprompt.errors import LargePromptError
+from largeprompt.explore.state import State
+from largeprompt.explore.text import note
 
-LABELS = {
-    "law": "Law of the tokens",
-    "dim": "Dimension",
-    "decay": "Spectrum: variances as i⁻ᵃ, a =",
-    "strength": "Query strength, σ of the scores",
-    "direction": "The query points along",
-    "length": "Prompt length L",
-    "tolerance": "Error wanted",
-    "attention": "Attention",
-    "noise": "Noise variance",
-    "start": "Size at the start",
-    "until": "Time",
-}
-WORDS: Mapping[str, Mapping[str, str]] = {
-    "law": LAWS,
-    "direction": DIRECTIONS,
-    "attention": ATTENTIONS,
-}
+BUSY = threading.Lock()  # one stage at a time, so that moved sliders do not pile up work
 
 
 def controls(state: State, *, patient: bool = False) -> Any:
-    """A marimo dictionary of one element for each field, at the values of the state; ``patient``
-    ones report when let go.
-    """
+    """Return a marimo dictionary of one element a field; ``patient`` ones report when let go."""
     import marimo as mo
 
+    fields = dataclasses.fields(state)
     return mo.ui.dictionary(
-        {
-            field.name: _control(mo, field, getattr(state, field.name), patient)
-            for field in dataclasses.fields(state)
-        }
+        {each.name: _control(mo, each, getattr(state, each.name), patient) for each in fields}
     )
 
 
 def _control(mo: Any, field: dataclasses.Field[Any], value: Any, patient: bool) -> Any:
-    label, rules = LABELS[field.name], field.metadata
-    if field.name in WORDS:
-        words = WORDS[field.name]
-        return mo.ui.dropdown(
-            {text: name for name, text in words.items()},
-            value=words[value],
-            label=label,
-            full_width=True,
-        )
-    shown = {"value": value, "label": label, "full_width": True, "debounce": patient}
-    if "choices" in rules:  # marimo would write the value of a long prompt as 1.0e7
-        return mo.ui.slider(steps=list(rules["choices"]), **shown)
+    rules = field.metadata
+    choices = rules.get("choices")
+    shown = {"label": rules["label"], "full_width": True}
+    if isinstance(choices, Mapping):
+        words = {text: name for name, text in choices.items()}
+        return mo.ui.dropdown(words, value=choices[value], **shown)
+    shown |= {"value": value, "debounce": patient}
+    if choices:  # marimo would write the value of a long prompt as 1.0e7
+        return mo.ui.slider(steps=list(choices), **shown)
     return mo.ui.slider(rules["low"], rules["high"], rules["step"], show_value=True, **shown)
 
 
-def with_length(mo: Any, elements: Mapping[str, Any]) -> list[Any]:
-    """The controls as they stand on the page: the prompt length is written beside its slider."""
+def with_values(mo: Any, elements: Mapping[str, Any]) -> list[Any]:
+    """Return the controls; sliders over a list of numbers have their value written beside them."""
+
+    def written(each: Any) -> Any:
+        value = mo.Html(f'<output class="value">{each.value:,}</output>')
+        return mo.hstack([each, value], widths=[1, 0], align="end", gap=0.5)
+
     return [
-        mo.hstack(
-            [each, mo.Html(f'<output class="value">{each.value:,}</output>')],
-            widths=[1, 0],
-            align="end",
-            gap=0.5,
-        )
-        if name == "length"
-        else each
-        for name, each in elements.items()
+        written(each) if isinstance(each, mo.ui.slider) and each.steps else each
+        for each in elements.values()
     ]
+
+
+def in_stages(mo: Any, first: str, *stages: Callable[[], str]) -> None:
+    """Show a page now, and replace it by what each stage gives, without holding up other cells.
+
+    Stages run in a thread; those that are left when the cell runs again are dropped.
+    """
+    mo.output.replace(mo.Html(first))
+
+    def work() -> None:
+        thread = mo.current_thread()
+        for stage in stages:
+            with BUSY:
+                if thread.should_exit:
+                    return
+                try:
+                    page = stage()
+                except LargePromptError as error:
+                    page = note(str(error))
+            if not thread.should_exit:
+                mo.output.replace(mo.Html(page))
+
+    mo.Thread(target=work, daemon=True).start()

@@ -1,42 +1,22 @@
-"""Small plots as SVG, drawn in a few milliseconds; colours come from the page's style sheet, for
-light and dark.
+"""Small plots as SVG; colors come from the page's style sheet, for light and dark.
 
-A log-log plot of Matplotlib takes a quarter of a second as SVG, which is too long for a picture
-that follows a slider.
+A log-log plot of Matplotlib takes a quarter of a second, too long for one that follows a slider.
 """
 
 import dataclasses
 import html
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from largeprompt.explore.text import figure, power_of_ten
+
 WIDTH, HEIGHT = 340, 228
-LEFT, RIGHT, TOP, BOTTOM = 44, 8, 8, 36
-SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+LEFT, RIGHT, TOP, BOTTOM = 44, 12, 8, 36
 Array = NDArray[np.float64]
-
-
-def power_of_ten(exponent: int) -> str:
-    """1, 10 or 10ⁿ."""
-    return {0: "1", 1: "10"}.get(exponent, "10" + str(exponent).translate(SUPERSCRIPTS))
-
-
-def in_words(value: float, digits: int = 3) -> str:
-    """A number as one reads it: 0.0231, 1,240, 3.2·10⁹, ∞."""
-    if math.isnan(value):
-        return "unknown"
-    if math.isinf(value):
-        return "∞"
-    size = abs(value)
-    if size and not 1e-3 <= size < 1e7:
-        exponent = math.floor(math.log10(size))
-        return f"{value / 10.0**exponent:.{digits - 1}f}·{power_of_ten(exponent)}"
-    places = max(0, digits - 1 - math.floor(math.log10(size))) if size else 0
-    return f"{round(value, digits - 1 - math.floor(math.log10(size))) if size else 0:,.{places}f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +30,7 @@ class Scale:
     end: float = 1.0
 
     def __call__(self, values: Any) -> Array:
-        """Places of these numbers; NaN for what a logarithm does not take."""
+        """Places of these numbers; NaN or infinity for what a logarithm does not take."""
         numbers = [np.asarray(each, dtype=np.float64) for each in (self.low, self.high, values)]
         with np.errstate(divide="ignore", invalid="ignore"):
             low, high, wanted = (np.log10(each) if self.log else each for each in numbers)
@@ -60,31 +40,24 @@ class Scale:
     def ticks(self) -> list[tuple[float, str]]:
         """About five round numbers with their labels."""
         if self.log:
-            first, last = (
-                math.ceil(math.log10(self.low) - 1e-9),
-                math.floor(math.log10(self.high) + 1e-9),
-            )
+            first = math.ceil(math.log10(self.low) - 1e-9)
+            last = math.floor(math.log10(self.high) + 1e-9)
             step = max(1, math.ceil((last - first) / 5))
             return [(10.0**k, power_of_ten(k)) for k in range(first, last + 1, step)]
         rough = (self.high - self.low) / 5
-        spacing = next(
-            one
-            for one in (m * 10.0 ** math.floor(math.log10(rough)) for m in (1, 2, 5, 10))
-            if one >= rough * 0.999
-        )
-        places = (
-            np.arange(
-                math.ceil(self.low / spacing - 1e-9), math.floor(self.high / spacing + 1e-9) + 1
-            )
-            * spacing
-        )
-        return [(float(place), f"{place:.6g}".replace("-", "−")) for place in places]
+        unit = 10.0 ** math.floor(math.log10(rough))
+        spacing = next(m * unit for m in (1, 2, 5, 10) if m * unit >= rough * 0.999)
+        first = math.ceil(self.low / spacing - 1e-9)
+        last = math.floor(self.high / spacing + 1e-9)
+        places = [spacing * k for k in range(first, last + 1)]
+        return [(place, f"{place:.6g}".replace("-", "−")) for place in places]
 
 
 class Picture:
-    """Axes with marks on them, cut off at the edge; ``svg`` is the whole.
+    """Axes with marks on them, cut off at the edge; what is drawn with a name is in the legend.
 
-    ``ticks`` are words along x, at 0, 1, 2, ..., in the place of numbers.
+    ``look`` is a class of the style sheet, such as 'c0' or 'c1 dashed'. ``ticks`` are words along
+    x, at 0, 1, 2, ..., instead of numbers.
     """
 
     def __init__(
@@ -94,83 +67,67 @@ class Picture:
         self.y = dataclasses.replace(y, start=float(HEIGHT - TOP - BOTTOM), end=0.0)
         self.labels, self.ticks = (xlabel, ylabel), list(enumerate(ticks)) or self.x.ticks
         self.marks: list[str] = []
+        self.legend: list[tuple[str, str]] = []
 
-    def line(self, x: Any, y: Any, look: str) -> None:
-        """A line; NaN breaks it. ``look`` is a class of the style sheet, such as 'c0' or 'c1
-        dashed'.
-        """
+    def named(self, look: str, name: str) -> None:
+        """Add a line to the legend."""
+        self.legend += [(look, name)] if name else []
+
+    def line(self, x: Any, y: Any, look: str, name: str = "") -> None:
+        """A line; NaN breaks it."""
         path, pen = [], "M"
         for a, b in zip(*np.broadcast_arrays(self.x(x), self.y(y)), strict=True):
-            if math.isfinite(a) and math.isfinite(b):
-                path.append(f"{pen}{a:.1f} {min(max(b, -1e4), 1e4):.1f}")
-                pen = "L"
-            else:
-                pen = "M"
+            known = math.isfinite(a) and math.isfinite(b)
+            path += [f"{pen}{a:.1f} {min(max(b, -1e4), 1e4):.1f}"] if known else []
+            pen = "L" if known else "M"
         self.marks.append(f'<path class="line {look}" d="{"".join(path)}"/>')
+        self.named(look, name)
 
-    def area(self, x: Any, y: Any, look: str) -> None:
-        """The area between a curve and the lower edge."""
+    def upright(self, x: float, look: str) -> None:
+        """A vertical line over the whole height."""
+        self.line([x, x], [self.y.low, self.y.high], look)
+
+    def level(self, y: float, look: str, name: str = "") -> None:
+        """A horizontal line over the whole width."""
+        self.line([self.x.low, self.x.high], [y, y], look, name)
+
+    def area(self, x: Any, y: Any, look: str, name: str = "") -> None:
+        """A curve and the area between it and the lower edge."""
         points = "".join(f"L{a:.1f} {b:.1f}" for a, b in zip(self.x(x), self.y(y), strict=True))
+        low = f"{self.y.start:.1f}"
         self.marks.append(
-            f'<path class="area {look}" d="M0 {self.y.start:.1f}{points}L{self.x.end:.1f} '
-            f'{self.y.start:.1f}Z"/>'
+            f'<path class="area {look}" d="M0 {low}{points}L{self.x.end:.1f} {low}Z"/>'
         )
+        self.line(x, y, look, name)
 
     def dots(
         self,
         x: Any,
         y: Any,
         look: str,
+        name: str = "",
         *,
         radius: Any = 3.2,
-        error: Any = None,
-        names: Sequence[str] = (),
+        words: Sequence[str] = (),
     ) -> None:
-        """Discs, with error bars of ± ``error`` and a name each that shows under the pointer, where
-        given.
-        """
+        """Discs; ``words`` show under the pointer."""
         across, down = np.broadcast_arrays(self.x(x), self.y(y))
-        if error is not None:
-            ends = [
-                self.y(
-                    np.maximum(
-                        np.asarray(y) + sign * np.asarray(error),
-                        self.y.low if self.y.log else -np.inf,
-                    )
-                )
-                for sign in (-1, 1)
-            ]
-            bars = zip(across, *ends, strict=True)
-            self.marks += [
-                f'<path class="line {look}" d="M{a:.1f} {b:.1f}V{c:.1f}"/>'
-                for a, b, c in bars
-                if math.isfinite(b + c)
-            ]
-        for i, (a, b, r) in enumerate(
-            zip(across, down, np.broadcast_to(radius, across.shape), strict=True)
-        ):
+        sizes = np.broadcast_to(radius, across.shape)
+        for i, (a, b, r) in enumerate(zip(across, down, sizes, strict=True)):
             if math.isfinite(a) and math.isfinite(b):
-                title = f"<title>{html.escape(names[i])}</title>" if names else ""
-                self.marks.append(
-                    f'<circle class="dot {look}" cx="{a:.1f}" cy="{b:.1f}" '
-                    f'r="{r:.2f}">{title}</circle>'
-                )
+                title = f"<title>{html.escape(words[i])}</title>" if words else ""
+                place = f'cx="{a:.1f}" cy="{b:.1f}" r="{r:.2f}"'
+                self.marks.append(f'<circle class="dot {look}" {place}>{title}</circle>')
+        self.named(look, name)
 
-    def upright(self, x: float, look: str) -> None:
-        """A vertical line over the whole height."""
-        self.marks.append(
-            f'<path class="line {look}" d="M{float(self.x(x)):.1f} 0V{self.y.start:.1f}"/>'
-        )
+    def bars(self, x: Any, low: Any, high: Any, look: str) -> None:
+        """Vertical lines between two heights, cut off at the lower edge."""
+        for a, b, c in zip(x, np.maximum(low, self.y.low), high, strict=True):
+            self.line([a, a], [b, c], look)
 
-    def level(self, y: float, look: str) -> None:
-        """A horizontal line over the whole width."""
-        self.marks.append(
-            f'<path class="line {look}" d="M0 {float(self.y(y)):.1f}H{self.x.end:.1f}"/>'
-        )
-
-    def text(self, x: float, y: float, words: str, look: str = "") -> None:
+    def text(self, x: float, y: float, words: str, look: str) -> None:
         """Words at a place of the axes."""
-        place = f'x="{float(self.x(x)):.1f}" y="{float(self.y(y)):.1f}" text-anchor="start"'
+        place = f'x="{float(self.x(x)):.1f}" y="{float(self.y(y)):.1f}"'
         self.marks.append(f'<text class="{look}" {place}>{html.escape(words)}</text>')
 
     def backdrop(self, png: str) -> None:
@@ -178,53 +135,37 @@ class Picture:
         size = f'width="{self.x.end:.1f}" height="{self.y.start:.1f}" preserveAspectRatio="none"'
         self.marks.insert(0, f'<image {size} href="data:image/png;base64,{png}"/>')
 
+    def card(self, name: str, title: str, described: str) -> str:
+        """The picture with its title and legend; ``described`` is for those who do not see it."""
+        return figure(name, title, self.svg(described), self.legend)
+
     def svg(self, described: str) -> str:
-        """The picture, with what it shows in words for those who do not see it."""
-        width, height, (xlabel, ylabel) = WIDTH, HEIGHT, self.labels
-        inner = f'x="{LEFT}" y="{TOP}" width="{self.x.end:.1f}" height="{self.y.start:.1f}"'
+        """The picture alone."""
+        bottom, right, (xlabel, ylabel) = HEIGHT - BOTTOM, WIDTH - RIGHT, self.labels
         ticks = []
         for value, label in self.ticks:
-            a = LEFT + float(self.x(value))
-            ticks.append(f'<path class="grid" d="M{a:.1f} {TOP}V{height - BOTTOM}"/>')
-            ticks.append(
-                f'<text class="tick" x="{a:.1f}" y="{height - BOTTOM + 13}" '
-                f'text-anchor="middle">{html.escape(label)}</text>'
-            )
+            a = f"{LEFT + float(self.x(value)):.1f}"
+            words = f'x="{a}" y="{bottom + 13}" text-anchor="middle">{html.escape(label)}'
+            ticks.append(f'<path class="grid" d="M{a} {TOP}V{bottom}"/>')
+            ticks.append(f'<text class="tick" {words}</text>')
         for value, label in self.y.ticks if ylabel else ():
             b = TOP + float(self.y(value))
-            ticks.append(f'<path class="grid" d="M{LEFT} {b:.1f}H{width - RIGHT}"/>')
-            ticks.append(
-                f'<text class="tick" x="{LEFT - 4}" y="{b + 3.5:.1f}" '
-                f'text-anchor="end">{label}</text>'
-            )
-        middle = LEFT + self.x.end / 2, TOP + self.y.start / 2
+            words = f'x="{LEFT - 4}" y="{b + 3.5:.1f}" text-anchor="end">{label}'
+            ticks.append(f'<path class="grid" d="M{LEFT} {b:.1f}H{right}"/>')
+            ticks.append(f'<text class="tick" {words}</text>')
+        inner = f'x="{LEFT}" y="{TOP}" width="{self.x.end:.1f}" height="{self.y.start:.1f}"'
+        below = f'x="{LEFT + self.x.end / 2:.1f}" y="{HEIGHT - 5}"'
+        beside = f'transform="translate(11 {TOP + self.y.start / 2:.1f}) rotate(-90)"'
+        labels = "".join(
+            f'<text class="label" {place} text-anchor="middle">{html.escape(words)}</text>'
+            for place, words in ((below, xlabel), (beside, ylabel))
+        )
         return (
-            f'<svg class="picture" viewBox="0 0 {width} {height}" role="img" '
+            f'<svg class="picture" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
             f'aria-label="{html.escape(described)}">'
             f"{''.join(ticks)}<svg {inner}>{''.join(self.marks)}</svg>"
-            f'<path class="frame" d="M{LEFT} {TOP}V{height - BOTTOM}H{width - RIGHT}"/><text '
-            f'class="label" x="{middle[0]:.1f}" y="{height - 5}" '
-            f'text-anchor="middle">{html.escape(xlabel)}</text><text class="label" '
-            f'transform="translate(11 {middle[1]:.1f}) rotate(-90)" text-anchor="middle">'
-            f"{html.escape(ylabel)}</text></svg>"
+            f'<path class="frame" d="M{LEFT} {TOP}V{bottom}H{right}"/>{labels}</svg>'
         )
-
-
-def figure(name: str, title: str, svg: str, legend: Iterable[tuple[str, str]] = ()) -> str:
-    """A picture with its title, and a legend of (look, words)."""
-    keys = "".join(
-        f'<span class="key"><i class="swatch {look}"></i>{html.escape(words)}</span>'
-        for look, words in legend
-    )
-    caption = f"<figcaption>{html.escape(title)}</figcaption>"
-    return (
-        f'<figure class="card" id="{name}">{caption}{svg}<div class="legend">{keys}</div></figure>'
-    )
-
-
-def note(words: str) -> str:
-    """A line of small print."""
-    return f'<p class="foot">{html.escape(words)}</p>'
 
 
 def decades(*values: Any) -> tuple[float, float]:

@@ -1,6 +1,4 @@
-"""The explorer's server: on loopback only, without a login, and without a word to any other
-machine.
-"""
+"""The explorer's server: on loopback only, without a login, and without a word to others."""
 
 import contextlib
 import importlib.util
@@ -17,6 +15,7 @@ from urllib.parse import urlsplit
 from largeprompt.errors import InvalidArgumentError, LargePromptError
 
 HOST, NAMES = "127.0.0.1", ("127.0.0.1", "localhost")
+REFUSAL = b"The explorer answers on this machine only."
 
 
 class ExplorerError(LargePromptError):
@@ -29,7 +28,7 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
     Parameters
     ----------
     folder
-        Where the third tab looks for runs; None for ``runs``, which need not be there.
+        Where the last tab looks for runs; None for ``runs``, which need not be there.
     port
         0 takes any that is free.
     browser
@@ -39,8 +38,7 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
     """
     if importlib.util.find_spec("marimo") is None:
         raise ExplorerError(
-            "marimo is not installed; the explorer needs it: pip install '.[explore]' where the "
-            "source is"
+            "marimo is not installed; the explorer needs it: pip install 'largeprompt[explore]'"
         )
     if folder is not None and not folder.is_dir():
         given = f"{folder}, which is {'a file' if folder.exists() else 'not there'}"
@@ -75,7 +73,7 @@ def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str],
 
 
 def listening(port: int) -> socket.socket:
-    """A socket bound to that port on loopback; ExplorerError where somebody else has it."""
+    """Return a socket bound to that port on loopback; ExplorerError where it is taken."""
     place = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -92,7 +90,7 @@ def listening(port: int) -> socket.socket:
 
 
 def page() -> Any:
-    """The explorer as an ASGI application."""
+    """Return the explorer as an ASGI application."""
     import marimo
 
     notebook = str(Path(__file__).with_name("app.py"))
@@ -102,51 +100,43 @@ def page() -> Any:
 
 
 def warm_up() -> None:
-    """Compute the first page, which is then there at once, and one of each law: first signs load a
-    second's worth of PyTorch.
-    """
-    from largeprompt.explore import law_page
-    from largeprompt.explore.state import LAWS, LawState
+    """Compute the first page of each tab, and one of each law: the first use loads a lot."""
+    from largeprompt.explore import law_page, scaling_page, training_page
+    from largeprompt.explore.state import LAWS, LawState, ScalingState, TrainingState
 
     for law in LAWS:
-        law_page.first_row(LawState(law))
-        law_page.second_row(LawState(law))
+        state = LawState.of({"law": law})
+        law_page.first_row(state)
+        law_page.second_row(state, law_page.sentence(state))
+    training_page.page(TrainingState(), fine=True)
+    scaling_page.page(ScalingState())
+
+
+def from_here(headers: dict[str, str]) -> bool:
+    """Whether a request names this machine, and comes from a page of this very server, if any."""
+    host = headers.get("host", "")
+    try:
+        name = urlsplit(f"//{host}").hostname
+    except ValueError:  # such as "["
+        return False
+    return name in NAMES and headers.get("origin", f"http://{host}") == f"http://{host}"
 
 
 def from_here_only(app: Any) -> Any:
-    """Refuse requests made under another name than loopback's, or by a page that came from
-    elsewhere.
-    """
+    """Refuse requests under a name other than loopback's, or by a page that came from elsewhere."""
 
     async def guarded(scope: Any, receive: Any, send: Any) -> None:
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in scope.get("headers", ())
         }
-        asked = [
-            f"//{headers.get('host', '')}",
-            *([headers["origin"]] if "origin" in headers else []),
-        ]
-        if scope["type"] in ("http", "websocket") and not all(
-            urlsplit(each).hostname in NAMES for each in asked
-        ):
-            if scope["type"] == "http":
-                await send(
-                    {
-                        "type": "http.response.start",
-                        "status": 403,
-                        "headers": [(b"content-type", b"text/plain")],
-                    }
-                )
-                await send(
-                    {
-                        "type": "http.response.body",
-                        "body": b"The explorer answers on this machine only.",
-                    }
-                )
-            else:
-                await send({"type": "websocket.close", "code": 1008})
-            return
-        await app(scope, receive, send)
+        if scope["type"] not in ("http", "websocket") or from_here(headers):
+            await app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            plain = [(b"content-type", b"text/plain")]
+            await send({"type": "http.response.start", "status": 403, "headers": plain})
+            await send({"type": "http.response.body", "body": REFUSAL})
 
     return guarded

@@ -1,114 +1,101 @@
 """The second tab: training by gradient flow, at several lengths against infinity."""
 
-import html
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
 
-import numpy as np
-
-from largeprompt.explore.picture import Picture, Scale, decades, figure, in_words
+from largeprompt.explore.code import executed, training_setup
+from largeprompt.explore.picture import Picture, Scale, decades
 from largeprompt.explore.state import TrainingState
-from largeprompt.explore.training import Flows, flows
+from largeprompt.explore.text import answer, cards, in_words, table
 
-COLOURS = ("c1", "c2", "c4")
-
-
-def page(state: TrainingState) -> str:
-    """Risk in time, distance from the infinite-prompt flow with its tube, and the risks
-    at the end.
-    """
-    found = flows(state)
-    return f'<div class="cards">{risks(found)}{tube(found)}{ends(state, found)}</div>'
+COLORS = ("c1", "c2", "c4")
+SHOWN = 1e-6  # smaller distances between parameters are those of the solver
+HIGHEST = 1e2  # envelopes beyond this say nothing, and would squeeze the rest
 
 
-def risks(found: Flows) -> str:
+@functools.lru_cache(maxsize=32)
+def flows(state: TrainingState, fine: bool = True) -> dict[str, Any]:
+    """Return the names that the code of the state defines; ``fine`` ones take about a second."""
+    return executed(training_setup(state, fine))
+
+
+def stages(state: TrainingState) -> tuple[Callable[[], str], ...]:
+    """The page with coarse flows, then with those of the code."""
+    return (lambda: page(state, False), lambda: page(state, True))
+
+
+def page(state: TrainingState, fine: bool) -> str:
+    """Risks in time, distances from the infinite-prompt flow, and the risks at the end."""
+    found = flows(state, fine)
+    return cards(risks(found), distances(found), ends(state, found, fine))
+
+
+def risks(found: dict[str, Any]) -> str:
     """Population risk in time; dotted: the least risk of any predictor that sees as many tokens."""
-    top = 1.05 * float(max(found.risks.max(), found.limit_risks.max()))
-    axes = Picture(
-        Scale(float(found.times[1]), float(found.times[-1]), True),
-        Scale(0.0, top),
-        "time of gradient flow",
-        "risk",
-    )
-    for look, risk, bayes in zip(COLOURS, found.risks, found.bayes, strict=True):
+    tube, limit = found["tube"], found["tube"].limit.risk[0]
+    top = 1.05 * float(max(tube.flow.risk.max(), limit.max()))
+    axes = Picture(_times(found), Scale(0.0, top), "time of gradient flow", "risk")
+    rows = zip(COLORS, found["lengths"], tube.flow.risk, found["bayes"], strict=True)
+    for look, length, risk, bayes in rows:
         axes.level(bayes, f"{look} dotted")
-        axes.line(found.times, risk, look)
-    axes.level(found.floor, "c0 dotted")
-    axes.line(found.times, found.limit_risks, "c0")
-    legend = [
-        *((look, f"L = {length:,}") for look, length in zip(COLOURS, found.lengths, strict=True)),
-        ("c0", "L = ∞"),
-        ("ink dotted", "Bayes"),
-    ]
-    ends = ", ".join(
-        f"{in_words(float(risk[-1]))} at L = {length}"
-        for risk, length in zip(found.risks, found.lengths, strict=True)
-    )
-    return figure(
+        axes.line(tube.times, risk, look, f"L = {length:,}")
+    axes.level(_floor(found), "c0 dotted")
+    axes.line(tube.times, limit, "c0", "L = ∞")
+    axes.named("ink dotted", "Bayes")
+    return axes.card(
         "risks",
         "Risk along training",
-        axes.svg(f"Risk at the end: {ends}; {in_words(float(found.limit_risks[-1]))} at infinity."),
-        legend,
+        f"Risk at the end: {_by_length(found, tube.flow.risk[:, -1])}; "
+        f"{in_words(float(limit[-1]))} at infinity.",
     )
 
 
-def tube(found: Flows) -> str:
-    """Distance of the parameters from those of the infinite prompt, and the envelope that
-    Grönwall's lemma gives.
-    """
-    shown = slice(1, None)
-    low, high = decades(
-        np.clip(found.distances[:, shown], 1e-6, None), np.clip(found.envelopes[:, -1], None, 1e2)
-    )
-    axes = Picture(
-        Scale(float(found.times[1]), float(found.times[-1]), True),
-        Scale(low, high, True),
-        "time of gradient flow",
-        "distance",
-    )
-    for look, distance, envelope in zip(COLOURS, found.distances, found.envelopes, strict=True):
-        axes.line(found.times[shown], envelope[shown], f"{look} dotted")
-        axes.line(found.times[shown], distance[shown], look)
-    legend = [
-        *((look, f"L = {length:,}") for look, length in zip(COLOURS, found.lengths, strict=True)),
-        ("ink dotted", "tube (Grönwall)"),
-    ]
-    words = ", ".join(
-        f"{in_words(float(each.max()))} at L = {length}"
-        for each, length in zip(found.distances, found.lengths, strict=True)
-    )
-    return figure(
+def distances(found: dict[str, Any]) -> str:
+    """Distance of the parameters from those of the infinite prompt, and Grönwall's envelope."""
+    tube = found["tube"]
+    ends = tube.envelope[:, -1].clamp_max(HIGHEST)
+    low, high = decades(tube.distance[:, 1:].clamp_min(SHOWN), ends)
+    axes = Picture(_times(found), Scale(low, high, True), "time of gradient flow", "distance")
+    rows = zip(COLORS, found["lengths"], tube.distance, tube.envelope, strict=True)
+    for look, length, distance, envelope in rows:
+        axes.line(tube.times[1:], envelope[1:], f"{look} dotted")
+        axes.line(tube.times[1:], distance[1:], look, f"L = {length:,}")
+    axes.named("ink dotted", "tube (Grönwall)")
+    return axes.card(
         "tube",
         "Distance from the infinite-prompt flow",
-        axes.svg(f"Largest distance: {words}."),
-        legend,
+        f"Largest distance: {_by_length(found, tube.distance.amax(1))}.",
     )
 
 
-def ends(state: TrainingState, found: Flows) -> str:
+def ends(state: TrainingState, found: dict[str, Any], fine: bool) -> str:
     """What is lost at each length, in a sentence and a table."""
-    first, last = found.lengths[0], found.lengths[-1]
-    lost = [float(risk[-1] - found.limit_risks[-1]) for risk in found.risks]
+    tube, lengths = found["tube"], found["lengths"]
+    risk, limit = tube.flow.risk[:, -1].tolist(), float(tube.limit.risk[0, -1])
+    short, long = (in_words(each - limit, 2) for each in (risk[0], risk[-1]))
     words = (
-        f"Trained on prompts of {first} tokens, {state.attention} attention ends "
-        f"{in_words(lost[0], 2)} above the risk of an "
-        f"infinite prompt; with {last:,} tokens, {in_words(lost[-1], 2)}."
+        f"Trained on prompts of {lengths[0]} tokens, {state.attention} attention ends {short} "
+        f"above the risk of an infinite prompt; with {lengths[-1]:,} tokens, {long}."
     )
-    head = "".join(f'<th scope="col">{each}</th>' for each in ("L", "risk", "Bayes", "farthest"))
+    columns = (risk, found["bayes"], tube.distance.amax(1).tolist())
     rows = [
-        (
-            f"{length:,}",
-            in_words(float(risk[-1]), 4),
-            in_words(bayes, 4),
-            in_words(float(distance.max())),
-        )
-        for length, risk, bayes, distance in zip(
-            found.lengths, found.risks, found.bayes, found.distances, strict=True
-        )
+        (f"{length:,}", in_words(end, 4), in_words(bayes, 4), in_words(far))
+        for length, end, bayes, far in zip(lengths, *columns, strict=True)
     ]
-    rows.append(("∞", in_words(float(found.limit_risks[-1]), 4), in_words(found.floor, 4), "0"))
-    cells = "".join(
-        f'<tr data-length="{row[0]}">' + "".join(f"<td>{each}</td>" for each in row) + "</tr>"
-        for row in rows
-    )
-    body = f"<thead><tr>{head}</tr></thead><tbody>{cells}</tbody>"
-    table = f'<table class="numbers"><caption>At time {found.times[-1]:g}</caption>{body}</table>'
-    return f'<div class="card" id="ends"><p class="answer">{html.escape(words)}</p>{table}</div>'
+    rows.append(("∞", in_words(limit, 4), in_words(_floor(found), 4), "0"))
+    caption = f"At time {state.until:g}{'' if fine else ' (coarse; refining …)'}"
+    return answer("ends", words, table(caption, rows, ("L", "risk", "Bayes", "farthest")))
+
+
+def _times(found: dict[str, Any]) -> Scale:
+    return Scale(float(found["times"][1]), float(found["times"][-1]), True)
+
+
+def _floor(found: dict[str, Any]) -> float:
+    return float(found["task"].bayes_risk(float("inf")))
+
+
+def _by_length(found: dict[str, Any], values: Iterable[Any]) -> str:
+    pairs = zip(found["lengths"], values, strict=True)
+    return ", ".join(f"{in_words(float(value))} at L = {length}" for length, value in pairs)
