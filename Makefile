@@ -81,15 +81,14 @@ reproduce: $(READY)
 # not part of test or reproduce: weights and texts are fetched by name once, and stay in the cache
 real: $(READY)-real
 	$(BIN)/python -m largeprompt.audit.real
-	$(BIN)/largeprompt run tabular
-	$(BIN)/largeprompt run languagemodel
+	$(BIN)/largeprompt run real_models
 	FETCHED="$(BIN)/python -m largeprompt.audit.real"; AUDIT="$(BIN)/largeprompt audit --out runs/real"; set -e; \
 	$$AUDIT "$$($$FETCHED smollm2)" --text "$$($$FETCHED botchan.txt)" --lengths 512,1024,2048 --components none --positions 16; \
 	$$AUDIT "$$($$FETCHED gemma3)" --text "$$($$FETCHED botchan.txt)" --lengths 256,512,1024 --components none --positions 16; \
 	$$AUDIT "$$($$FETCHED minilm)" --text "$$($$FETCHED botchan.txt)" --lengths 128,256,512; \
 	$$AUDIT "$$($$FETCHED m3e-small)" --text "$$($$FETCHED m3e-small)/README.md"; \
 	for name in rxnfp rxnmapper; do $$AUDIT "$$($$FETCHED $$name)" --text docs/examples/reactions.jsonl; done
-	$(BIN)/largeprompt report runs/tabular runs/languagemodel runs/real --out runs/real.html
+	$(BIN)/largeprompt report runs/real_models runs/real --out runs/real.html
 
 # heads from the caches of TransformerLens and the traces of nnsight, which make test leaves out
 interop: $(READY)-test $(READY)-interop

@@ -187,7 +187,9 @@ def test_a_study_without_its_extra_is_refused_before_its_first_cell(monkeypatch,
         "largeprompt.studies.registry.importlib.util.find_spec",
         lambda name: None if name == "sklearn" else name,
     )
-    found = CliRunner().invoke(app, ["run", "tabular", "--quick", "--out", str(tmp_path / "runs")])
+    found = CliRunner().invoke(
+        app, ["run", "real_models", "--quick", "--out", str(tmp_path / "runs")]
+    )
     assert found.exit_code != 0
     assert "sklearn is not installed" in " ".join(found.output.split())
     assert "pip install '.[real]'" in " ".join(found.output.split())

@@ -32,9 +32,9 @@ SECONDS = {
 }
 OURS = tuple(SECONDS)
 # ours too, but they need weights that `make real` fetches
-WITH_WEIGHTS = {"tabular": (60, 1800), "languagemodel": (180, 1800)}
-# packages of the extra `real` without which none of their cells can be computed
-NEEDED = {"tabular": ("safetensors", "sklearn"), "languagemodel": ("safetensors", "transformers")}
+WITH_WEIGHTS = {"real_models": (240, 5400)}
+# packages of the extra `real` without which none of its cells can be computed
+NEEDED = {"real_models": ("safetensors", "sklearn", "transformers")}
 
 
 def sources() -> dict[str, str]:

@@ -1,0 +1,126 @@
+"""Exact error of the affine read-out with a prompt's own moments, over L Gaussian tokens.
+
+The affine error of a head of a real model is compared with it.
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from largeprompt import validation
+from largeprompt.errors import InvalidArgumentError
+from largeprompt.law import collision_moments
+
+Array = NDArray[np.float64]
+# Standard deviations of the scores between which the law is tabulated. Both coefficients start
+# like sigma^4; above MOST the weights are those of an argmax.
+LEAST, MOST = 0.03, 500.0
+# steps of ln sigma in the table (error 1e-3), and how many are made at once
+SPACING, BLOCK = 0.14, 8
+PER_OCTAVE, EVERY = 3, 12  # tabulated lengths: all up to 12, then three in every octave
+
+
+def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor]:
+    """Error of the affine read-out with a prompt's own moments, along the tilt and across it.
+
+    With m̂ and Γ̂ the mean and covariance of the L tokens themselves, T̂ = m̂ + Γ̂u is what softmax
+    attention would give if they were an infinite Gaussian prompt. With q = σ² the variance of the
+    scores, e = Γu/σ and tokens z = m + eξ + r, ξ standard normal and r independent of it,
+
+        T_L - T̂ = e (S - ξ̄ - σ V̂) + Σ_l r_l [w_l - (1 + σ(ξ_l - ξ̄))/L],   V̂ = mean ξ² - ξ̄²,
+
+    so that E‖V(T_L - T̂)‖² = along ‖Ve‖² + across tr V(Γ - ee^T)V^T. Stein's identity gives, with
+    Y = Σ w², W3 = Σ w³ (docs/mathematics/own_moments.md),
+
+        across = E Y - 1/L - 2q(1 - E Y)/L + q(L-1)/L²,
+        along  = E Y - 1/L + q E[Y - 2(1 - Y)/L - 1/L² - 6 W3 + 6 Y²] + (4q²/L) E[Y - 4 W3 + 3 Y²],
+
+    of the shape of ``score_variance``, the variances q; both are 0 at ``length`` L = 1.
+
+    Examples
+    --------
+    >>> from largeprompt.studies.real_models.own_moments import own_moment_error
+    >>> along, across = own_moment_error(100, 1.0)
+    >>> f"{float(along):.6f} {float(across):.6f}"
+    '0.017872 0.005949'
+    """
+    length = validation.length("length", length)
+    q = validation.tensor("score_variance", score_variance).detach().to(torch.float64)
+    if not bool((q >= 0).all() and torch.isfinite(q).all()):
+        given = f"values from {float(q.min()):g}"
+        raise InvalidArgumentError("score_variance", given, "finite numbers, 0 or more")
+    if length == 1:
+        return torch.zeros_like(q), torch.zeros_like(q)
+    y, w3, y2 = collision_moments(length, q.sqrt())
+    across = y - 1 / length - 2 * q * (1 - y) / length + q * (length - 1) / length**2
+    along = y - 1 / length + q * (y - 2 * (1 - y) / length - 1 / length**2 - 6 * w3 + 6 * y2)
+    along = along + 4 * q**2 * (y - 4 * w3 + 3 * y2) / length
+    return along.clamp_min(0.0), across.clamp_min(0.0)
+
+
+def expected_affine_error(
+    tokens: Array, score_variance: Array, tilt: Array, value_spread: Array
+) -> Array:
+    """E‖T - T̂‖² by the exact law: along ‖e‖² + across (tr Γ_v - ‖e‖²), with e = Γ_vk u/σ.
+
+    The arguments, which broadcast, are taken over the keys that a query sees: their number, the
+    variance σ² of their scores s, ‖Cov(v, s)‖² and tr Cov(v). The two coefficients are interpolated
+    in ln σ, and in ln L where there are many lengths; both to one part in a thousand.
+    """
+    tokens, score_variance, tilt, value_spread = np.broadcast_arrays(
+        tokens, score_variance, tilt, value_spread
+    )
+    finite = np.isfinite(score_variance)
+    known = finite & (tokens > 1)
+    result = np.where(finite & (tokens == 1), 0.0, np.nan)
+    if not known.any():
+        return result
+    q = np.maximum(score_variance[known], 0.0)
+    along, across = _coefficients(tokens[known], np.log(np.clip(np.sqrt(q), LEAST, MOST)))
+    spread = value_spread[known]
+    part = np.minimum(tilt[known] / np.maximum(q, 1e-30), spread)  # ‖e‖²
+    small = np.minimum(q / LEAST**2, 1.0) ** 2  # below the table
+    result[known] = small * (along * part + across * (spread - part))
+    return result
+
+
+def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:
+    """Both coefficients at pairs of numbers of keys and ln σ, by splines of their logarithms."""
+    from scipy.interpolate import CubicSpline
+
+    lengths, which = np.unique(tokens, return_inverse=True)
+    if len(lengths) == 1 and len(logs) <= 16:  # no table for a few
+        along, across = own_moment_error(float(lengths[0]), torch.from_numpy(np.exp(2 * logs)))
+        return along.numpy(), across.numpy()
+    knots = lengths
+    octaves = np.log2(lengths[-1] / EVERY)
+    if octaves > 0 and len(lengths) > EVERY + PER_OCTAVE * octaves:
+        rest = np.geomspace(EVERY, lengths[-1], int(np.ceil(PER_OCTAVE * octaves)) + 1)
+        knots = np.unique([*lengths[lengths < EVERY], *rest.round()])
+    first, last = (int(np.floor(each / SPACING)) for each in (logs.min(), logs.max()))
+    blocks = range((first - 1) // BLOCK, (last + 2) // BLOCK + 1)  # with a step beyond either end
+    table = np.stack(
+        [np.concatenate([_tabulated(float(knot), block) for block in blocks], -1) for knot in knots]
+    )
+    grid = SPACING * (BLOCK * blocks.start + np.arange(table.shape[-1]))
+    if len(knots) < len(lengths):
+        table = CubicSpline(np.log(knots), table)(np.log(lengths))
+    cell = np.clip(((logs - grid[0]) / SPACING).astype(np.int64), 0, len(grid) - 2)
+    pieces = CubicSpline(grid, table, axis=-1).c[:, cell, which]  # (power, pair, coefficient)
+    found = np.exp(np.polyval(pieces, (logs - grid[cell])[:, None]))
+    return found[:, 0], found[:, 1]
+
+
+@functools.lru_cache(maxsize=4096)
+def _tabulated(length: float, block: int) -> Array:
+    """Logarithms of both coefficients at ``BLOCK`` neighboring ln σ, (coefficient, σ); kept."""
+    logs = SPACING * (BLOCK * block + np.arange(BLOCK))
+    inside = np.minimum(logs, np.log(MOST))
+    values = torch.stack(own_moment_error(length, torch.from_numpy(np.exp(2 * inside)))).numpy()
+    # one token has no error; beyond, both grow like σ²
+    found: Array = np.log(np.maximum(values, 1e-300)) + 2 * (logs - inside)
+    return found

@@ -1,0 +1,142 @@
+"""Real models: what the theory of long prompts says of SmolLM2 and TabPFN, and what it buys."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from largeprompt.audit.kinds import NAMES as OF_AUDITS
+from largeprompt.runs.judging import Claim
+from largeprompt.runs.study import Part, Study, along
+from largeprompt.studies.real_models import language, tables
+from largeprompt.studies.real_models.config import RealModelsConfig
+from largeprompt.studies.real_models.figures import FIGURES
+from largeprompt.studies.real_models.rules import RULES
+from largeprompt.studies.real_models.temperature import temperature
+
+OURS = {
+    "text": "text that is read",
+    "length": "tokens of the prefix [tokens]",
+    "made_at": "tokens of the shorter prefix that foretells [tokens]",
+    "layer": "layer of the language model",
+    "head": "head of the layer",
+    "state": "what a state of constant size knows of the other tokens",
+    "recent": "last tokens that the state reads exactly [tokens]",
+    "replaced_recent": "last tokens that the state keeps where heads are replaced [tokens]",
+    "replaced_share": "share of the heads that are replaced",
+    "law_foretold": "affine error that a shorter prefix foretells by the law",
+    "state_error": "error of a state of constant size, root mean square, relative to the output",
+    "size_of_state": "size of the state, where errors are measured [tokens of cache]",
+    "state_size": "size of the state, where heads are replaced [tokens of cache]",
+    "state_change": "change of the loss with heads read from a state [nats]",
+    "loss": "loss of the next token, second half of the text [nats]",
+    "shuffled_loss": "loss of the next token, tokens in random order [nats]",
+    "within_change": "change of the loss with the heads within the tolerance replaced [nats]",
+    "within_count": "number of heads within the tolerance",
+    "long_text": "text that is longer than the model was trained on",
+    "longer": "length of this text, in trained lengths",
+    "scaling": "factor on the scores",
+    "long_loss": "loss of the next token, last eighth of the text [nats]",
+    "scaling_factor": "mean over heads of the factor on the scores",
+    "trained_length": "length that the model was trained on [tokens]",
+    "kind": "kind of table",
+    "rows": "labeled rows of the table [rows]",
+    "table_layer": "layer of TabPFN",
+    "table_head": "head of the layer of TabPFN",
+    "table_found": "mean squared error of the affine read-out",
+    "table_law": "mean squared error of the affine read-out, by the exact law",
+    "table_score_variance": "variance of the scores, median",
+    "table_affine_error": "relative error of the affine read-out, median",
+    "set": "real set of tables",
+    "fold_accuracy": "share of right answers in the cross-validation",
+    "known_accuracy": "share of right answers that is known of the model",
+    "known_error": "standard error of the known share",
+}
+
+
+def asked(name: str, over: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Iterable[Any]]:
+    """The items of a part, none where the settings leave the part out."""
+    return lambda config: over(config) if name in config.parts else ()
+
+
+STUDY = Study(
+    name="real_models",
+    title="Real models",
+    question="Which heads of SmolLM2 and TabPFN does the theory of long prompts describe, does a "
+    "longer prompt help, does replacing heads pay, and which factor on the scores serves texts "
+    "longer than the trained length?",
+    method="SmolLM2-135M reads several texts once, and every head is measured at prefixes of 64 "
+    "to 8192 tokens; what the exact law foretells at each is compared with what is seen at longer "
+    "ones. Heads are replaced by their moments, and by a state of constant size (first and last "
+    "tokens, and the moments of the others), and the loss is measured on texts that did not "
+    "choose them. Texts beyond the trained length are read with interpolated positions and scores "
+    "multiplied by the factors of several rules. TabPFN reads generated tables, and the errors of "
+    "its heads are compared with the exact law layer by layer; its accuracies confirm the forward "
+    "pass.",
+    config=RealModelsConfig,
+    quick=RealModelsConfig(
+        parts=("heads", "replacement", "tables", "accuracy"),
+        texts=("novel 1", "novel 2", "code"),
+        lengths=(64, 128, 256, 512),
+        recent=(16, 64, 256),
+        replaced_length=256,
+        replaced_shares=(0.25, 0.5),
+        rows=(32, 64, 128, 256),
+        tables=4,
+        answered=16,
+        sets=("iris",),
+        folds=5,
+    ),
+    parts=[
+        Part(
+            "heads",
+            language.heads,
+            over=asked("heads", lambda config: config.texts),
+            join=along("text"),
+        ),
+        Part(
+            "replacement",
+            language.replacement,
+            over=asked("replacement", language.others),
+            join=along("text"),
+        ),
+        Part(
+            "temperature",
+            temperature,
+            over=asked("temperature", lambda config: config.long_texts),
+            join=along("long_text"),
+        ),
+        Part(
+            "tables", tables.heads, over=asked("tables", tables.cells), join=along("kind", "rows")
+        ),
+        Part(
+            "accuracy",
+            tables.accuracy,
+            over=asked("accuracy", lambda config: config.sets),
+            join=along("set"),
+        ),
+    ],
+    rules=RULES,
+    figures=FIGURES,
+    claims=(
+        Claim(
+            "language",
+            "A language model",
+            "Which heads of SmolLM2 read only moments, and what a longer prompt does to them.",
+            "Does a longer prompt make it linear?",
+        ),
+        Claim(
+            "temperature",
+            "Scores beyond the trained length",
+            "Which factor on the scores gives the least loss on texts longer than the trained "
+            "length.",
+            "Is the exact factor the best one?",
+        ),
+        Claim(
+            "tables",
+            "An in-context learner of tables",
+            "Whether the exact law describes the heads of TabPFN.",
+            "Does the exact law describe it?",
+        ),
+    ),
+    combine=language.one_size,
+    variables=OURS | {name: words for name, words in OF_AUDITS.items() if name not in OURS},
+)
