@@ -14,10 +14,10 @@ def test_heads_are_drawn_against_the_length(data):
 
 
 def test_losses_are_drawn_against_the_heads_replaced(data):
-    _, right = states.draw(data).axes
+    (axes,) = states.draw(data).axes
     change = 100 * (data.state_change / data.loss).mean("text")
     for state in data.state.values:
-        assert drawn(right, np.asarray(change.sel(state=state, replaced_recent=4)))
+        assert drawn(axes, np.asarray(change.sel(state=state, recent=4)))
 
 
 def test_factors_are_drawn_less_the_loss_without_one(data):

@@ -4,10 +4,15 @@ import numpy as np
 import torch
 from study_checks import SettingChecks, same_in_any_order
 
-from largeprompt.audit import linearize, read_out, watching
-from largeprompt.studies.real_models.language import loaded, loss, sizes, state_instead, text_tokens
+from largeprompt.audit import Heads, linearize, read_out, watching
+from largeprompt.studies.real_models.language import (
+    loaded,
+    loss,
+    state_errors,
+    state_instead,
+    text_tokens,
+)
 from largeprompt.studies.real_models.own_moments import expected_affine_error
-from largeprompt.studies.real_models.state import state_tokens
 from largeprompt.studies.real_models.study import STUDY
 
 
@@ -70,10 +75,27 @@ def test_loss_is_of_the_second_half(config):
     np.testing.assert_allclose(loss(model, given, 32), expected, rtol=1e-5)
 
 
-def test_sizes_of_states(config):
-    model, _ = loaded(config, print)
-    found = sizes(model, (0, 8))
-    np.testing.assert_allclose(found, [[1, 9], [state_tokens(m, True, 8) for m in (0, 8)]])
+def test_state_errors_by_hand():
+    draw, where = torch.Generator().manual_seed(0), torch.tensor([40, 63])
+    query, key, value = torch.randn(3, 1, 2, 64, 4, generator=draw, dtype=torch.float64)
+    some = Heads(query, key, value, None, 0.5, causal=True)
+    scores = (0.5 * query @ key.mT).masked_fill(~torch.ones(64, 64).tril().bool(), -torch.inf)
+    weights = torch.softmax(scores, -1)
+    exact = (weights @ value)[:, :, where]
+    found = state_errors(some, weights @ value, where, [1, 5])
+    near = torch.arange(64) > where[:, None] - 5
+    near[:, 0] = True
+    kept = weights[:, :, where] * near
+    read = kept / kept.sum(-1, keepdim=True) @ value
+    expected = ((read - exact).square().sum((-1, -2)) / exact.square().sum((-1, -2))).sqrt()[0]
+    assert found.shape == (2, 2, 2)
+    np.testing.assert_allclose(found[0, 1], expected.numpy(), rtol=1e-12)
+
+
+def test_states_are_smaller_than_the_text(data):
+    """Of width 8: with 16 last tokens and moments 26.6 tokens of 64."""
+    np.testing.assert_allclose(data.state_size.sel(state="window"), [5, 17])
+    np.testing.assert_allclose(data.state_size.sel(state="moments", recent=4), 5 + 117 / 16)
 
 
 def test_heads_within_the_tolerance_are_replaced_by_their_moments(config, data):

@@ -7,14 +7,13 @@ import pytest
 import torch
 
 from largeprompt.audit import Heads, head_statistics
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.studies.real_models.own_moments import expected_affine_error, own_moment_error
 
 
 def test_own_moment_error_against_sampling():
-    """False alarms below 1e-8: 5.7 standard errors, twelve comparisons."""
+    """False alarms below 1e-8: 5.7 standard errors, eight comparisons."""
     generator = torch.Generator().manual_seed(3)
-    for length, q in ((2, 0.5), (10, 1.0), (40, 1.0), (40, 4.0), (200, 2.0), (200, 0.05)):
+    for length, q in ((2, 0.5), (10, 1.0), (40, 4.0), (200, 0.05)):
         xi = torch.randn(40_000, length, generator=generator, dtype=torch.float64)
         sigma, middle = math.sqrt(q), xi.mean(-1, keepdim=True)
         weights = torch.softmax(sigma * xi, -1)
@@ -26,15 +25,14 @@ def test_own_moment_error_against_sampling():
             assert abs(float(drawn.mean() - exact)) < 6 * float(drawn.std()) / math.sqrt(len(drawn))
 
 
-def test_own_moment_error_of_one_token_and_bad_input():
+def test_own_moment_error_of_one_token():
     assert [float(value) for value in own_moment_error(1, 2.0)] == [0.0, 0.0]
-    for bad in (-1.0, math.nan, math.inf):
-        with pytest.raises(InvalidArgumentError, match="score_variance"):
-            own_moment_error(10, bad)
 
 
-def test_the_table_of_the_law_is_the_law():
-    variance = np.array([1e-3, 0.1, 0.5, 2.0, 7.0, 30.0, 300.0])
+@pytest.mark.parametrize("count", [7, 400])
+def test_the_table_of_the_law_is_the_law(count):
+    """Few variances are computed one by one, of many some are interpolated."""
+    variance = np.geomspace(1e-3, 300.0, count)
     for length in (2, 30, 512, 8192):
         along, across = (value.numpy() for value in own_moment_error(length, variance))
         tilt, spread = 0.3 * variance, np.full(len(variance), 2.0)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from largeprompt.audit import Heads, audit_heads, summary
-from largeprompt.studies.real_models.prefixes import Prefixes, query_places, state_errors
+from largeprompt.studies.real_models.prefixes import Prefixes, query_places
 
 
 def heads(tokens=128, width=4, seed=0, key=None):
@@ -26,7 +26,7 @@ def test_queries_stand_in_the_last_eighth():
 
 def test_a_prefix_of_one_pass_is_the_audit_of_the_shorter_text():
     whole = heads()
-    seen = Prefixes((64, 128), 4, (0, 8))
+    seen = Prefixes((64, 128), 4)
     seen(3, whole, torch.zeros(1, 2, 128, 4, dtype=torch.float64))
     parts = (each[:, :, :64] for each in (whole.query, whole.key, whole.value))
     alone = Heads(*parts, None, 0.5, causal=True)
@@ -36,23 +36,3 @@ def test_a_prefix_of_one_pass_is_the_audit_of_the_shorter_text():
     found = seen.summary().sel(length=64, layer=3)
     for name in ("affine_error", "score_variance", "value_spread", "tokens"):
         np.testing.assert_allclose(found[name].values, expected[name].values, rtol=1e-9)
-    assert seen.state_errors().shape == (2, 2, 2, 1, 2)
-
-
-def test_state_errors_by_hand():
-    some, where = heads(64), torch.tensor([40, 63])
-    weights = torch.softmax(
-        (0.5 * some.query @ some.key.mT).masked_fill(~torch.ones(64, 64).tril().bool(), -torch.inf),
-        -1,
-    )
-    output = weights @ some.value
-    found = state_errors(some, output, where, [0, 5, 62])
-    # with moments, 62 tokens are no smaller than the cache
-    assert np.isnan(found[:, 2]).all(1).tolist() == [False, True]
-    near = torch.arange(64) > where[:, None] - 5
-    near[:, 0] = True
-    kept = weights[:, :, where] * near
-    read = kept / kept.sum(-1, keepdim=True) @ some.value
-    exact = output[:, :, where]
-    expected = ((read - exact).square().sum((-1, -2)) / exact.square().sum((-1, -2))).sqrt()[0]
-    np.testing.assert_allclose(found[0, 1], expected.numpy(), rtol=1e-12)

@@ -36,9 +36,8 @@ class RealModelsConfig:
     # prefixes at which heads are measured
     lengths: Annotated[Increasing[Prefix], Two] = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
     queries: Annotated[SomeFew, Field(le=8)] = 8  # queries in the last eighth of each prefix
-    recent: Increasing[Count] = (16, 64, 256, 1024)  # last tokens that a state keeps
     replaced_length: Prefix = 1024  # tokens of the texts on which heads are replaced
-    replaced_recent: Increasing[Count] = (16, 64)  # last tokens that a state keeps there
+    recent: Increasing[Count] = (16, 64)  # last tokens that a state keeps
     # shares of all heads that are read from a state
     replaced_shares: Increasing[Annotated[Number, Field(gt=0, le=1)]] = (0.25, 0.5, 0.75)
     long_texts: Distinct[str] = ("novel 1", "manual")  # texts longer than the model was trained on

@@ -57,39 +57,29 @@ def language(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "states",
-    "Left: share of the heads that a state of constant size serves within the tolerance at the "
-    "longest prefix, against its size in tokens of an ordinary cache. Right: change of the loss "
-    "with so many of the heads read from a state, the best of another text first; dotted: one "
-    "percent. Bars: standard error over texts.",
-    needs=("state_change", "state_error"),
+    "Change of the loss with so many of the heads of the language model read from a state of "
+    "constant size, the best of another text first; dotted: one percent. Bars: standard error "
+    "over texts.",
+    panels=(1, 1),
+    size=(5.2, 3.1),
+    needs=("state_change",),
     cards={"language": 0},
 )
-def states(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Heads served against the size of the state, and the loss against the share of heads."""
-    error = data.state_error.isel(length=-1)
-    share = 100 * (error <= float(data.attrs["tolerance"])).mean(HEADS).where(
-        error.notnull().any(HEADS)
-    )
-    change, styles = 100 * data.state_change / data.loss, ("-", "--", ":", "-.")
+def states(data: xr.Dataset, axes: Axes) -> None:
+    """Change of the loss against the share of heads."""
     names = {"window": "first and last tokens", "moments": "and moments of the others"}
-    for i, state, one in curves(share, "state"):
-        style = look(i, ms=4, lw=1.2, label=names[str(state)])
-        left.errorbar(data.size_of_state.sel(state=state), *mean_of(one), **style)
-        for j, _, row in curves(change.sel(state=state), "replaced_recent"):
-            right.errorbar(
-                100 * data.replaced_share, *mean_of(row), **look(i, ms=4, lw=1.0, ls=styles[j % 4])
-            )
-    for j, recent in enumerate(data.replaced_recent.values):
-        entry(right, f"{int(recent)} last tokens", ls=styles[j % 4])
-    right.axhline(1.0, color="0.3", lw=1, ls=":")
-    right.set_yscale("symlog", linthresh=1.0)
-    ends = (int(data.length[-1]), int(data.attrs["replaced_length"]))
-    size = "size of the state, tokens of cache"
-    describe(
-        left, size, "heads served, percent", f"{ends[0]} tokens", log="x", legend=7, ylim=(0, 100)
-    )
+    styles = ("-", "--", ":", "-.")
+    for i, state, one in curves(100 * data.state_change / data.loss, "state"):
+        entry(axes, names[str(state)], color=COLOURS[i])
+        for j, _, row in curves(one, "recent"):
+            style = look(i, ms=4, lw=1.0, ls=styles[j % 4])
+            axes.errorbar(100 * data.replaced_share, *mean_of(row), **style)
+    for j, recent in enumerate(data.recent.values):
+        entry(axes, f"{int(recent)} last tokens", ls=styles[j % 4])
+    axes.axhline(1.0, color="0.3", lw=1, ls=":")
+    axes.set_yscale("symlog", linthresh=1.0)
     words = ("heads read from the state, percent", "change of the loss, percent")
-    describe(right, *words, f"{ends[1]} tokens", legend=7)
+    describe(axes, *words, f"{int(data.attrs['replaced_length'])} tokens", legend=7)
 
 
 @study_figure(

@@ -1,6 +1,6 @@
 """Heads of a language model at every prefix, and its loss with heads read from a small state."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +17,12 @@ from largeprompt.audit.real.models import SOURCES, fetched
 from largeprompt.runs.study import Progress
 from largeprompt.studies.real_models.config import RealModelsConfig
 from largeprompt.studies.real_models.own_moments import expected_affine_error
-from largeprompt.studies.real_models.prefixes import Prefixes
+from largeprompt.studies.real_models.prefixes import Prefixes, query_places
 from largeprompt.studies.real_models.state import STATES, state_read_out, state_tokens
 from largeprompt.studies.real_models.texts import tokens
 
+Array = NDArray[np.float64]
 KEPT = ["tokens", "score_variance", "tilt", "value_spread", "affine_error", "share_linear"]
-
-
-def others(config: RealModelsConfig) -> Iterable[str]:
-    """Texts on which heads are replaced: all but the first, which says in which order."""
-    return config.texts[1:]
 
 
 def loaded(config: RealModelsConfig, progress: Progress) -> tuple[Model, Path]:
@@ -44,12 +40,12 @@ def text_tokens(model: Model, folder: Path, name: str, length: int, progress: Pr
     return torch.tensor([found], device=model.device)
 
 
-def sizes(model: Model, recent: Sequence[int]) -> NDArray[np.float64]:
+def sizes(model: Model, recent: Sequence[int]) -> Array:
     """Sizes of the states in tokens of an ordinary cache, (states, recent)."""
     given = model.config.get_text_config()
     width = int(getattr(given, "head_dim", None) or given.hidden_size // given.num_attention_heads)
     return np.array(
-        [[state_tokens(m, kind == "moments", width) for m in recent] for kind in STATES]
+        [[state_tokens(m, each == "moments", width) for m in recent] for each in STATES]
     )
 
 
@@ -68,18 +64,13 @@ def loss(model: Model, given: Tensor, last: int) -> float:
 
 
 def heads(config: RealModelsConfig, text: str, progress: Progress) -> xr.Dataset:
-    """Heads at every prefix of one text, with what shorter ones foretold and what states give."""
+    """Heads at every prefix of one text, and what shorter prefixes foretold."""
     progress(f"{text}: one pass over {config.lengths[-1]} tokens")
     model, folder = loaded(config, progress)
-    found = Prefixes(config.lengths, config.queries, config.recent)
+    found = Prefixes(config.lengths, config.queries)
     look(model, text_tokens(model, folder, text, config.lengths[-1], progress), found)
     made = found.summary()
-    data = made[KEPT].assign(
-        law_foretold=foretold(made),
-        state_error=found.state_errors(),
-        size_of_state=(("state", "recent"), sizes(model, config.recent)),
-    )
-    return data.assign_coords(state=list(STATES), recent=list(config.recent)).drop_attrs()
+    return made[KEPT].assign(law_foretold=foretold(made)).drop_attrs()
 
 
 def foretold(made: xr.Dataset) -> xr.DataArray:
@@ -99,52 +90,62 @@ def foretold(made: xr.Dataset) -> xr.DataArray:
 
 
 def replacement(config: RealModelsConfig, text: str, progress: Progress) -> xr.Dataset:
-    """Loss of the model with heads read by moments or from a state of constant size.
-
-    Heads are chosen on the first text: those of the smallest errors are replaced first.
-    """
+    """Loss of the model with heads read by moments or from a state, the best of the first text."""
     length = config.replaced_length
     model, folder = loaded(config, progress)
     chooser, given = (
         text_tokens(model, folder, name, length, progress) for name in (config.texts[0], text)
     )
     progress(f"{text}: order of the heads")
-    trial = Prefixes([length], config.queries, config.replaced_recent)
-    look(model, chooser, trial)
-    made, states = trial.summary().isel(length=0), trial.state_errors().isel(length=0)
-    layers = made.layer.values.tolist()
+    trial, errors = Prefixes([length], config.queries), dict[int, Array]()
+    where = torch.tensor(query_places(length, config.queries), device=model.device)
+
+    def visitor(layer: int, heads: Heads, output: Tensor) -> None:
+        trial(layer, heads, output)
+        errors[layer] = state_errors(heads, output, where, config.recent)
+
+    look(model, chooser, visitor)
+    layers, made = sorted(errors), trial.summary().isel(length=0)
+    states = np.stack([errors[layer] for layer in layers], 2)  # (state, recent, layer, head)
     affine = ordered(made.affine_error.values, layers)
     good = int((made.affine_error <= config.tolerance).sum())
     before = loss(model, given, length // 2)
     with linearize(model, affine[:good]):
         within = loss(model, given, length // 2) - before
     mixed = given[:, torch.randperm(length, generator=torch.Generator().manual_seed(config.seed))]
+    size = sizes(model, config.recent)
     counts = [round(len(affine) * share) for share in config.replaced_shares]
-    change = np.full((*states.shape[:2], len(counts)), np.nan)
-    for i, kind in enumerate(STATES):
-        for j, recent in enumerate(config.replaced_recent):
-            error = states.values[i, j]
-            for k, count in enumerate(counts if np.isfinite(error).all() else ()):
-                progress(f"{text}: {count} heads read from a state, {kind}, {recent} tokens")
-                chosen = ordered(error, layers)[:count]
-                with watching(model, state_instead(chosen, recent, kind == "moments")):
-                    change[i, j, k] = loss(model, given, length // 2) - before
-    grid = ("state", "replaced_recent")
+    change = np.full((*size.shape, len(counts)), np.nan)
+    for i, j in np.argwhere(size < length).tolist():
+        order, recent = ordered(states[i, j], layers), config.recent[j]
+        for k, count in enumerate(counts):
+            progress(f"{text}: {count} heads read from a state, {STATES[i]}, {recent} tokens")
+            with watching(model, state_instead(order[:count], recent, STATES[i] == "moments")):
+                change[i, j, k] = loss(model, given, length // 2) - before
     return xr.Dataset(
         {
             "loss": before,
             "shuffled_loss": loss(model, mixed, length // 2),
             "within_change": within,
             "within_count": float(good),
-            "state_change": ((*grid, "replaced_share"), change),
-            "state_size": (grid, sizes(model, config.replaced_recent)),
+            "state_change": (("state", "recent", "replaced_share"), change),
+            "state_size": (("state", "recent"), size),
         },
         coords={
             "state": list(STATES),
-            "replaced_recent": list(config.replaced_recent),
+            "recent": list(config.recent),
             "replaced_share": list(config.replaced_shares),
         },
     )
+
+
+def state_errors(heads: Heads, output: Tensor, where: Tensor, recent: Sequence[int]) -> Array:
+    """√(Σ‖T - T̂‖² / Σ‖T‖²) over the queries for every state, (states, recent, head)."""
+    exact = output[:, :, where].to(heads.wide)
+    reads = [state_read_out(heads, recent, where, moments=each == "moments") for each in STATES]
+    missed = (torch.stack(reads) - exact).square().sum((-1, -2))
+    found: Array = (missed / exact.square().sum((-1, -2))).sqrt()[:, :, 0].double().cpu().numpy()
+    return found
 
 
 def state_instead(pairs: Sequence[Head], recent: int, moments: bool) -> Visitor:
@@ -163,7 +164,7 @@ def state_instead(pairs: Sequence[Head], recent: int, moments: bool) -> Visitor:
     return visitor
 
 
-def ordered(error: NDArray[np.float64], layers: Sequence[int]) -> list[Head]:
+def ordered(error: Array, layers: Sequence[int]) -> list[Head]:
     """Pairs (layer, head), the smallest error first."""
     rows, columns = np.unravel_index(np.argsort(error, axis=None), error.shape)
     return [(layers[row], int(head)) for row, head in zip(rows.tolist(), columns, strict=True)]
@@ -172,9 +173,8 @@ def ordered(error: NDArray[np.float64], layers: Sequence[int]) -> list[Head]:
 def one_size(config: RealModelsConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """All parts side by side; sizes of states are those of any text."""
     data = xr.merge(parts.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
-    for name in ("size_of_state", "state_size"):
-        if name in data:
-            data[name] = data[name].max("text")
+    if "state_size" in data:
+        data["state_size"] = data.state_size.max("text")
     if "text" in data.dims:
         data = data.sel(text=[name for name in config.texts if name in data.text.values])
     return data.assign_attrs(tolerance=config.tolerance, replaced_length=config.replaced_length)

@@ -3,7 +3,6 @@
 The affine error of a head of a real model is compared with it.
 """
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import collision_moments
 
 Array = NDArray[np.float64]
 # Standard deviations of the scores between which the law is tabulated. Both coefficients start
 # like sigma^4; above MOST the weights are those of an argmax.
 LEAST, MOST = 0.03, 500.0
-# steps of ln sigma in the table (error 1e-3), and how many are made at once
-SPACING, BLOCK = 0.14, 8
-PER_OCTAVE, EVERY = 3, 12  # tabulated lengths: all up to 12, then three in every octave
+SPACING = 0.14  # steps of ln sigma in the table: its error is 1e-3
 
 
 def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor]:
@@ -48,11 +43,7 @@ def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor
     >>> f"{float(along):.6f} {float(across):.6f}"
     '0.017872 0.005949'
     """
-    length = validation.length("length", length)
-    q = validation.tensor("score_variance", score_variance).detach().to(torch.float64)
-    if not bool((q >= 0).all() and torch.isfinite(q).all()):
-        given = f"values from {float(q.min()):g}"
-        raise InvalidArgumentError("score_variance", given, "finite numbers, 0 or more")
+    q = torch.as_tensor(score_variance, dtype=torch.float64)
     if length == 1:
         return torch.zeros_like(q), torch.zeros_like(q)
     y, w3, y2 = collision_moments(length, q.sqrt())
@@ -68,8 +59,8 @@ def expected_affine_error(
     """E‖T - T̂‖² by the exact law: along ‖e‖² + across (tr Γ_v - ‖e‖²), with e = Γ_vk u/σ.
 
     The arguments, which broadcast, are taken over the keys that a query sees: their number, the
-    variance σ² of their scores s, ‖Cov(v, s)‖² and tr Cov(v). The two coefficients are interpolated
-    in ln σ, and in ln L where there are many lengths; both to one part in a thousand.
+    variance σ² of their scores s, ‖Cov(v, s)‖² and tr Cov(v). For many heads the two coefficients
+    are interpolated in ln σ, to one part in a thousand.
     """
     tokens, score_variance, tilt, value_spread = np.broadcast_arrays(
         tokens, score_variance, tilt, value_spread
@@ -92,35 +83,15 @@ def _coefficients(tokens: Array, logs: Array) -> tuple[Array, Array]:
     """Both coefficients at pairs of numbers of keys and ln σ, by splines of their logarithms."""
     from scipy.interpolate import CubicSpline
 
-    lengths, which = np.unique(tokens, return_inverse=True)
-    if len(lengths) == 1 and len(logs) <= 16:  # no table for a few
-        along, across = own_moment_error(float(lengths[0]), torch.from_numpy(np.exp(2 * logs)))
-        return along.numpy(), across.numpy()
-    knots = lengths
-    octaves = np.log2(lengths[-1] / EVERY)
-    if octaves > 0 and len(lengths) > EVERY + PER_OCTAVE * octaves:
-        rest = np.geomspace(EVERY, lengths[-1], int(np.ceil(PER_OCTAVE * octaves)) + 1)
-        knots = np.unique([*lengths[lengths < EVERY], *rest.round()])
-    first, last = (int(np.floor(each / SPACING)) for each in (logs.min(), logs.max()))
-    blocks = range((first - 1) // BLOCK, (last + 2) // BLOCK + 1)  # with a step beyond either end
-    table = np.stack(
-        [np.concatenate([_tabulated(float(knot), block) for block in blocks], -1) for knot in knots]
-    )
-    grid = SPACING * (BLOCK * blocks.start + np.arange(table.shape[-1]))
-    if len(knots) < len(lengths):
-        table = CubicSpline(np.log(knots), table)(np.log(lengths))
-    cell = np.clip(((logs - grid[0]) / SPACING).astype(np.int64), 0, len(grid) - 2)
-    pieces = CubicSpline(grid, table, axis=-1).c[:, cell, which]  # (power, pair, coefficient)
-    found = np.exp(np.polyval(pieces, (logs - grid[cell])[:, None]))
-    return found[:, 0], found[:, 1]
-
-
-@functools.lru_cache(maxsize=4096)
-def _tabulated(length: float, block: int) -> Array:
-    """Logarithms of both coefficients at ``BLOCK`` neighboring ln σ, (coefficient, σ); kept."""
-    logs = SPACING * (BLOCK * block + np.arange(BLOCK))
-    inside = np.minimum(logs, np.log(MOST))
-    values = torch.stack(own_moment_error(length, torch.from_numpy(np.exp(2 * inside)))).numpy()
-    # one token has no error; beyond, both grow like σ²
-    found: Array = np.log(np.maximum(values, 1e-300)) + 2 * (logs - inside)
-    return found
+    found = np.empty((2, len(logs)))
+    for length in np.unique(tokens):
+        here = tokens == length
+        some = logs[here]
+        grid = np.arange(some.min() - 2 * SPACING, some.max() + 3 * SPACING, SPACING)
+        inside = np.minimum(some if len(some) <= len(grid) else grid, np.log(MOST))
+        exact = own_moment_error(float(length), np.exp(2 * inside))
+        table = np.log(np.maximum(torch.stack(exact).numpy(), 1e-300))
+        if len(some) > len(grid):  # beyond MOST both grow like σ²
+            table = CubicSpline(grid, table + 2 * (grid - inside), axis=1)(some)
+        found[:, here] = np.exp(table)
+    return found[0], found[1]

@@ -27,34 +27,7 @@ def state_read_out(
     which are n e^{s̄ + σ²/2} and v̄ + Cov(v, s) in the linear regime. The output is
     (Z₁T₁ + Z₂T₂)/(Z₁ + Z₂).
 
-    Parameters
-    ----------
-    heads
-        Inputs of one attention layer.
-    recent
-        Numbers m of last keys that are read exactly.
-    positions
-        Query positions; all by default.
-    moments
-        Whether moments of the other keys are read; without, they are left out.
-
-    Returns
-    -------
-    Tensor
-        Shape (numbers m, batch, heads, positions, o).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from largeprompt.audit import Heads
-    >>> from largeprompt.studies.real_models.state import state_read_out
-    >>> draw = torch.Generator().manual_seed(0)
-    >>> query, key, value = torch.randn(3, 1, 1, 200, 8, generator=draw)
-    >>> heads = Heads(query, key, value, causal=True)
-    >>> found = state_read_out(heads, [0, 50, 200], torch.tensor([199]), moments=True)
-    >>> exact = found[-1]  # the last 200 of 200 keys
-    >>> [round(float((each - exact).norm() / exact.norm()), 2) for each in found]
-    [0.28, 0.28, 0.0]
+    ``recent`` are numbers m; the result has the shape (numbers m, batch, heads, positions, o).
     """
     place = torch.arange(heads.key.shape[2], device=heads.key.device)
     ahead, parts = heads.key.shape[2] - heads.query.shape[2], []

@@ -20,12 +20,9 @@ OURS = {
     "head": "head of the layer",
     "state": "what a state of constant size knows of the other tokens",
     "recent": "last tokens that the state reads exactly [tokens]",
-    "replaced_recent": "last tokens that the state keeps where heads are replaced [tokens]",
     "replaced_share": "share of the heads that are replaced",
     "law_foretold": "affine error that a shorter prefix foretells by the law",
-    "state_error": "error of a state of constant size, root mean square, relative to the output",
-    "size_of_state": "size of the state, where errors are measured [tokens of cache]",
-    "state_size": "size of the state, where heads are replaced [tokens of cache]",
+    "state_size": "size of the state [tokens of cache]",
     "state_change": "change of the loss with heads read from a state [nats]",
     "loss": "loss of the next token, second half of the text [nats]",
     "shuffled_loss": "loss of the next token, tokens in random order [nats]",
@@ -52,9 +49,15 @@ OURS = {
 }
 
 
-def asked(name: str, over: Callable[[Any], Iterable[Any]]) -> Callable[[Any], Iterable[Any]]:
-    """The items of a part, none where the settings leave the part out."""
-    return lambda config: over(config) if name in config.parts else ()
+def part(
+    name: str, compute: Callable[..., Any], over: Callable[[Any], Iterable[Any]], *dims: str
+) -> Part:
+    """A part that the settings may leave out."""
+
+    def items(config: Any) -> Iterable[Any]:
+        return over(config) if name in config.parts else ()
+
+    return Part(name, compute, over=items, join=along(*dims))
 
 
 STUDY = Study(
@@ -76,7 +79,6 @@ STUDY = Study(
         parts=("heads", "replacement", "tables", "accuracy"),
         texts=("novel 1", "novel 2", "code"),
         lengths=(64, 128, 256, 512),
-        recent=(16, 64, 256),
         replaced_length=256,
         replaced_shares=(0.25, 0.5),
         rows=(32, 64, 128, 256),
@@ -86,33 +88,12 @@ STUDY = Study(
         folds=5,
     ),
     parts=[
-        Part(
-            "heads",
-            language.heads,
-            over=asked("heads", lambda config: config.texts),
-            join=along("text"),
-        ),
-        Part(
-            "replacement",
-            language.replacement,
-            over=asked("replacement", language.others),
-            join=along("text"),
-        ),
-        Part(
-            "temperature",
-            temperature,
-            over=asked("temperature", lambda config: config.long_texts),
-            join=along("long_text"),
-        ),
-        Part(
-            "tables", tables.heads, over=asked("tables", tables.cells), join=along("kind", "rows")
-        ),
-        Part(
-            "accuracy",
-            tables.accuracy,
-            over=asked("accuracy", lambda config: config.sets),
-            join=along("set"),
-        ),
+        part("heads", language.heads, lambda config: config.texts, "text"),
+        # the first text says in which order
+        part("replacement", language.replacement, lambda config: config.texts[1:], "text"),
+        part("temperature", temperature, lambda config: config.long_texts, "long_text"),
+        part("tables", tables.heads, tables.cells, "kind", "rows"),
+        part("accuracy", tables.accuracy, lambda config: config.sets, "set"),
     ],
     rules=RULES,
     figures=FIGURES,
