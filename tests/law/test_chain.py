@@ -141,22 +141,20 @@ def test_every_length_and_tilt_against_60_digits(case):
 
 @pytest.mark.parametrize("scale", [0.01, 1.0])
 def test_long_prompts_against_the_first_order(scale):
+    """Formula (ngram.4) of docs/mathematics/ngram.md, by the chain's fundamental matrix."""
     generator = torch.Generator().manual_seed(2)
     chain = lp.measures.MarkovChain([[0.7, 0.3, 0.0], [0.1, 0.6, 0.3], [0.5, 0.2, 0.3]])
     U, V, z = (torch.randn(shape, generator=generator, dtype=F) for shape in ((6, 6), (2, 6), (6,)))
     attention, lengths = lp.SoftmaxAttention(scale * U, V), torch.tensor([1e12, 1e15], dtype=F)
-    law, first = (
-        lp.finite_prompt(attention, chain, z, [10**12, 10**15], expansion=flag)
-        for flag in (False, True)
-    )
-    assert_close(law.mse, first.mse, rtol=1e-10, atol=0)
-    assert_close(law.bias, first.bias, rtol=1e-9, atol=0)
-    assert_close(
-        lengths[:, None, None] * law.covariance,
-        lengths[:, None, None] * first.covariance,
-        rtol=1e-9,
-        atol=1e-12,
-    )
+    law, window, u = lp.finite_prompt(attention, chain, z, [10**12, 10**15]), chain.ngrams(2), U @ z
+    weight = torch.exp(window.atoms @ (scale * u) - window.cgf(scale * u))
+    centered = weight * ((window.atoms @ V.mT).mT - attention(window, z).unsqueeze(-1))
+    spread = chain.long_run_covariance(centered)
+    shift = chain.long_run_covariance(centered, (weight - 1).unsqueeze(-2)).squeeze(-1)
+    lengths = lengths[:, None, None]
+    assert_close(lengths[:, 0, 0] * law.mse, spread.trace().expand(2), rtol=1e-10, atol=0)
+    assert_close(lengths[:, 0] * law.bias, -shift.expand(2, -1), rtol=1e-9, atol=0)
+    assert_close(lengths * law.covariance, spread.expand(2, -1, -1), rtol=1e-9, atol=1e-12)
 
 
 WIDE = [[0.3, 0.4, 0.3], [0.3, 0.6, 0.1], [0.8, 0.1, 0.1]]
@@ -189,16 +187,6 @@ def test_short_paths_with_wide_scores_against_all_paths(place, size):
         assert 1 / float(law.effective_tokens[row]) == pytest.approx(collision, rel=1e-11)
 
 
-def test_the_first_order_of_a_path_is_that_of_dependent_tokens():
-    attention, z = layer(chain(3, 1))
-    lengths, source = [10**6, 10**9], chain(3, 1)
-    exact, first = (
-        lp.finite_prompt(attention, source, z, lengths, expansion=flag) for flag in (False, True)
-    )
-    for name in ("mse", "bias", "covariance", "effective_tokens", "jacobian_v_mse", "mean"):
-        assert_close(getattr(first, name)[1], getattr(exact, name)[1], rtol=1e-6, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("alphabet", "order", "length"), [(3, 1, 1), (3, 1, 4), (2, 1, 7), (2, 2, 5), (2, 3, 3)]
 )
@@ -219,6 +207,7 @@ def test_refusals():
         "length: got 0": lambda: lp.finite_prompt(attention, c, z, 0),
         "z: got scores that differ": lambda: lp.finite_prompt(attention, c, 1e6 * z, 3),
         "a measure on R": lambda: lp.finite_prompt(attention, chain(2, 2), z, 3),
+        "expansion: got True": lambda: lp.finite_prompt(attention, c, z, 3, expansion=True),
     }
     for message, call in cases.items():
         with pytest.raises(lp.InvalidArgumentError, match=message):

@@ -21,7 +21,13 @@ from typing import Any
 import numpy as np
 
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.law.quadrature import SMALLER, Range, power, widen
+from largeprompt.law.quadrature import (
+    SMALLER,
+    Range,
+    falling_factorial_weight,
+    relative_ends,
+    widen,
+)
 from largeprompt.law.tokens import Array, Independent, Numbers, TokenMoments, is_identity
 
 # of τ: the trapezoid rule errs by e^{-π²/TAU_STEP} = 4e-22, as all integrands are analytic for Re
@@ -195,22 +201,16 @@ def widened(
     """Blocks on a range of τ at whose ends nothing is left; ``build`` makes them on τ from -below
     to above.
     """
-    tokens = np.array(lengths)[:, None]
+    tokens = np.array(lengths, dtype=np.float64)[:, None]
 
     def evaluate(ranges: Sequence[Range]) -> tuple[Blocks, Array]:
         blocks = build(*ranges[0])
         pair, summed = blocks.pair
-        left, size = power(blocks.log_phi, tokens - 2), np.abs(blocks.first).max(-1)
-        once, twice = np.exp(blocks.log_phi) * left, (tokens - 1) * left
-        integrands = [
-            once * size,
-            once * np.abs(pair[:, 0]),
-            once * np.abs(pair[:, 1]) + twice * size**2,
-        ]
-        ends = np.max(
-            [(x[:, [0, -1]] / (x.max(1, keepdims=True) + 1e-300)).max(0) for x in integrands],
-            axis=0,
-        )
+        once, twice = (falling_factorial_weight(tokens, k, blocks.log_phi).T for k in (1, 2))
+        size, (one, square) = np.abs(blocks.first).max(-1), np.abs(pair.T)
+        integrands = [once * part[:, None] for part in (size, one, square)]
+        integrands[2] += twice * size[:, None] ** 2
+        ends = np.max([relative_ends(part)[0] for part in integrands], axis=0)
         if blocks.noise is not None:  # what is left at the end is nothing but rounding
             ends = np.where((np.abs(pair) < ROUNDING * summed)[[0, -1]].all(-1), 0.0, ends)
         return blocks, ends[None]
@@ -237,25 +237,20 @@ class OutputMoments:
         if math.isfinite(self.spread):
             self._require("mean squared error", self._whole, size[:, 1], pair[:, 1], self.spread)
 
-    def drawn(self, count: int) -> Array:
-        """L(L-1)...(L-k+1) φ^{L-k} dτ, shape (length, τ): k tokens picked and the others left."""
-        tokens = np.array(self.lengths)[:, None]
-        factor = math.prod(np.maximum(tokens - i, 0.0) for i in range(count))
-        return np.asarray(
-            self.blocks.measure
-            * factor
-            * power(self.blocks.log_phi, np.maximum(tokens - count, 0.0))
-        )
+    def weights(self, count: int) -> Array:
+        """L(L-1)...(L-k+1) φ^{L-k} dτ, shape (length, τ)."""
+        tokens = np.array(self.lengths, dtype=np.float64)[:, None]
+        return self.blocks.measure * falling_factorial_weight(tokens, count, self.blocks.log_phi)
 
     @functools.cached_property
     def once(self) -> Array:
         """L φ^{L-1} dτ."""
-        return self.drawn(1)
+        return self.weights(1)
 
     @functools.cached_property
     def twice(self) -> Array:
         """L(L-1) φ^{L-2} dτ."""
-        return self.drawn(2)
+        return self.weights(2)
 
     @functools.cached_property
     def bias(self) -> Array:

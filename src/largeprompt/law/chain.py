@@ -1,5 +1,4 @@
-"""Attention over a path of a Markov chain, whose tokens are one-hot windows of symbols: exactly,
-and to first order in 1/L.
+"""The exact law of attention over a path of a Markov chain: tokens are one-hot windows of symbols.
 
 A step i → j of probability P_ij has the weight b_ij = e^s of its window, E b = 1, and M =
 P∘e^{-tb}. With c the least weight, M^N = e^{-tcN}(P^N - D_N); and for centered values v, E bv = 0,
@@ -29,18 +28,14 @@ from largeprompt.law.nodes import LARGEST_LOG
 from largeprompt.measures import Discrete, MarkovChain
 
 PATH_STEP = 0.25  # of the trapezoid rule in log t: an error of |Γ(2 + 2πi/h)|, 2e-15
-LEFT, RIGHT = 20.0, 45.0  # e^{-2·20} and e^{-45} are below rounding
 MATRICES = 2**21  # numbers in the largest array while powers are taken: 16 MiB
-LARGEST_SPREAD = 1e4  # of the scores: the cost grows with it
 PATH_ROUNDING = 4e-15  # of a sum, relative to the sizes of its terms
 
 
 def chain_prompt(
     attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]
 ) -> Expectations:
-    """Mean, covariance and errors of attention over L windows of a stationary path:
-    :func:`finite_prompt` of a chain.
-    """
+    """:func:`finite_prompt` over L windows of a stationary path."""
     if any(math.isinf(length) for length in lengths):
         remedy = (
             "Its limit is that of the law of one window: finite_prompt(attention, "
@@ -49,24 +44,16 @@ def chain_prompt(
         raise InvalidArgumentError(
             "length", "infinity", "lengths from 1 to 10^15 for the path of a chain", remedy
         )
-    law, u, queries = (
-        window_law(attention, chain),
-        attention._tilts(z).reshape(-1, attention.dim),
-        z.shape[:-1],
-    )
-    scores, last, tokens = (
-        window_scores(law, u),
-        u.new_ones(len(u), chain.contexts),
-        [int(one) for one in lengths],
-    )
+    law, u = window_law(attention, chain), attention._tilts(z).reshape(-1, attention.dim)
+    scores, last = window_scores(law, u), u.new_ones(len(u), chain.contexts)
+    tokens = [int(one) for one in lengths]
 
     def integrals(V: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """E V(T_L - T), E‖V(T_L - T)‖² and E Σ w², lengths leading."""
-        found = path_integrals(
-            chain, scores, (law.atoms @ V.mT).expand(len(u), -1, -1), last, tokens
-        )
+        values = (law.atoms @ V.mT).expand(len(u), -1, -1)
         first, second, collision = (
-            part.reshape(len(tokens), *queries, *part.shape[2:]) for part in found
+            part.reshape(len(tokens), *z.shape[:-1], *part.shape[2:])
+            for part in path_integrals(chain, scores, values, last, tokens)
         )
         return first, second, collision
 
@@ -74,13 +61,14 @@ def chain_prompt(
 
     def covariance() -> Tensor:
         """By E ab = (E (a+b)² - E a² - E b²)/2 for each pair of outputs."""
-        single = [integrals(row.unsqueeze(0))[1] for row in attention.V]
+        V = attention.V
+        single = [integrals(row.unsqueeze(0))[1] for row in V]
         pairs = [
             [
-                integrals((a + b).unsqueeze(0))[1] - single[i] - single[j]
-                for j, b in enumerate(attention.V)
+                integrals((a + b).unsqueeze(0))[1] - one - other
+                for b, other in zip(V, single, strict=True)
             ]
-            for i, a in enumerate(attention.V)
+            for a, one in zip(V, single, strict=True)
         ]
         second = torch.stack([torch.stack(row, -1) for row in pairs], -2) / 2
         return second - bias.unsqueeze(-1) * bias.unsqueeze(-2)
@@ -93,40 +81,6 @@ def chain_prompt(
         covariance,
         _no_jacobian,
     )
-
-
-def chain_first_order(
-    attention: SoftmaxAttention, chain: MarkovChain, z: Tensor, lengths: Sequence[float]
-) -> Expectations:
-    """The same to first order in 1/L, by the chain's fundamental matrix: formula (ngram.4) of
-    docs/mathematics/ngram.md.
-    """
-    law = window_law(attention, chain)
-    weight = torch.exp(window_scores(law, attention._tilts(z)))  # (..., windows)
-    limit, rate = attention._limit(law, z), (weight.square() * law.weights).sum(-1)
-
-    def centered(V: Tensor) -> Tensor:
-        """e^s V(x - T), shape (..., o, windows)."""
-        values = (law.atoms @ V.mT).mT
-        return weight.unsqueeze(-2) * (
-            values - ((weight * law.weights).unsqueeze(-2) * values).sum(-1, keepdim=True)
-        )
-
-    def over(part: Tensor) -> Tensor:
-        return torch.stack([part / length for length in lengths])
-
-    g = centered(attention.V)
-    spread = chain.long_run_covariance(g)
-    bias = over(-chain.long_run_covariance(g, (weight - 1).unsqueeze(-2)).squeeze(-1))
-
-    def errors() -> tuple[Tensor, Tensor, Tensor]:
-        whole = chain.long_run_covariance(
-            centered(torch.eye(attention.dim, dtype=attention.V.dtype))
-        )
-        one, other = (part.diagonal(dim1=-2, dim2=-1).sum(-1) for part in (spread, whole))
-        return bias, over(one), over(other)
-
-    return Expectations(limit + bias, over(rate), errors, lambda: over(spread), _no_jacobian)
 
 
 def _no_jacobian() -> Tensor:
@@ -142,23 +96,19 @@ def window_scores(law: Discrete, u: Tensor) -> Tensor:
 def path_integrals(
     chain: MarkovChain, scores: Tensor, values: Tensor, last: Tensor, lengths: list[int]
 ) -> tuple[Tensor, ...]:
-    """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt,
-    (length, query).
+    """∫ E[A e^{-tB}] dt, (length, query, o), ∫ t E[‖A‖² e^{-tB}] dt and ∫ t E[Σ e^{2s} e^{-tB}] dt.
 
-    Scores (query, windows), values (query, windows, o), which are read less their limit, last
-    (query, contexts).
+    Scores (query, windows), values (query, windows, o), read less their limit, last (query,
+    contexts).
     """
     reached = scores[:, chain._edges.flatten() > 0]
     spread = float((reached.amax(-1) - reached.amin(-1)).max())
-    if spread > LARGEST_SPREAD:
-        raise InvalidArgumentError(
-            "z",
-            f"scores that differ by {spread:.4g}",
-            f"at most {LARGEST_SPREAD:g}",
-            "Shrink the queries.",
-        )
-    low = -math.log(max(lengths)) - LEFT - reached.amax(-1).clamp_min(0.0)
-    high = math.log(RIGHT / min(lengths)) - reached.amin(-1)
+    if spread > 1e4:  # the cost grows with it
+        given = f"scores that differ by {spread:.4g}"
+        raise InvalidArgumentError("z", given, "at most 10000", "Shrink the queries.")
+    # e^{-2·20} and e^{-45} are below rounding
+    low = -math.log(max(lengths)) - 20.0 - reached.amax(-1).clamp_min(0.0)
+    high = math.log(45.0 / min(lengths)) - reached.amin(-1)
     count = math.ceil(float((high - low).max()) / PATH_STEP) + 1
     tau = low.unsqueeze(-1) + PATH_STEP * torch.arange(count, dtype=scores.dtype)  # (query, node)
     query = torch.arange(len(tau)).repeat_interleave(count)
@@ -183,7 +133,7 @@ def path_integrals(
     if not bool(
         (right & (PATH_ROUNDING * lost_mean <= RELATIVE * mean.norm(dim=-1) + floor.sqrt())).all()
     ):
-        remedy = "Use expansion=True for the first order in 1/L, or shorter prompts."
+        remedy = "Take shorter prompts."
         given = "a path whose terms cancel so far that rounding is too much of the answer"
         raise InvalidArgumentError("length", given, "paths whose law keeps eight digits", remedy)
     return mean, square, collision
@@ -203,8 +153,7 @@ def window_law(attention: SoftmaxAttention, chain: MarkovChain) -> Discrete:
 
 @dataclasses.dataclass
 class _Powers:
-    """Matrices, or rows πM^N of them: first P, that of t = 0, (k, n), and C, (query, o, k, n); then
-    for each t the others.
+    """Matrices, or rows πM^N of them: P (k, n), C (query, o, k, n), then for each t the others.
 
     ``near`` and ``apart`` are sizes of the terms of E and of A, (t, k, n), norms over the outputs;
     ``spread`` that of S.

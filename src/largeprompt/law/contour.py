@@ -25,7 +25,7 @@ from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import TAU_STEP, Blocks, Piece, Waves, grid, widened
-from largeprompt.law.quadrature import NOTHING, SMALLER, log_survival
+from largeprompt.law.quadrature import SMALLER, log_survival
 from largeprompt.law.tokens import Array, Dense, Independent, Numbers, TokenMoments
 from largeprompt.measures import Measure
 from largeprompt.measures.base import DOMAIN_EDGE
@@ -399,9 +399,8 @@ class _Sums:
                 )
             size[:, rows] += part.growth * np.abs(coefficients).sum(-1, keepdims=True)
         kept = np.maximum(kept, 1e-300)
-        return np.maximum(log_survival(np.maximum(lost, 0.0), kept), NOTHING), size / np.maximum(
-            kept, 1e-16 * size
-        )
+        noise = size / np.maximum(kept, 1e-16 * size)
+        return log_survival(np.maximum(lost, 0.0), kept), noise
 
     def pieces(self, query: int, order: int) -> Sequence[Piece]:
         """The pieces of G_order of one query."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law.blocks import CACHED, Blocks, OwnNodes
-from largeprompt.law.quadrature import NOTHING, log_survival
+from largeprompt.law.quadrature import falling_factorial_weight, log_survival
 from largeprompt.law.tokens import Array, Independent
 from largeprompt.measures.scalar.density import HasDensity, ScalarDensity
 from largeprompt.measures.scalar.product import ProductMeasure
@@ -186,9 +186,9 @@ def density_blocks(
         for part in parts
     ]
     lost, kept = (np.concatenate(each) for each in zip(*found, strict=True))
-    blocks = Blocks(measure, np.maximum(log_survival(lost, kept), NOTHING), pieces, law.dim)
-    tokens = np.array(lengths)[:, None]
-    weights = tokens * np.exp((tokens - 1) * blocks.log_phi) * measure
+    blocks = Blocks(measure, log_survival(lost, kept), pieces, law.dim)
+    tokens = np.array(lengths, dtype=np.float64)[:, None]
+    weights = falling_factorial_weight(tokens, 1, blocks.log_phi) * measure
     one = blocks.total(1, lambda y: np.ones(len(y.mean)))
     defect = float(np.abs(weights @ one - 1).max())
     if not defect < DEFECT:

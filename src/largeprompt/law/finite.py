@@ -20,7 +20,7 @@ from largeprompt.display.by_length import ByLength
 from largeprompt.display.tables import plain
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.law import gaussian
-from largeprompt.law.chain import chain_first_order, chain_prompt
+from largeprompt.law.chain import chain_prompt
 from largeprompt.law.engine import Expectations, solve
 from largeprompt.measures import Gaussian, MarkovChain, Measure
 from largeprompt.validation import Lengths
@@ -68,11 +68,8 @@ class FinitePromptLaw(ByLength):
 
     def __getstate__(self) -> dict[str, Any]:
         """The question and the numbers known so far, without their gradients."""
-        return {
-            name: _detached(value)
-            for name, value in self.__dict__.items()
-            if name != "_expectations"
-        }
+        known = {name: value for name, value in self.__dict__.items() if name != "_expectations"}
+        return {name: _detached(value) for name, value in known.items()}
 
     @functools.cached_property
     @sheltered
@@ -90,9 +87,7 @@ class FinitePromptLaw(ByLength):
 
     @functools.cached_property
     def mean(self) -> Tensor:
-        """E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1), as
-        then it does not exist.
-        """
+        """E T_L, shape (..., o); NaN where the tokens have no mean (Student's t with df <= 1)."""
         return self._pack(self._expectations.mean)
 
     @functools.cached_property
@@ -104,11 +99,7 @@ class FinitePromptLaw(ByLength):
     def score_variance(self) -> Tensor:
         """Variance of the scores u·x, u = Uz, shape (...)."""
         u = self.attention._tilts(self.z)
-        variance = (
-            (u.unsqueeze(-2) @ self._token.covariance.to(u) @ u.unsqueeze(-1))
-            .squeeze(-1)
-            .squeeze(-1)
-        )
+        variance = torch.einsum("...i,...ij,...j->...", u, self._token.covariance.to(u), u)
         return variance.clamp_min(0.0).expand(self.effective_tokens.shape)
 
     @functools.cached_property
@@ -158,9 +149,7 @@ class FinitePromptLaw(ByLength):
 
     @property
     def regime(self) -> Any:
-        """'linear', 'heavy' or 'frozen'; an array of these names where there are several lengths or
-        queries.
-        """
+        """'linear', 'heavy' or 'frozen'; an array of names for several lengths or queries."""
         lengths = np.asarray(self.length, dtype=np.float64)
         variance = self.score_variance.detach().cpu().to(torch.float64).numpy()
         spread = lengths.reshape(lengths.shape + (1,) * (variance.ndim - lengths.ndim))
@@ -244,8 +233,8 @@ def finite_prompt(
         L, an integer from 1 to 10^15 or ``math.inf``; or several, which then lead the shape of
         every result and share the work.
     expansion
-        Use the first order in 1/L, for any law with a finite cgf at 2u. It is an approximation,
-        labelled 'first order', never a bound: formulas (first.3) and (first.4) of
+        Use the first order in 1/L, for independent tokens of any law with a finite cgf at 2u. It is
+        an approximation, labeled 'first order', never a bound: formulas (first.3) and (first.4) of
         docs/mathematics/first_order.md.
 
     Returns
@@ -299,11 +288,13 @@ def _solve(
 ) -> Expectations:
     """Choose the method, by the table of :func:`finite_prompt`."""
     if isinstance(mu, MarkovChain):
-        path = chain_prompt if method == "exact" else chain_first_order
-        return path(attention.to(device="cpu"), mu, z.cpu(), lengths)
+        if method != "exact":
+            remedy = "Leave it out: the law of the path is exact."
+            raise InvalidArgumentError("expansion", "True", "False for a Markov chain", remedy)
+        return chain_prompt(attention.to(device="cpu"), mu, z.cpu(), lengths)
     values, u = attention._aligned(z), attention._tilts(z)
     if method == "first order":
-        return _expansion(attention._limit(mu, z), mu, u, values, lengths)
+        return _first_order(attention._limit(mu, z), mu, u, values, lengths)
     if isinstance(mu, Gaussian):
         return _gaussian(attention._limit(mu, z), mu, u, values, lengths)
     return solve(mu, u, values, lengths)
@@ -314,68 +305,39 @@ def _gaussian(
 ) -> Expectations:
     """The law of Gaussian tokens, with gradients."""
     laws, batch = gaussian.OutputLaws.of(mu, u, values, lengths), (len(lengths), *limit.shape[:-1])
-
-    def jacobian() -> Tensor:
-        return torch.stack([gaussian.jacobian_error(mu, u, values, length) for length in lengths])
-
+    errors = (laws.errors, laws.errors_without_values)
     return Expectations(
         limit + laws.bias,
         laws.collision.expand(batch),
-        lambda: (
-            laws.bias,
-            laws.errors().expand(batch),
-            laws.errors_without_values().expand(batch),
-        ),
+        lambda: (laws.bias, *(error().expand(batch) for error in errors)),
         laws.covariance,
-        jacobian,
+        lambda: torch.stack([gaussian.jacobian_error(mu, u, values, one) for one in lengths]),
     )
 
 
-def _expansion(
+def _first_order(
     limit: Tensor, mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]
 ) -> Expectations:
-    """The first order in 1/L of any law, with gradients."""
-    parts = [_first_order(mu, u, values, length) for length in lengths]
-    bias, covariance = (
-        torch.stack(torch.broadcast_tensors(*(part[i] for part in parts))) for i in (0, 1)
-    )
-    mse, without_values, collision = (
-        torch.stack([part[i].expand(limit.shape[:-1]) for part in parts]) for i in (2, 3, 4)
-    )
-
-    if bool(torch.isnan(covariance).any() | torch.isnan(bias).any() | torch.isnan(mse).any()):
-        given, remedy = (
-            "scores so large that their first order is no number",
-            "Shrink the query, or leave out expansion=True.",
-        )
+    """The leading order in 1/L of any law, with gradients: formulas (first.3) and (first.4)."""
+    mu._check_domain(2 * u)
+    log_rho = (mu._cgf(2 * u) - 2 * mu._cgf(u)).expand(limit.shape[:-1])
+    delta = mu._tilted_mean(2 * u) - mu._tilted_mean(u)
+    spread = mu._tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
+    # e^{log ρ - log L}, lengths leading
+    rate = torch.exp(torch.stack([log_rho - math.log(length) for length in lengths]))
+    bias = -rate.unsqueeze(-1) * (values @ delta.unsqueeze(-1)).squeeze(-1)
+    covariance = rate[..., None, None] * (values @ spread @ values.mT)
+    if bool(torch.isnan(covariance).any() | torch.isnan(bias).any()):
+        given = "scores so large that their first order is no number"
+        remedy = "Shrink the query, or leave out expansion=True."
         raise InvalidArgumentError("z", given, "scores of ordinary size", remedy)
 
     def jacobian() -> Tensor:
-        remedy = (
-            "Leave out expansion=True for the exact law, or use jacobian_certificate(...) for a "
-            "bound."
-        )
-        raise InvalidArgumentError(
-            "jacobian_u_mse", f"{mu!r}, first order", "the exact law", remedy
-        )
+        remedy = "Leave out expansion=True, or use jacobian_certificate(...) for a bound."
+        given = f"{mu!r}, first order"
+        raise InvalidArgumentError("jacobian_u_mse", given, "the exact law", remedy)
 
+    mse, without_values = gaussian.trace(covariance), rate * gaussian.trace(spread)
     return Expectations(
-        limit + bias, collision, lambda: (bias, mse, without_values), lambda: covariance, jacobian
+        limit + bias, rate, lambda: (bias, mse, without_values), lambda: covariance, jacobian
     )
-
-
-def _first_order(mu: Measure, u: Tensor, values: Tensor, length: float) -> tuple[Tensor, ...]:
-    """Leading order in 1/L of bias, covariance, mse, mse without V, and E Y: formulas (first.3) and
-    (first.4).
-    """
-    mu._check_domain(2 * u)
-    rate = (
-        torch.exp(mu._cgf(2 * u) - 2 * mu._cgf(u) - math.log(length))
-        if math.isfinite(length)
-        else torch.zeros_like(mu._cgf(u))
-    )
-    delta = mu._tilted_mean(2 * u) - mu._tilted_mean(u)
-    spread = mu._tilted_covariance(2 * u) + delta.unsqueeze(-1) * delta.unsqueeze(-2)
-    bias = -rate.unsqueeze(-1) * (values @ delta.unsqueeze(-1)).squeeze(-1)
-    covariance = rate[..., None, None] * (values @ spread @ values.mT)
-    return bias, covariance, gaussian.trace(covariance), rate * gaussian.trace(spread), rate

@@ -12,57 +12,38 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.devices import sheltered
 from largeprompt.law.quadrature import Product
-from largeprompt.law.table import FROZEN, WeightTables
+from largeprompt.law.table import COLLISIONS, FROZEN, WeightTables
 from largeprompt.law.weights import checked_scale, lattice_moments, slopes_at_zero, weight_moments
 from largeprompt.measures import Gaussian
 
 Regime = Literal["linear", "heavy", "frozen"]
 
-# queries from which on a table of the moments, good to 1e-12, costs less than the moments
-# themselves
-MANY = 256
-P2, P3, P4, P5 = (2, 0), (3, 0), (4, 0), (5, 0)
-OUTPUT: tuple[Product, ...] = ((P2,), (P3,), (P2, P2))
-JACOBIAN = (
-    *OUTPUT,
-    (P4,),
-    (P2, P2, P2),
-    (P2, P3),
-    (P2, P2, P2, P2),
-    (P2, P2, P3),
-    (P2, P4),
-    (P3, P3),
-    (P5,),
-)
-A1, A2 = (1, 1), (1, 2)
-CENTRED = (
-    (A2,),
-    (A1, A1),
-    (A2, A2),
-    (A2, A1, A1),
-    (A1, A1, A1, A1),
-    ((2, 2),),
-    (A1, (2, 1)),
-    (A1, A1, P2),
-    (A2, P2),
-    (P2,),
-)
-
-
-# c1 to c5 of (law.14), by the place in JACOBIAN: Y W3 Y² p4 Y³ YW3 Y⁴ Y²W3 Yp4 W3² p5
-COMBINATIONS = (
-    {0: 1, 2: 2, 1: -2},
-    {0: 1, 2: 1, 1: -2},
-    {0: 1, 2: 7, 4: 20, 5: -52, 1: -14, 3: 38},
-    {0: 1, 2: 11, 4: 40, 5: -92, 1: -18, 3: 58},
-    {0: 1, 2: 27, 4: 240, 6: 840, 7: -2880, 5: -680, 8: 2480, 1: -62, 9: 1020, 3: 594, 10: -1580},
+MANY = 256  # queries from which a table of the moments costs less than the moments themselves
+# c1 to c5 of (law.14): factors of E Π_i Σ_l w_l^{a_i}, by the exponents a_i
+COMBINATIONS: tuple[dict[tuple[int, ...], int], ...] = (
+    {(2,): 1, (2, 2): 2, (3,): -2},
+    {(2,): 1, (2, 2): 1, (3,): -2},
+    {(2,): 1, (2, 2): 7, (2, 2, 2): 20, (2, 3): -52, (3,): -14, (4,): 38},
+    {(2,): 1, (2, 2): 11, (2, 2, 2): 40, (2, 3): -92, (3,): -18, (4,): 58},
+    {
+        (2,): 1,
+        (2, 2): 27,
+        (2, 2, 2): 240,
+        (2, 2, 2, 2): 840,
+        (2, 2, 3): -2880,
+        (2, 3): -680,
+        (2, 4): 2480,
+        (3,): -62,
+        (3, 3): 1020,
+        (4,): 594,
+        (5,): -1580,
+    },
 )
 
 
@@ -125,10 +106,10 @@ def collision_moments(
 
 
 def _collision_moments(length: float, scale: Tensor, variance: Tensor | None) -> CollisionMoments:
-    found = weight_moments(length, scale, OUTPUT)
+    found = weight_moments(length, scale, COLLISIONS)
     if variance is not None and variance.requires_grad and bool((scale == 0).any()):
         slopes = (
-            torch.tensor(slopes_at_zero(length, OUTPUT))
+            torch.tensor(slopes_at_zero(length, COLLISIONS))
             .to(found)
             .reshape(-1, *[1] * (found.dim() - 1))
         )
@@ -142,17 +123,18 @@ def _total(terms: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def jacobian_statistics(length: float, scale: Tensor) -> JacobianStatistics:
-    """Statistics of the softmax-weighted covariance of the scores: (law.14) and (law.15) of
-    docs/mathematics/finite_prompt.md.
+    """Statistics of the softmax-weighted covariance of the scores: (law.14) and (law.15).
 
-    The polynomials in q keep their digits at large L, integrals centred at E S where few tokens
-    carry the weight; for each entry the route whose terms are smaller, and hence round less, is
-    taken.
+    Polynomials in q keep their digits at large L, integrals centered at E S where few tokens carry
+    the weight; each entry is taken from the route whose terms are smaller, and so round less.
     """
-    m = weight_moments(length, scale, JACOBIAN)
+    powers = sorted({each for combination in COMBINATIONS for each in combination})
+    products = [tuple((a, 0) for a in each) for each in powers]
+    m = dict(zip(powers, weight_moments(length, scale, products), strict=True))
     q = scale**2
     (c1, s1), (c2, s2), (c3, s3), (c4, s4), (c5, s5) = (
-        _total([factor * m[i] for i, factor in combination.items()]) for combination in COMBINATIONS
+        _total([factor * m[each] for each, factor in combination.items()])
+        for combination in COMBINATIONS
     )
     stein = (
         (c1 + c2 + 2 * (c3 + c4) * q + c5 * q**2, s1 + s2 + 2 * (s3 + s4) * q + s5 * q**2),
@@ -163,24 +145,36 @@ def jacobian_statistics(length: float, scale: Tensor) -> JacobianStatistics:
         # the value of the better route, the gradient of the differentiable one
         value + torch.where(other_size < size, other - value, 0.0).detach()
         for (value, size), (other, other_size) in zip(
-            stein, _centred(length, scale, m[0]), strict=True
+            stein, _centered(length, scale, m[2,]), strict=True
         )
     )
-    return JacobianStatistics(spread, cross, mixed, m[2], c2)
+    return JacobianStatistics(spread, cross, mixed, m[2, 2], c2)
 
 
-def _centred(length: float, scale: Tensor, collision: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Spread, cross and mixed from A_b = Σ w (ξ - c)^b with c = E S: κ = A_2 - A_1², as values and
-    sizes of terms.
-    """
+def _centered(length: float, scale: Tensor, collision: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Spread, cross and mixed, and sizes of terms, from A_b = Σ w (ξ - c)^b: κ = A_2 - A_1²."""
+    a1, a2, y = (1, 1), (1, 2), (2, 0)
+    products: Sequence[Product] = (
+        (a2,),
+        (a1, a1),
+        (a2, a2),
+        (a2, a1, a1),
+        (a1, a1, a1, a1),
+        ((2, 2),),
+        (a1, (2, 1)),
+        (a1, a1, y),
+        (a2, y),
+        (y,),
+    )
     sigma = scale.detach().cpu().double().reshape(-1).numpy()
     center = sigma * (1 - collision.detach().cpu().double().reshape(-1).numpy())
-    values = torch.from_numpy(np.asarray(lattice_moments(length, sigma, center, CENTRED))).to(scale)
-    a2, a11, a22, a211, a1111, b2, a1b1, a11y, a2y, y = values.reshape(len(CENTRED), *scale.shape)
+    values = torch.from_numpy(lattice_moments(length, sigma, center, products)).to(scale)
+    values = values.reshape(-1, *scale.shape)
+    m2, m11, m22, m211, m1111, b2, m1b1, m11y, m2y, m_y = values
     parts = (
-        [a22, -2 * a211, a1111, -2 * a2, 2 * a11, torch.ones_like(a2)],
-        [b2, -2 * a1b1, a11y],
-        [a2y, -a11y, -y],
+        [m22, -2 * m211, m1111, -2 * m2, 2 * m11, torch.ones_like(m2)],
+        [b2, -2 * m1b1, m11y],
+        [m2y, -m11y, -m_y],
     )
     return [_total(terms) for terms in parts]
 
@@ -191,9 +185,7 @@ def trace(matrix: Tensor) -> Tensor:
 
 
 def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Γu, the standard deviation σ = √(u^T Γ u) of the scores, with derivative 0 at σ = 0, and
-    their variance.
-    """
+    """Γu, the standard deviation σ of the scores, with derivative 0 at σ = 0, and their variance."""
     shift = mu.shift(u)
     variance = (u * shift).sum(-1)
     positive = variance > 0
@@ -201,15 +193,12 @@ def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """E Y and E[Y - 6 W3 + 6 Y²], each (length, ...): by quadrature for few queries, from a table
-    of them for many.
-    """
+    """E Y and E[Y - 6 W3 + 6 Y²], (length, ...): by quadrature for few queries, else by a table."""
     if sigma.numel() < MANY or not float(variance.detach().max()) <= FROZEN:
         sigma = checked_scale(sigma)
         found = [_collision_moments(length, sigma, variance) for length in lengths]
-        return torch.stack([one.collision for one in found]), torch.stack(
-            [one.along for one in found]
-        )
+        y, along = ([getattr(one, name) for one in found] for name in ("collision", "along"))
+        return torch.stack(y), torch.stack(along)
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     q = variance.to(torch.float64).clamp_min(0.0)
     y = along = q.new_zeros(len(lengths), *q.shape)
@@ -270,14 +259,12 @@ class OutputLaws:
         return self.collision * spread + self.along * self._read.square().sum(-1)
 
     def errors_without_values(self) -> Tensor:
-        """The same for V = I."""
+        """E‖dT_L/dV - dT/dV‖² for one output, shape (length, ...)."""
         return self.collision * trace(self.mu.covariance) + self.along * self.shift.square().sum(-1)
 
 
 def jacobian_error(mu: Gaussian, u: Tensor, values: Tensor, length: float) -> Tensor:
-    """E‖V(C_L - Γ)‖_F², C_L the softmax-weighted covariance of tokens: formula (law.13) of
-    docs/mathematics/finite_prompt.md.
-    """
+    """E‖V(C_L - Γ)‖_F², C_L the softmax-weighted covariance of tokens: formula (law.13)."""
     shift, sigma, _ = _scores(mu, u)
     statistics = jacobian_statistics(length, sigma)
     safe = torch.where(sigma > 0, sigma, 1.0)

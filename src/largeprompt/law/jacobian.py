@@ -78,7 +78,7 @@ def jacobian_error(moments: OutputMoments, A: Array, B: Array, limit: Array) -> 
     # where yy^T hardly varies, as for signs, f is a small difference
     apart = np.abs(quartic) + 2 * np.abs(c2) + np.abs(lost * np.trace(AG @ BG))
     apart2 = 2 * np.einsum("tij,tji->t", np.abs(A @ f1), np.abs(B) @ f1_size)
-    weights = [moments.drawn(k) for k in (1, 2, 3, 4)]
+    weights = [moments.weights(k) for k in (1, 2, 3, 4)]
     total, size = np.zeros(len(moments.lengths)), weights[0] @ apart + weights[1] @ apart2
     for factor, terms in ((1.0, squares), (-1.0, crossed_terms), (1.0 / 6, quadruples)):
         for chosen, term in zip(weights, terms, strict=False):

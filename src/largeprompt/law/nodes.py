@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from largeprompt.law.blocks import CACHED, TAU_STEP, Blocks, Piece, grid, widened
-from largeprompt.law.quadrature import LARGEST_EXPONENT, NOTHING, Range, log_survival
+from largeprompt.law.quadrature import LARGEST_EXPONENT, Range, log_survival
 from largeprompt.law.tokens import Array, Common, TokenMoments
 from largeprompt.measures import Measure
 from largeprompt.measures.score_nodes import HasScoreNodes
@@ -79,9 +79,7 @@ def _blocks(groups: Sequence[Group], tau: Array, dim: int) -> Blocks:
         for rows, grown, mass, moments in parts():
             yield Piece(rows, mass * grown**order * np.exp(-grown), moments)
 
-    return Blocks(
-        np.full(len(tau), TAU_STEP), np.maximum(log_survival(lost, kept), NOTHING), pieces, dim
-    )
+    return Blocks(np.full(len(tau), TAU_STEP), log_survival(lost, kept), pieces, dim)
 
 
 def node_blocks(mu: Measure, u: Tensor, limit: Array, lengths: Sequence[float]) -> Blocks:

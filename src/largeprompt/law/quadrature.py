@@ -32,14 +32,14 @@ Range = tuple[float, float]  # τ from -below to above
 
 LARGEST_EXPONENT = 6.7  # e^{-e^s} underflows beyond
 # what an integrand may still be at the ends of the range, relative to its largest value
-EDGE = 1e-17
+EDGE = 1e-16
 MOST_NODES = 1_000_000  # of τ
 SMALLER = "Scale the query or the tokens, use certificate(...) for a bound, or sample_prompts(...)."
-NOTHING = -1e290  # log of a φ that has underflowed: times zero tokens it is 0
+UNDERFLOWN = -1e290  # log of a φ that has underflowed: times zero tokens it is 0
 
 
 def _set_partitions(items: Sequence[Term]) -> Iterator[list[list[Term]]]:
-    """All partitions of a list into unordered blocks."""
+    """Partitions of a list into unordered blocks."""
     if not items:
         yield []
         return
@@ -79,9 +79,7 @@ def blocks_of(products: Sequence[Product]) -> list[Term]:
 
 
 def log_survival(lost: Values, kept: Values) -> Values:
-    """log φ from 1 - φ where φ is near one, and from φ itself where little is left of it; for
-    tensors both differentiable.
-    """
+    """log φ from 1 - φ where φ is near one, else from φ itself; of tensors with gradients."""
     if isinstance(lost, Tensor):
         near = lost < 0.5
         return torch.where(
@@ -90,23 +88,15 @@ def log_survival(lost: Values, kept: Values) -> Values:
             torch.log(torch.where(near, 1.0, kept).clamp_min(1e-300)),
         )
     with np.errstate(divide="ignore"):
-        return np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(kept))
+        found = np.where(lost < 0.5, np.log1p(-np.minimum(lost, 0.5)), np.log(kept))
+    return np.maximum(found, UNDERFLOWN)
 
 
-def power(log_phi: Values, count: Any) -> Values:
-    """φ^count for a number or an array of tokens, and one for no token at all."""
-    if np.ndim(count) == 0 and count <= 0:
-        return torch.ones_like(log_phi) if isinstance(log_phi, Tensor) else np.ones_like(log_phi)
-    return torch.exp(count * log_phi) if isinstance(log_phi, Tensor) else np.exp(count * log_phi)  # type: ignore[no-any-return]
-
-
-def drawn(length: Any, count: int, log_phi: Values, measure: Any = 1.0) -> Values:
-    """L(L-1)...(L-k+1) φ^{L-k}, k tokens picked and the others left, times the measure
-    of each τ.
-    """
-    for i in range(count):
-        measure = measure * (length - i)
-    return measure * power(log_phi, length - count)  # type: ignore[no-any-return]
+def falling_factorial_weight(length: Any, count: int, log_phi: Values) -> Values:
+    """L(L-1)...(L-k+1) φ^{L-k}: k tokens picked, and the others left."""
+    ways = math.prod(length - i for i in range(count))
+    exponent = log_phi * np.maximum(length - count, 0.0)
+    return ways * (torch.exp(exponent) if isinstance(exponent, Tensor) else np.exp(exponent))  # type: ignore[no-any-return]
 
 
 def largest_tau(length: float, widest: float, narrowest: float) -> float:
@@ -121,9 +111,7 @@ def largest_tau(length: float, widest: float, narrowest: float) -> float:
 
 
 def relative_ends(integrand: Array, axes: int = 1) -> Array:
-    """What an integrand is at both ends of each τ, relative to its largest value: (axis, 2); τ
-    leads, then what is batched.
-    """
+    """What an integrand (τ, ...) is at both ends of each τ over its largest value: (axis, 2)."""
     size, ends = np.abs(integrand), np.empty((axes, 2))
     for axis in range(axes):
         profile = size.max(axis=tuple(i for i in range(axes) if i != axis))
@@ -132,35 +120,27 @@ def relative_ends(integrand: Array, axes: int = 1) -> Array:
     return ends
 
 
-def check_spread(widest: float, nodes: int = MOST_NODES) -> None:
-    """Refuse scores that are so far apart that no grid holds them."""
-    if not widest <= nodes * SCORE_STEP:
-        given, allowed = f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}"
-        raise InvalidArgumentError("scores", given, allowed, SMALLER)
-
-
 def widen(
     evaluate: Callable[[Sequence[Range]], tuple[Result, Array]],
     ranges: Sequence[Range],
     *,
     further: float = 7.0,
-    edge: float = EDGE,
     nodes: int = MOST_NODES,
 ) -> Result:
-    """Widen the ranges of τ until integrands are nothing at their ends: ``evaluate`` returns its
-    result and the relative ends.
-    """
+    """Widen ranges of τ until the relative ends, which ``evaluate`` returns too, are nothing."""
     while True:
         widest = max(below + above for below, above in ranges)
-        check_spread(widest, nodes)
+        if not widest <= nodes * SCORE_STEP:
+            given, allowed = f"a spread of {widest:.3g} units", f"at most {nodes * SCORE_STEP:.0f}"
+            raise InvalidArgumentError("scores", given, allowed, SMALLER)
         result, ends = evaluate(ranges)
-        if (ends <= edge).all():
+        if (ends <= EDGE).all():
             return result
         if not np.isfinite(ends).all():
             given = "block expectations that overflow"
             raise InvalidArgumentError("scores", given, "scores of moderate size", SMALLER)
         ranges = [
-            (below + (14.0 if low > edge else 0.0), above + (further if high > edge else 0.0))
+            (below + (14.0 if low > EDGE else 0.0), above + (further if high > EDGE else 0.0))
             for (below, above), (low, high) in zip(ranges, ends, strict=True)
         ]
 
@@ -172,37 +152,31 @@ def partition_integrals(
     *ranges: Range,
     step: float = SCORE_STEP,
     further: float = 7.0,
-    edge: float = EDGE,
 ) -> Array:
     """E Π_j Σ_l (·) of each product, shape (product, ...), for 1 < L < ∞.
 
     ``blocks(*ranges)`` returns log φ and the blocks on a grid over the ranges: (τ, ...) for one
-    softmax, (τ, τ', ...) for two, each with its own normalisation.
+    softmax, (τ, τ', ...) for two, each with its own normalization.
     """
     grid = tuple(range(len(ranges)))
 
     def evaluate(ranges: Sequence[Range]) -> tuple[Array, Array]:
         log_phi, known = blocks(*ranges)
         values, ends = [], np.zeros((len(grid), 2))
-        survival = {
-            k: power(log_phi, length - k)
+        ways = {
+            k: falling_factorial_weight(length, k, log_phi)
             for k in range(1, 1 + max(map(len, products)))
             if k <= length
         }
         for product in products:
             orders = math.prod(math.factorial(sum(term[i] for term in product) - 1) for i in grid)
             value: Array = np.zeros(log_phi.shape[len(grid) :])
-            for parts, ways in block_counts(product):
-                k = len(parts)
-                if k > length:
-                    continue
-                integrand = survival[k] * math.prod(known[part] for part in parts)
-                ends = np.maximum(ends, relative_ends(integrand, len(grid)))
-                chosen = math.prod(length - i for i in range(k))
-                value = value + ways * chosen / orders * step ** len(grid) * integrand.sum(
-                    axis=grid
-                )
-            values.append(value)
+            for parts, count in block_counts(product):
+                if len(parts) <= length:
+                    integrand = ways[len(parts)] * math.prod(known[part] for part in parts)
+                    ends = np.maximum(ends, relative_ends(integrand, len(grid)))
+                    value = value + count / orders * integrand.sum(axis=grid)
+            values.append(step ** len(grid) * value)
         return np.stack(values), ends
 
-    return widen(evaluate, ranges, further=further, edge=edge)
+    return widen(evaluate, ranges, further=further)

@@ -15,26 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from largeprompt.law.quadrature import Product
 from largeprompt.law.weights import weight_moments
 
-P2, P3 = (2, 0), (3, 0)
+COLLISIONS: tuple[Product, ...] = (((2, 0),), ((3, 0),), ((2, 0), (2, 0)))  # Y, W3 and Y²
 Orders = tuple[Tensor, ...]  # a function of q and its derivatives
 DEGREE = 15
-LONG = 1e6  # tokens from which on f turns more sharply, at larger q
-# cells of y = log(1 + q): up to where
-WIDTHS = {False: ((3, 0.25), (4, 0.5), (12, 1.0)), True: ((4, 0.25), (5, 0.5), (12, 1.0))}
-
-
-def _edges(spans: tuple[tuple[int, float], ...]) -> NDArray[np.float64]:
-    starts = [0, *(high for high, _ in spans)]
-    return np.concatenate(
-        [np.arange(low, high, width) for low, (high, width) in zip(starts, spans, strict=False)]
-        + [[starts[-1]]]
-    )
-
-
-EDGES = {long: _edges(spans) for long, spans in WIDTHS.items()}
-FROZEN = math.expm1(12)  # beyond this score variance one token is read, whatever L
+END = 12  # of log(1 + q)
+FROZEN = math.expm1(END)  # beyond this score variance one token is read, whatever L
 
 _ANGLES = (np.arange(DEGREE + 1) + 0.5) * math.pi / (DEGREE + 1)
 _NODES = np.cos(_ANGLES)  # Chebyshev's, of a cell -1 <= x <= 1
@@ -50,15 +38,18 @@ _POWERS = np.stack(
 )
 
 
+def _edges(longest: float) -> NDArray[np.float64]:
+    """Ends of cells of log(1 + q): from 10^6 tokens f turns sharply up to a larger q."""
+    turn = 4 if longest >= 1e6 else 3
+    fine, middle = np.arange(0, turn, 0.25), np.arange(turn, turn + 1, 0.5)
+    return np.concatenate([fine, middle, np.arange(turn + 1.0, END + 1)])
+
+
 @functools.lru_cache(maxsize=2**14)
 def _cell(length: float, low: float, high: float) -> Tensor:
-    """Coefficients in x of log Lf and h/f in one cell, shape (DEGREE + 1, 2): nothing but the exact
-    law.
-    """
+    """Coefficients in x of log Lf and h/f in one cell, shape (DEGREE + 1, 2): the exact law."""
     y = low + (high - low) * (_NODES + 1) / 2
-    f, w3, y2 = weight_moments(
-        length, torch.from_numpy(np.sqrt(np.expm1(y))), [(P2,), (P3,), (P2, P2)]
-    )
+    f, w3, y2 = weight_moments(length, torch.from_numpy(np.sqrt(np.expm1(y))), COLLISIONS)
     values = torch.stack([(f * length).log(), (w3 - y2) / f], -1).numpy()
     # in two steps: their product would lose five digits
     return torch.from_numpy(_POWERS @ (_TRANSFORM @ values))
@@ -80,7 +71,7 @@ class WeightTables:
     @classmethod
     def reaching(cls, lengths: Sequence[float], needed: float) -> WeightTables:
         """Tables that cover score variances up to ``needed``."""
-        edges = EDGES[max(lengths) >= LONG]
+        edges = _edges(max(lengths))
         cells = list(
             itertools.pairwise(
                 edges[: int(np.searchsorted(edges[1:-1], math.log1p(needed))) + 2].tolist()
@@ -101,9 +92,7 @@ class WeightTables:
         return _Smooth.apply(q, *f), _Smooth.apply(q, *h)  # type: ignore[no-untyped-call]
 
     def derivatives(self, q: Tensor, order: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """f, f', ... and h, h', ... in q up to the first or second order, without autograd; on the
-        device of q.
-        """
+        """f, f', ... and h, h', ... in q up to the first or second order, without autograd."""
         edges, coefficients = self.edges.to(q.device), self.coefficients.to(q.device)
         inside = q.clamp_max(FROZEN)
         y = torch.log1p(inside)
@@ -133,9 +122,7 @@ class WeightTables:
 
 
 def _continued(f: Orders, h: Orders, q: Tensor) -> tuple[Orders, Orders]:
-    """Both functions beyond the table: powers -1/2, -3/2 of q for 1 - f, -1, -3/2 for 1 - f - 6h,
-    which q multiplies in E S².
-    """
+    """Beyond the table: powers -1/2, -3/2 of q for 1 - f, and -1, -3/2 for 1 - f - 6h."""
     far = q > FROZEN
     if not bool(far.any()):
         return f, h
@@ -151,9 +138,7 @@ def _continued(f: Orders, h: Orders, q: Tensor) -> tuple[Orders, Orders]:
 
 
 def _powers(value: Tensor, slope: Tensor, powers: tuple[float, float], q: Tensor) -> Orders:
-    """Two powers of FROZEN/q with that value and slope (in log q) at FROZEN, and two derivatives in
-    q.
-    """
+    """Two powers of FROZEN/q with that value and slope in log q there, and two derivatives."""
     k, n = powers
     last = -(slope + k * value) / (n - k)
     first, last = (value - last) * (FROZEN / q) ** k, last * (FROZEN / q) ** n

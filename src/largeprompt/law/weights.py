@@ -8,7 +8,7 @@ then tensors: checked, batched, and differentiable in σ.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,30 +36,20 @@ from largeprompt.measures.score_nodes import NORMAL_REACH, SCORE_STEP
 # 1 - φ, φ and G_ab on a grid of τ for a batch of settings: (τ, setting)
 Expected = tuple[Array, Array, dict[Term, Array]]
 
-# from this scale on the lattice of τ serves for s as well: the trapezoid rule in ξ needs steps
-# below 0.55
-WIDE = SCORE_STEP / 0.55
-# from this scale on τ has a lattice of its own, of so many nodes for each σ
-FAR, FAR_NODES = 30.0, 40
-NARROW_STEP = 0.5  # of ξ for narrow score laws
+NARROW_STEP = 0.5  # of ξ for narrow score laws: the trapezoid rule needs steps below 0.55
+WIDE = SCORE_STEP / NARROW_STEP  # scales from which the lattice of τ serves for s as well
+FAR = 30.0  # scales from which blocks vary with τ on the scale of σ
 SCALES_AT_ONCE = 64
-FEW = 6  # settings
+FEW = 6  # settings that do not share a window matrix
 WINDOW_ROWS = 64  # of the window matrix at a time: what stays in the cache
-MOST_TERMS = 8
-LARGEST_POWER = 40
+MOST_TERMS, LARGEST_POWER = 8, 40  # beyond, set partitions take minutes and powers lose digits
 LARGEST_SCALE = 500.0  # checked up to 300; beyond, the lattice takes seconds and more
 
-Combination = list[tuple[Any, Product]]  # Σ factor · E product
-# moments (product, row) at scales (row, head)
-Evaluate = Callable[[Array, Sequence[Product]], Array]
-# of a moment in the scale of one head
-Derivative = Callable[[Product, int, tuple[Tensor, ...]], Combination]
+Combination = list[tuple[float, Product]]  # Σ factor · E product
 
 
 class Scores(NamedTuple):
-    """Gaussian scores ℓ + σξ of each setting, arrays (setting,), and the center c of the moments of
-    ξ.
-    """
+    """Gaussian scores ℓ + σξ of each setting, (setting,), and the center c of moments of ξ."""
 
     level: Array
     scale: Array
@@ -69,29 +59,15 @@ class Scores(NamedTuple):
 def block_expectations(
     start: float, count: int, scores: Scores, needed: Sequence[Term]
 ) -> Expected:
-    """1 - φ, φ and G_ab at τ = start, start + SCORE_STEP, ... for scores below FAR wide; ``needed``
-    is sorted.
+    """1 - φ, φ and G_ab, ``needed`` sorted, at τ = start, start + SCORE_STEP, ..., below FAR.
+
+    All scales are narrow, or all are wide.
     """
-    wide = scores.scale >= WIDE
-    if wide.all() or not wide.any():
-        return (_wide if wide.all() else _narrow)(start, count, scores, needed)
-    parts = [
-        block_expectations(start, count, Scores(*(part[one] for part in scores)), needed)
-        for one in (wide, ~wide)
-    ]
-    back = np.argsort(np.concatenate([np.flatnonzero(wide), np.flatnonzero(~wide)]))
-    lost, kept = np.hstack([part[0] for part in parts]), np.hstack([part[1] for part in parts])
-    return (
-        lost[:, back],
-        kept[:, back],
-        {term: np.hstack([part[2][term] for part in parts])[:, back] for term in needed},
-    )
+    return (_wide if scores.scale.min() >= WIDE else _narrow)(start, count, scores, needed)
 
 
 def _wide(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
-    """Use one lattice for τ and s: each expectation is a product of a window matrix, shared by all
-    settings, with a kernel.
-    """
+    """One lattice for τ and s: window matrices, shared by all settings, times a kernel."""
     level, scale, center = scores
     reach, highest = NORMAL_REACH * scale, max(a for a, _ in needed)
     high = min(
@@ -115,10 +91,7 @@ def _wide(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> E
         )
     results = [np.zeros((count, weight.shape[1])) for _, weight in functions]
     if len(scale) <= FEW:  # no window matrix to share
-        for j, ((values, weight), result) in enumerate(zip(functions, results, strict=True)):
-            if j == 1 and results[0].max() < 0.5:
-                result[:] = 1 - results[0]  # φ itself is needed only where it is small
-                continue
+        for (values, weight), result in zip(functions, results, strict=True):
             for i, column in enumerate(weight.T):
                 result[:, i] = np.correlate(values, column, "valid")
     else:
@@ -129,24 +102,19 @@ def _wide(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> E
         # mass of the kernel from each v on
         beyond = np.vstack([np.cumsum(kernel[::-1], axis=0)[::-1], np.zeros_like(scale)])
         for row in range(0, count, WINDOW_ROWS):
-            rows = min(WINDOW_ROWS, count - row)
-            # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1 there
-            width = min(
-                right - left + 1,
-                max(0, math.floor((LARGEST_EXPONENT - start) / SCORE_STEP) - row - left + 1),
-            )
-            if width:
-                for window, (_, weight), result in zip(windows, functions, results, strict=True):
-                    result[row : row + rows] = window[row : row + rows, :width] @ weight[:width]
-            results[0][row : row + rows] += beyond[width]
+            rows = slice(row, min(row + WINDOW_ROWS, count))
+            # beyond the largest exponent every function is 0, except 1 - e^{-e^s}, which is 1
+            width = math.floor((LARGEST_EXPONENT - start) / SCORE_STEP) - row - left + 1
+            width = min(right - left + 1, max(0, width))
+            for window, (_, weight), result in zip(windows, functions, results, strict=True):
+                result[rows] = window[rows, :width] @ weight[:width]
+            results[0][rows] += beyond[width]
     blocks = np.split(np.hstack(results[2:]), len(needed), axis=1)
     return results[0], results[1], dict(zip(needed, blocks, strict=True))
 
 
 def _narrow(start: float, count: int, scores: Scores, needed: Sequence[Term]) -> Expected:
-    """For σ below the lattice step: a trapezoid rule in ξ itself, one exponential for every (τ,
-    setting, ξ).
-    """
+    """Trapezoid rule in ξ itself, one exponential for every (τ, setting, ξ)."""
     level, scale, center = scores
     highest = max(a for a, _ in needed)
     count_xi = math.ceil((NORMAL_REACH + highest * scale.max()) / NARROW_STEP)
@@ -165,11 +133,10 @@ def _narrow(start: float, count: int, scores: Scores, needed: Sequence[Term]) ->
 
 
 def _far(start: float, count: int, step: float, scores: Scores, needed: Sequence[Term]) -> Expected:
-    """For scores much wider than the softmax: blocks vary with τ on the scale of σ, and need few τ;
-    s keeps its own lattice.
+    """Few τ, ``step`` apart, while s keeps its own lattice.
 
-    1 - e^{-e^s} is a normal distribution function, whose average over the scores is known, and a
-    rest that vanishes on both sides.
+    1 - e^{-e^s} is a normal distribution function, whose average is known, and a rest that
+    vanishes on both sides.
     """
     s = np.arange(-42.0, 9.5, SCORE_STEP)
     grown, tau = np.exp(s), start + step * np.arange(count)
@@ -197,41 +164,29 @@ def _normal_moments(mean: Array, highest: int) -> list[Array]:
     return moments[: highest + 1]
 
 
-def _without_tilt(length: float, center: Array, products: Sequence[Product]) -> Array:
-    """Scale 0, or one token: all weights are 1/L and the ξ are independent, so the sum over
-    partitions is exact.
-    """
+def _independent(length: float, mean: Array, products: Sequence[Product]) -> Array:
+    """Weights 1/L of independent ξ - c ~ N(mean, 1): scale 0, one token, or L = ∞ and the tilt."""
     results = []
     for terms in products:
         total = sum(a for a, _ in terms)
-        moments = _normal_moments(-center, sum(b for _, b in terms))
-        value = np.zeros_like(center)
+        moments = _normal_moments(mean, sum(b for _, b in terms))
+        value = np.zeros_like(mean)
         for blocks, ways in block_counts(terms):
-            ratio = math.prod(
-                max(length - i, 0.0) / length for i in range(len(blocks))
-            ) * length ** (len(blocks) - total)
+            if math.isinf(length):
+                ratio = float(len(blocks) == total)
+            else:
+                ratio = math.prod(max(length - i, 0.0) / length for i in range(len(blocks)))
+                ratio *= length ** (len(blocks) - total)
             value = value + ways * ratio * math.prod(moments[b] for _, b in blocks)
         results.append(value)
     return np.stack(results)
 
 
-def _endless(scales: Array, center: Array, products: Sequence[Product]) -> Array:
-    """Length infinity: Σ w (ξ - c)^b tends to the tilted moment, ξ ~ N(σ, 1), and Σ w^a (·) to 0
-    for a >= 2.
-    """
-    highest = max(b for terms in products for _, b in terms)
-    moments = _normal_moments(scales - center, highest)
-    zero = np.zeros_like(scales)
-    return np.stack(
-        [math.prod(moments[b] if a == 1 else zero for a, b in terms) for terms in products]
-    )
-
-
 def _integrate(length: float, scales: Array, center: Array, products: Sequence[Product]) -> Array:
-    """Quadrature for 0 < σ and 1 < L < ∞; scales of one kind, narrow, wide or far."""
+    """Quadrature for 0 < σ and 1 < L < ∞; scales are narrow, wide or far, all of them."""
     needed, scores = blocks_of(products), Scores(np.zeros_like(scales), scales, center)
     far = scales.min() >= FAR
-    step = float(scales.min()) / FAR_NODES if far else SCORE_STEP
+    step = float(scales.min()) / 40 if far else SCORE_STEP
     lowest = min(sum(a for a, _ in terms) for terms in products)
     sigma = float(scales.max())
     below = math.log(length) + min(1.5 * sigma**2, 10 * sigma) + 44.0 / lowest
@@ -239,12 +194,11 @@ def _integrate(length: float, scales: Array, center: Array, products: Sequence[P
 
     def blocks(span: Range) -> tuple[Array, dict[Term, Array]]:
         count = math.ceil(sum(span) / step) + 1
-        expected = (
+        lost, kept, values = (
             _far(-span[0], count, step, scores, needed)
             if far
             else block_expectations(-span[0], count, scores, needed)
         )
-        lost, kept, values = expected
         return log_survival(lost, kept), values
 
     return partition_integrals(
@@ -255,49 +209,37 @@ def _integrate(length: float, scales: Array, center: Array, products: Sequence[P
 def lattice_moments(
     length: float, scales: Array, center: Array, products: Sequence[Product]
 ) -> Array:
-    """E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j} for several products at once: shape (product, scale) for
-    scales of shape (scale,).
-    """
+    """E Π_j Σ_l w_l^{a_j} (ξ_l - c)^{b_j} of each product, (product, scale)."""
+    if length == 1 or math.isinf(length):
+        return _independent(length, -center if length == 1 else scales - center, products)
     results = np.empty((len(products), len(scales)))
-    if length == 1:
-        return _without_tilt(length, center, products)
-    if math.isinf(length):
-        return _endless(scales, center, products)
     for chosen in (
         scales == 0,
         (scales > 0) & (scales < WIDE),
         (scales >= WIDE) & (scales < FAR),
         scales >= FAR,
     ):
-        # neighbouring scales together, so that the ranges fit all of a batch
+        # neighboring scales together, so that the ranges fit all of a batch
         order = np.flatnonzero(chosen)[np.argsort(scales[chosen])]
-        for batch in np.array_split(order, max(1, math.ceil(len(order) / SCALES_AT_ONCE))):
-            if not len(batch):
-                continue
-            if scales[batch[0]] == 0:
-                results[:, batch] = _without_tilt(length, center[batch], products)
-            else:
-                results[:, batch] = _integrate(length, scales[batch], center[batch], products)
+        for batch in np.array_split(order, math.ceil(len(order) / SCALES_AT_ONCE) or 1):
+            if len(batch):
+                results[:, batch] = (
+                    _integrate(length, scales[batch], center[batch], products)
+                    if scales[batch[0]]
+                    else _independent(length, -center[batch], products)
+                )
     return results
 
 
-def integer_pairs(powers: Any) -> Product:
-    """Pairs of integers as they are; nothing where they are not."""
+def _terms(powers: Any) -> Product:
     try:
         terms = tuple((int(a), int(b)) for a, b in powers)
-        return (
-            terms
-            if all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True))
-            else ()
-        )
+        whole = all(a == x and b == y for (a, b), (x, y) in zip(terms, powers, strict=True))
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        return ()
-
-
-def _terms(powers: Any) -> Product:
-    terms = integer_pairs(powers)
+        terms, whole = (), False
     large = sum(a + b for a, b in terms) > LARGEST_POWER
-    if not 1 <= len(terms) <= MOST_TERMS or any(a < 1 or b < 0 for a, b in terms) or large:
+    right = whole and 1 <= len(terms) <= MOST_TERMS and all(a >= 1 and b >= 0 for a, b in terms)
+    if large or not right:
         allowed = (
             f"one to {MOST_TERMS} pairs of integers (a, b) with a >= 1, b >= 0, "
             f"{LARGEST_POWER} at most in all"
@@ -311,10 +253,8 @@ def _terms(powers: Any) -> Product:
     return terms
 
 
-def _derivative(terms: Product, *_: Any) -> Combination:
-    """Derivative in σ as a combination of moments: formula (quad.9) of
-    docs/mathematics/quadrature.md.
-    """
+def _derivative(terms: Product) -> Combination:
+    """Derivative in σ: formula (quad.9) of docs/mathematics/quadrature.md."""
     combination: Combination = []
     for j, (a, b) in enumerate(terms):
         if (a, b) == (1, 0):
@@ -325,68 +265,39 @@ def _derivative(terms: Product, *_: Any) -> Combination:
 
 
 class _Moments(torch.autograd.Function):
+    """Moments at scales, whose derivatives are combinations of moments."""
+
     @staticmethod
     def forward(
-        evaluate: Evaluate, _: Derivative, products: tuple[Product, ...], *scales: Tensor
+        length: float, center: float, products: tuple[Product, ...], scale: Tensor
     ) -> Tensor:
-        rows = (
-            torch.stack(scales, -1)
-            .detach()
-            .cpu()
-            .to(torch.float64)
-            .numpy()
-            .reshape(-1, len(scales))
-        )
-        unique, back = np.unique(rows, axis=0, return_inverse=True)
-        values = evaluate(unique, products)[:, back.reshape(-1)]
-        return torch.from_numpy(values.reshape(len(products), *scales[0].shape)).to(scales[0])
+        scales = scale.detach().to("cpu", torch.float64).numpy()
+        unique, back = np.unique(scales, return_inverse=True)
+        values = lattice_moments(length, unique, np.full(len(unique), center), products)
+        values = values[:, back.reshape(-1)].reshape(len(products), *scale.shape)
+        return torch.from_numpy(values).to(scale)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.arguments = inputs[:3]
-        ctx.save_for_backward(*inputs[3:])
+        ctx.question = inputs[:3]
+        ctx.save_for_backward(inputs[3])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        scales = ctx.saved_tensors
-        evaluate, derivative, products = ctx.arguments
-        results: list[Tensor | None] = [None, None, None]
-        for head, scale in enumerate(scales):
-            combinations = (
-                [derivative(product, head, scales) for product in products]
-                if ctx.needs_input_grad[head + 3]
-                else []
-            )
-            wanted = tuple(
-                sorted({terms for combination in combinations for _, terms in combination})
-            )
-            known = (
-                dict(zip(wanted, moments(evaluate, derivative, wanted, *scales), strict=True))
-                if wanted
-                else {}
-            )
-            total = torch.zeros_like(scale)
-            for gradient, combination in zip(gradients[0], combinations, strict=False):
-                total = total + gradient * sum(
-                    factor * known[terms] for factor, terms in combination
-                )
-            results.append(total)
-        return tuple(results)
-
-
-def moments(
-    evaluate: Evaluate, derivative: Derivative, products: tuple[Product, ...], *scales: Tensor
-) -> Tensor:
-    """Moments as functions of scales, all of one shape, whose derivatives are combinations of
-    moments of the same kind.
-    """
-    return _Moments.apply(evaluate, derivative, products, *scales)  # type: ignore[no-any-return, no-untyped-call]
+        (scale,), (length, center, products) = ctx.saved_tensors, ctx.question
+        combinations = [_derivative(product) for product in products]
+        wanted = sorted({terms for combination in combinations for _, terms in combination})
+        total = torch.zeros_like(scale)
+        if wanted:
+            known = dict(zip(wanted, weight_moments(length, scale, wanted, center), strict=True))
+            for gradient, combination in zip(gradients[0], combinations, strict=True):
+                for factor, terms in combination:
+                    total = total + gradient * factor * known[terms]
+        return None, None, None, total
 
 
 def slopes_at_zero(length: float, products: Sequence[Product]) -> list[float]:
-    """Derivatives in q = σ² at σ = 0 of moments that are even in σ: half the second derivative in
-    σ.
-    """
+    """Derivatives in q = σ² at σ = 0 of moments even in σ: half the second derivative in σ."""
     twice = [
         [(f * g, deeper) for f, terms in _derivative(product) for g, deeper in _derivative(terms)]
         for product in products
@@ -423,21 +334,15 @@ def checked_scale(scale: Any) -> Tensor:
 def weight_moments(
     length: float, scale: Any, products: Sequence[Any], center: float = 0.0
 ) -> Tensor:
-    """Several moments at once, sharing the exponentials; shape ``(len(products), *scale.shape)``;
-    arguments are trusted.
+    """Several moments at once, sharing the exponentials, shape ``(product, *scale.shape)``.
 
     >>> from largeprompt.law.weights import weight_moments
     >>> weight_moments(4, 0.0, [[(2, 0)], [(3, 0)]])  # without scores every weight is 1/L
     tensor([0.2500, 0.0625], dtype=torch.float64)
     """
-
-    def evaluate(scales: Array, products: Sequence[Product]) -> Array:
-        return lattice_moments(length, scales[:, 0], np.full(len(scales), center), products)
-
     value = scale if isinstance(scale, Tensor) else torch.as_tensor(scale, dtype=torch.float64)
-    return moments(
-        evaluate, _derivative, tuple(tuple(map(tuple, powers)) for powers in products), value
-    )
+    terms = tuple(tuple(map(tuple, powers)) for powers in products)
+    return _Moments.apply(length, center, terms, value)  # type: ignore[no-any-return, no-untyped-call]
 
 
 @sheltered

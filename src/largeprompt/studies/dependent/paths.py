@@ -105,8 +105,11 @@ def path_error(
 def constants(chain: MarkovChain, z: Tensor) -> tuple[Tensor, Tensor]:
     """C of an error C/L, and C of independent tokens of the same law."""
     head, law = next_symbol_head(chain), chain.ngrams(chain.order + 1)
-    whole, alone = (finite_prompt(head, mu, z, 1, expansion=True).mse for mu in (chain, law))
-    return whole, alone
+    weight = torch.exp(window_scores(law, z))  # (..., windows), as the head has U = I
+    values = (law.atoms @ head.V.mT).mT
+    centered = weight.unsqueeze(-2) * (values - head(law, z).unsqueeze(-1))
+    whole = chain.long_run_covariance(centered).diagonal(dim1=-2, dim2=-1).sum(-1)
+    return whole, finite_prompt(head, law, z, 1, expansion=True).mse
 
 
 def path(config: DependentConfig, alphabet: int, order: int, progress: Progress) -> xr.Dataset:

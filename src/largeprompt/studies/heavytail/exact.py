@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from largeprompt.attention import SoftmaxAttention
 from largeprompt.law import finite_prompt
 from largeprompt.law.density import inner_grid, outer_grid, survival
-from largeprompt.law.quadrature import NOTHING, drawn, log_survival
+from largeprompt.law.quadrature import falling_factorial_weight, log_survival
 from largeprompt.measures import LaplaceLaw, Product, ScalarLaw, StudentTLaw
 from largeprompt.measures.scalar.density import HasDensity
 
@@ -38,11 +38,12 @@ def spread_of_squared_weights(law: HasDensity, tilt: float, lengths: Sequence[in
         part = slice(start, start + rows)
         score, s, weights = inner_grid(x[part], known, tilt)
         mass, grown = weights * known.density(score / tilt) / tilt, np.exp(s)
-        log_phi = np.maximum(log_survival(*survival(x[part], known, tilt, mass, s)), NOTHING)
+        log_phi = log_survival(*survival(x[part], known, tilt, mass, s))[:, None]
         two, four = ((mass * np.exp(-grown) * grown**a).sum((-2, -1)) for a in (2, 4))
-        once, twice = (drawn(tokens, k, log_phi[:, None], measure[part, None]) for k in (1, 2))
+        once, twice = (falling_factorial_weight(tokens, k, log_phi) for k in (1, 2))
+        two, four, squared = (measure[part] * each for each in (two, four, two**2))
         mean += two @ once
-        fourth += four @ once + two**2 @ twice
+        fourth += four @ once + squared @ twice
     return np.maximum(fourth / 6 - mean**2, 0.0)
 
 

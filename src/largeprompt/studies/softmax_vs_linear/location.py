@@ -18,7 +18,7 @@ import xarray as xr
 from largeprompt.law.quadrature import (
     Array,
     Range,
-    drawn,
+    falling_factorial_weight,
     largest_tau,
     log_survival,
     relative_ends,
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from largeprompt.studies.softmax_vs_linear.study import SoftmaxVsLinearConfig
 
 
-def missed_weight(length: float, spikes: Any) -> Array:
+def missed_weight(length: float, spikes: Any) -> Any:
     """1 - E w_ε at u = √ν k*, with its digits where the token is surely found: formula (quad.12) of
     docs/mathematics/quadrature.md; the cost does not depend on L.
     """
-    nu = np.asarray(spikes, dtype=np.float64)
+    if np.ndim(spikes):
+        return np.array([missed_weight(length, spike) for spike in spikes])
+    nu = np.array([float(spikes)])
     sigma = np.sqrt(nu)
 
     def evaluate(ranges: Sequence[Range]) -> tuple[Array, Array]:
@@ -46,15 +48,14 @@ def missed_weight(length: float, spikes: Any) -> Array:
             scores = Scores(mean, sigma, np.zeros_like(mean))
             found.append(block_expectations(-below, count, scores, [(1, 0)]))
         (lost, kept, blocks), (_, planted, _) = found
-        twice = drawn(length - 1, 1, log_survival(lost, kept))
+        twice = falling_factorial_weight(length - 1, 1, log_survival(lost, kept))
         integrand = np.asarray(twice * planted * blocks[1, 0])  # (τ, ν)
         return SCORE_STEP * integrand.sum(0), relative_ends(integrand)
 
-    top, highest = float(sigma.max()), float(nu.max())
+    top, highest = float(sigma[0]), float(nu[0])
     below = 44 + max(math.log(length) + min(1.5 * top**2, 10 * top), highest + 10 * top)
-    above = min(5 + 10.5 * top, largest_tau(length, top, float(sigma.min())))
-    missed: Array = widen(evaluate, [(below, max(above, 20 - below))])
-    return missed
+    above = min(5 + 10.5 * top, largest_tau(length, top, top))
+    return widen(evaluate, [(below, max(above, 20 - below))])[0]
 
 
 def annealed_weight(length: float, spike: float) -> float:
@@ -78,7 +79,7 @@ def location(config: SoftmaxVsLinearConfig, progress: Progress) -> xr.Dataset:
         progress(f"one informative token, L = {length:g}")
         softmax.append(1 - missed_weight(length, spikes))
         high = 4 * math.log(length) + 20
-        half.append(brentq(lambda nu, n=length: missed_weight(n, [nu])[0] - 0.5, 0.0, high))
+        half.append(brentq(lambda nu, n=length: missed_weight(n, nu) - 0.5, 0.0, high))
     grid = ("location_length", "spike")
     annealed = [[annealed_weight(length, nu) for nu in config.spikes] for length in lengths]
     return xr.Dataset(

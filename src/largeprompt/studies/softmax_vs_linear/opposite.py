@@ -62,7 +62,7 @@ def _integrals(length: float, scale: float) -> Array:
         min(top, largest_tau(length, scale, scale)),
     )
     return partition_integrals(
-        length, PRODUCTS, blocks, axis, axis, step=PLANE_STEP, further=7.0 + scale, edge=1e-16
+        length, PRODUCTS, blocks, axis, axis, step=PLANE_STEP, further=7.0 + scale
     )
 
 

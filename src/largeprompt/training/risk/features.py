@@ -17,7 +17,14 @@ from torch import Tensor
 
 from largeprompt.law.blocks import TAU_STEP, grid
 from largeprompt.law.nodes import LARGEST_LOG, score_range
-from largeprompt.law.quadrature import Array, Range, drawn, log_survival, relative_ends, widen
+from largeprompt.law.quadrature import (
+    Array,
+    Range,
+    falling_factorial_weight,
+    log_survival,
+    relative_ends,
+    widen,
+)
 
 SCORES_AT_ONCE = 512  # scores, for each τ: what stays in the cache
 DIFFERENCE = 1e-4  # of scores and features: its square is the error of second derivatives
@@ -50,7 +57,7 @@ def _value(
 
     def evaluate(ranges: Sequence[Range]) -> tuple[tuple[Tensor, Tensor], Array]:
         log_phi, one, two, _ = _kernels(torch.from_numpy(grid(*ranges[0])), scores, probabilities)
-        once, twice = (drawn(length, k, log_phi, TAU_STEP) for k in (1, 2))
+        once, twice = (TAU_STEP * falling_factorial_weight(length, k, log_phi) for k in (1, 2))
         first = one @ centered
         bias = once.unsqueeze(-1) * first
         square = once * (two @ sizes).squeeze(-1) + twice * first.square().sum(-1)
@@ -78,7 +85,9 @@ def _gradient(
             torch.from_numpy(grid(*ranges[0])), scores, probabilities
         )
         read, spread = one @ features, (two @ sizes.unsqueeze(-1)).squeeze(-1)
-        once, twice, thrice = (drawn(length, k, log_phi, TAU_STEP) for k in (1, 2, 3))
+        once, twice, thrice = (
+            TAU_STEP * falling_factorial_weight(length, k, log_phi) for k in (1, 2, 3)
+        )
         square = read.square().sum(-1)
         along = 2 * twice.unsqueeze(-1) * read
         # (..., τ, o + 2)
