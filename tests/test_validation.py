@@ -118,11 +118,11 @@ REFUSED = {
     ),
     "more than 64 bits": (
         lambda: validation.integer("n", 2**63),
-        "n: got 9223372036854775808; .* 64 bits",
+        r"n: got 9223372036854775808; .* at most 2\^63 - 1",
     ),
     "sparse index": (
         lambda: validation.indices("i", torch.eye(2).long().to_sparse(), 3),
-        "i: got a tensor of layout",
+        "i: got Tensor of torch.int64",
     ),
     "complex": (lambda: validation.tensor("x", [1j]), "x: got dtype torch.complex128"),
     "text": (lambda: validation.tensor("x", "ab"), "x: got str that does not convert"),
@@ -132,18 +132,14 @@ REFUSED = {
     ),
     "infinite": (
         lambda: validation.tensor("x", [1.0, math.inf]),
-        r"x: got 1 NaN or infinite of 2 entries; .* Remove or replace them",
+        r"x: got 1 NaN or infinite of 2 entries; allowed: finite numbers",
     ),
     "shape": (
-        lambda: validation.shaped("x", [1.0], ("n", 2)),
+        lambda: validation.last_dimensions("x", torch.ones(1), ("n", 2)),
         r"x: got shape \(1,\); allowed: shape \(\.\.\., n, 2\)",
     ),
-    "shape before dtype": (
-        lambda: validation.shaped("x", torch.ones(3), (2,), like=torch.ones(1, dtype=F)),
-        r"x: got shape \(3,\)",
-    ),
     "no batch": (
-        lambda: validation.shaped("x", np.ones((3, 2)), (2,), batch=False),
+        lambda: validation.last_dimensions("x", torch.ones(3, 2), (2,), batch=False),
         r"allowed: shape \(2,\)",
     ),
     "broadcast": (
@@ -168,7 +164,10 @@ REFUSED = {
     "no lengths": (lambda: validation.lengths("L", []), "L: got no lengths"),
     "index beyond": (lambda: validation.indices("i", [0, 3], 3), "i: got entries from 0 to 3"),
     "index of a float": (lambda: validation.indices("i", 1.0, 3), "i: got torch.float32"),
-    "two numbers": (lambda: validation.number("x", [1.0, 2.0]), r"x: got shape \(2,\)"),
+    "two numbers": (
+        lambda: validation.number("x", [1.0, 2.0]),
+        r"x: got \[1.0, 2.0\]; allowed: one number",
+    ),
     "below": (lambda: validation.number("x", -1.0, minimum=0), "one nonnegative number"),
     "zero": (lambda: validation.positive("x", 0), "x: got 0.0"),
     "nan": (lambda: validation.positive("x", math.nan), "x: got nan"),

@@ -25,8 +25,7 @@ Lengths = float | Sequence[float]  # one prompt length, or several
 Randomness = torch.Generator | int  # where random numbers come from: a generator, or a seed
 ArrayLike = Tensor | npt.ArrayLike  # what tensors are made of: lists, NumPy arrays, tensors
 
-# entries whose squares are finite, sums of a million of them too; float32 takes the products of
-# half precision
+# sums of a million squares are finite; float32 takes the products of half precision
 LARGEST = {
     torch.float64: 1e152,
     torch.float32: 1e18,
@@ -44,10 +43,8 @@ def store(instance: object, **fields: object) -> None:
 def text(value: object) -> str:
     """What was given, for an error message: at most 80 characters, whatever it is."""
     if isinstance(value, int) and abs(value) >= 10**30:  # Python writes no more than 4300 digits
-        return (
-            f"{'a negative' if value < 0 else 'an'} integer of "
-            f"{int(abs(value).bit_length() * math.log10(2)) + 1} digits"
-        )
+        digits = int(abs(value).bit_length() * math.log10(2)) + 1
+        return f"{'a negative' if value < 0 else 'an'} integer of {digits} digits"
     try:
         if isinstance(value, Tensor | np.ndarray) and value.ndim:
             return f"{type(value).__name__} of {value.dtype}, shape {shape_text(value.shape)}"
@@ -116,8 +113,8 @@ def affordable(
     """Refuse what needs more bytes than the device has, or more than a month, before it starts."""
     device = device or torch.device("cpu")
     if needed > 2**28 and needed > memory(device):  # the machine need not be asked about less
-        where = "this machine" if device.type == "cpu" else device
         taken = f"{text(given)}, which takes {needed / 2**30:.3g} GiB of memory"
+        where = "this machine" if device.type == "cpu" else device
         allowed = f"what fits into the {memory(device) / 2**30:.3g} GiB of {where}"
         raise InvalidArgumentError(name, taken, allowed, remedy)
     if seconds > 30 * 86400:
@@ -144,11 +141,9 @@ def tensor(name: str, value: Any, *, like: Tensor | None = None, finite: bool = 
         if like is not None:  # an array is nowhere else by choice
             result = result.to(device=like.device)
     if result.is_complex():
-        given = f"dtype {result.dtype}"
-        raise InvalidArgumentError(name, given, "a real dtype", "Take the real part first.")
+        raise InvalidArgumentError(name, f"dtype {result.dtype}", "a real dtype")
     if result.is_meta:
-        given = "a tensor without entries, on the device meta"
-        raise InvalidArgumentError(name, given, "a tensor with entries")
+        raise InvalidArgumentError(name, "a tensor without entries", "a tensor with entries")
     if like is not None:
         _same_device(name, result, like.device)
         if _has_dtype(value) and torch.promote_types(result.dtype, like.dtype) != like.dtype:
@@ -193,8 +188,7 @@ def _array(name: str, value: Any) -> Tensor:
     """Array or nested lists as a tensor."""
     if isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any()):
         given = f"{int(np.ma.getmaskarray(value).sum())} masked of {value.size} entries"
-        remedy = "Fill them in, or take them out."
-        raise InvalidArgumentError(name, given, "numbers without a mask", remedy)
+        raise InvalidArgumentError(name, given, "numbers without a mask")
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "biufc":
@@ -217,8 +211,7 @@ def _require_finite(name: str, value: Tensor) -> None:
     count = int((~torch.isfinite(value)).sum())
     if count:
         given = f"{count} NaN or infinite of {value.numel()} entries"
-        remedy = "Remove or replace them; they often come from an overflow."
-        raise InvalidArgumentError(name, given, "finite numbers", remedy)
+        raise InvalidArgumentError(name, given, "finite numbers")
     given = f"an entry of size {max(-low, high):.3g}"
     allowed = f"numbers of size up to {largest:.3g}, whose products are finite"
     raise InvalidArgumentError(name, given, allowed, "Choose other units.")
@@ -229,16 +222,13 @@ def _plain(name: str, value: Tensor) -> Tensor:
     inner = value
     while torch._C._functorch.is_functorch_wrapped_tensor(inner):
         if torch._C._functorch.is_batchedtensor(inner):
-            remedy = "Batch dimensions lead in every call: pass the whole batch."
-            given = "a tensor inside torch.func.vmap"
-            raise InvalidArgumentError(name, given, "plain tensors", remedy)
+            remedy = "Pass the whole batch: its dimensions lead in every call."
+            raise InvalidArgumentError(name, "a tensor inside vmap", "plain tensors", remedy)
         inner = torch._C._functorch.get_unwrapped(inner)
     with torch._C.DisableTorchFunctionSubclass():
-        kinds = {"that is nested": value.is_nested, "that is quantized": value.is_quantized}
-        kinds[f"of layout {value.layout}"] = value.layout != torch.strided
-        for kind in (kind for kind, found in kinds.items() if found):
-            remedy = f"Use {name}.to_dense() if it is sparse."
-            raise InvalidArgumentError(name, f"a tensor {kind}", "a dense tensor", remedy)
+        if value.is_nested or value.is_quantized or value.layout != torch.strided:
+            given = "a sparse, nested or quantized tensor"
+            raise InvalidArgumentError(name, given, "a dense tensor", f"Use {name}.to_dense().")
         if type(value) is not Tensor:
             value = value.as_subclass(Tensor)
         if value.is_inference():
@@ -283,24 +273,6 @@ def last_dimensions(
     return value
 
 
-def shaped(
-    name: str,
-    value: Any,
-    expected: Sequence[int | str],
-    meaning: str = "",
-    *,
-    like: Tensor | None = None,
-    batch: bool = True,
-    finite: bool = True,
-) -> Tensor:
-    """Return ``value`` as a real floating tensor of the expected trailing shape."""
-    if isinstance(value, Tensor):  # a wrong shape tells more than a wrong dtype
-        value = _plain(name, value)
-        last_dimensions(name, value, expected, meaning, batch=batch)
-    result = tensor(name, value, like=like, finite=finite)
-    return last_dimensions(name, result, expected, meaning, batch=batch)
-
-
 def broadcast(names: str, *shapes: torch.Size) -> torch.Size:
     """Broadcast leading shapes, or say which arguments do not fit together."""
     try:
@@ -325,17 +297,14 @@ def covariance(name: str, value: Tensor) -> Tensor:
     matrices = value.detach().to(torch.float64)
     scale = matrices.abs().amax(dim=(-2, -1), keepdim=True)
     slack = 64 * value.shape[-1] * torch.finfo(value.dtype).eps * scale
-    asymmetry = (matrices - matrices.mT).abs().amax(dim=(-2, -1), keepdim=True)
+    asymmetry = (matrices - matrices.mT).abs()
     if bool((asymmetry > slack).any()):
         given = f"an asymmetric matrix, |A - A^T| up to {asymmetry.max():.3g}"
-        remedy = "Use (A + A.mT) / 2 if it is rounding."
-        raise InvalidArgumentError(name, given, "symmetric matrices", remedy)
+        raise InvalidArgumentError(name, given, "symmetric matrices, such as (A + A.mT) / 2")
     smallest = torch.linalg.eigvalsh((matrices + matrices.mT) / 2)[..., :1, None]
     if bool((smallest < -slack).any()):
         given = f"an indefinite matrix, smallest eigenvalue {smallest.min():.3g}"
-        allowed = "positive semidefinite matrices, singular too"
-        remedy = "Clip the negative eigenvalues, or check the order of the arguments."
-        raise InvalidArgumentError(name, given, allowed, remedy)
+        raise InvalidArgumentError(name, given, "positive semidefinite matrices, singular too")
     return value
 
 
@@ -352,40 +321,44 @@ def weights(name: str, value: Tensor) -> Tensor:
     return value
 
 
+def _whole(value: Any) -> int | None:
+    """An integer, given as such or as a float without a fraction; None for anything else."""
+    if getattr(value, "dtype", type(value)) in (bool, np.bool_, torch.bool):
+        return None
+    if isinstance(value, float | np.floating):
+        return int(value) if value.is_integer() else None
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
 def integer(name: str, value: Any, *, minimum: int = 1, maximum: int = LARGEST_COUNT) -> int:
     """Return ``value`` as an int in a range; booleans and fractions are refused."""
-    most = "" if maximum == LARGEST_COUNT else f" and at most {maximum}"
-    allowed = f"an integer of at least {minimum}{most}"
-    try:
-        if getattr(value, "dtype", type(value)) in (bool, np.bool_, torch.bool):
-            raise TypeError
-        whole = isinstance(value, float | np.floating) and value.is_integer()
-        result = int(value) if whole else operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgumentError(name, text(value), allowed) from None
-    if not minimum <= result <= maximum:
-        remedy = "It must fit into 64 bits." if result > LARGEST_COUNT else ""
-        raise InvalidArgumentError(name, text(result), allowed, remedy)
-    return result
+    found = _whole(value)
+    if found is None or not minimum <= found <= maximum:
+        most = "2^63 - 1" if maximum == LARGEST_COUNT else maximum
+        allowed = f"an integer of at least {minimum} and at most {most}"
+        raise InvalidArgumentError(name, text(value if found is None else found), allowed)
+    return found
 
 
 def indices(name: str, value: Any, count: int, meaning: str = "") -> Tensor:
     """Return integers from 0 to ``count`` - 1 as an int64 tensor; floats are refused."""
-    allowed = f"{meaning}integers from 0 to {count - 1}"
     try:
         result = value if isinstance(value, Tensor) else torch.as_tensor(value)
     except (TypeError, ValueError, RuntimeError):
-        raise InvalidArgumentError(name, text(value), allowed) from None
-    given = ""
-    if result.layout != torch.strided or result.is_meta:
-        given = f"a tensor of layout {result.layout} on {result.device}"
+        result = None
+    given = text(value)
+    if result is None or result.layout != torch.strided or result.is_meta:
+        pass
     elif result.dtype == torch.bool or result.is_floating_point() or result.is_complex():
         given = f"{result.dtype}, shape {shape_text(result.shape)}"
     elif result.numel() and not 0 <= int(result.min()) <= int(result.max()) < count:
         given = f"entries from {int(result.min())} to {int(result.max())}"
-    if given:
-        raise InvalidArgumentError(name, given, allowed)
-    return result.long()
+    else:
+        return result.long()
+    raise InvalidArgumentError(name, given, f"{meaning}integers from 0 to {count - 1}")
 
 
 def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
@@ -395,11 +368,11 @@ def length(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """
     if allow_infinity and isinstance(value, float) and value == math.inf:
         return value
-    try:
-        return float(integer(name, value, maximum=LONGEST))
-    except InvalidArgumentError as error:
+    found = _whole(value)
+    if found is None or not 1 <= found <= LONGEST:
         allowed = f"an integer from 1 to 10^15{', or math.inf' if allow_infinity else ''}"
-        raise InvalidArgumentError(name, error.given, allowed) from None
+        raise InvalidArgumentError(name, text(value if found is None else found), allowed)
+    return float(found)
 
 
 def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[list[float], bool]:
@@ -414,52 +387,45 @@ def lengths(name: str, value: Any, *, allow_infinity: bool = False) -> tuple[lis
     return [length(name, entry, allow_infinity=allow_infinity) for entry in entries], several
 
 
+def _real(name: str, value: Any, allowed: str) -> float:
+    """One number, given as such or as an array of one entry."""
+    try:
+        if isinstance(value, str | bytes):
+            raise TypeError
+        return float(value.item() if isinstance(value, np.ndarray | Tensor) else value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InvalidArgumentError(name, text(value), allowed) from None
+
+
 def number(name: str, value: Any, *, minimum: float = -math.inf) -> float:
     """Return one finite number, of at least ``minimum``, as a float."""
     least = "" if math.isinf(minimum) else f" of at least {minimum:g}"
     allowed = "one nonnegative number" if minimum == 0 else f"one number{least}"
-    try:
-        found = tensor(name, value)
-    except InvalidArgumentError:
-        raise InvalidArgumentError(name, text(value), allowed) from None
-    if found.numel() != 1:
-        raise InvalidArgumentError(name, f"shape {shape_text(found.shape)}", allowed)
-    result = float(found.detach())
-    if result < minimum:
+    result = _real(name, value, allowed)
+    if not (abs(result) <= LARGEST[torch.float64] and result >= minimum):
         raise InvalidArgumentError(name, str(result), allowed)
     return result
 
 
 def positive(name: str, value: Any, *, allow_infinity: bool = False) -> float:
     """Return ``value`` as a positive float."""
-    allowed = "a positive number" + (" (inf allowed)" if allow_infinity else "")
-    try:
-        if isinstance(value, str | bytes):
-            raise TypeError
-        result = float(value)
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise InvalidArgumentError(name, text(value), allowed) from None
-    if allow_infinity and result == math.inf:
-        return result
-    if not 0 < result < math.inf:
-        raise InvalidArgumentError(name, str(result), allowed)
     largest = LARGEST[torch.float64]
-    if not 1 / largest <= result <= largest:
-        allowed = f"{allowed} from {1 / largest:g} to {largest:g}"
-        raise InvalidArgumentError(name, str(result), allowed, "Choose other units.")
+    allowed = f"a positive number from {1 / largest:g} to {largest:g}"
+    allowed += " (inf allowed)" if allow_infinity else ""
+    result = _real(name, value, allowed)
+    if not (1 / largest <= result <= largest or (allow_infinity and result == math.inf)):
+        raise InvalidArgumentError(name, str(result), allowed)
     return result
 
 
 def generator(value: Any, device: torch.device) -> torch.Generator:
     """Return a generator on the device: the one given, or a new one with that seed."""
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        if not 0 <= value < 2**63:
-            allowed = "a seed from 0 to 2^63 - 1, or a torch.Generator"
-            raise InvalidArgumentError("generator", text(value), allowed)
+    if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < 2**63:
         return torch.Generator(device=device).manual_seed(int(value))
     if not isinstance(value, torch.Generator):
-        given, allowed = type(value).__name__, "a torch.Generator, or an integer as its seed"
-        raise InvalidArgumentError("generator", given, allowed, "Use 0.")
+        given = text(value) if type(value) is int else type(value).__name__
+        allowed = "a torch.Generator, or a seed from 0 to 2^63 - 1"
+        raise InvalidArgumentError("generator", given, allowed)
     if value.device.type != device.type:
         given, remedy = f"device {value.device}", f"Use torch.Generator(device='{device}')."
         raise InvalidArgumentError("generator", given, f"device {device}", remedy)

@@ -275,7 +275,7 @@ NAMED = {  # what was found in 0.4.0, and what is said now
     "one(line, 1j)": "z: got dtype torch.complex128",
     "lp.Empirical(np.ma.array([[1.0, 2.0]], mask=[[0, 1]]))": "tokens: got 1 masked of 2 entries",
     "lp.SoftmaxAttention(eye.to_sparse(), "
-    "eye)": "U: got a tensor of layout torch.sparse_coo; allowed: a dense tensor",
+    "eye)": "U: got a sparse, nested or quantized tensor; allowed: a dense tensor",
     "lp.Empirical(torch.ones(2, 2, device='meta'))": "tokens: got a tensor without entries",
     "mixture.cgf([1e160, -1e160])": "u: got an entry of size 1e+160; allowed: numbers of size up "
     "to 1e+152",

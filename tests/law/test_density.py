@@ -125,7 +125,7 @@ class Box(lp.scalar.ScalarLaw):
         return 0 * u, 0 * u + 1 / 3, 0 * u, 0 * u - 2 / 15
 
     def density(self):
-        return ScalarDensity.of(stats.uniform(-1, 2), self.kinks, 1.0)
+        return ScalarDensity.of(stats.uniform(-1, 2), kinks=self.kinks, width=1.0)
 
     def sample(self, u, generator):
         return 2 * torch.rand(u.shape, generator=generator, dtype=u.dtype) - 1

@@ -264,7 +264,9 @@ def test_gauss_hermite_atoms_have_the_gaussian_law(length):
     tilts = torch.tensor([[0.3], [1.0], [2.0]], dtype=F)
     bias, mse, collision = (
         x[0]
-        for x in prompt_errors(lp.measures.gauss_rule(lp.Gaussian([0.5], [[1.3]])), tilts, [length])
+        for x in prompt_errors(
+            lp.measures.gauss_rule(lp.Gaussian([0.5], [[1.3]]), 160), tilts, [length]
+        )
     )
     exact = lp.finite_prompt(
         lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.5], [[1.3]]), tilts, length
@@ -277,7 +279,7 @@ def test_gauss_hermite_atoms_have_the_gaussian_law(length):
 def test_mixture_atoms_have_the_mixture_law():
     mu = lp.GaussianMixture([0.3, 0.7], [[-1.0], [0.8]], [[[0.4]], [[0.9]]])
     u = torch.tensor([1.2], dtype=F)
-    _, mse, _ = prompt_errors(lp.measures.gauss_rule(mu), u, [3, 500])
+    _, mse, _ = prompt_errors(lp.measures.gauss_rule(mu, 160), u, [3, 500])
     exact = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), mu, u, [3, 500]).mse
     torch.testing.assert_close(mse, exact, rtol=1e-8, atol=0)
 

@@ -108,9 +108,8 @@ class Attention(abc.ABC):
 
     def _queries(self, z: ArrayLike, *, finite: bool = True) -> Tensor:
         """Check queries once, at the door."""
-        return validation.shaped(
-            "z", z, (self.dim,), ": one query for each row", like=self.U, finite=finite
-        )
+        z = validation.tensor("z", z, like=self.U, finite=finite)
+        return validation.last_dimensions("z", z, (self.dim,), ": one query for each row")
 
     def _tilts(self, z: Tensor) -> Tensor:
         flat = z.reshape(-1, self.dim) @ self.U.mT  # (*U's heads, n, d)
@@ -132,13 +131,8 @@ class Attention(abc.ABC):
             torch.isfinite(output).all() & torch.isfinite(z).all()
         ):
             self._queries(z)
-            given = "scores or outputs beyond the range of " + str(output.dtype)
-            raise InvalidArgumentError(
-                "z",
-                given,
-                "queries and tokens whose scores are finite",
-                "Scale the query or the tokens.",
-            )
+            given = f"scores or outputs beyond the range of {output.dtype}"
+            raise InvalidArgumentError("z", given, "queries and tokens whose scores are finite")
         return output
 
     @one_dtype
@@ -177,6 +171,7 @@ class Attention(abc.ABC):
             raise InvalidArgumentError("mu", given, wanted, remedy)
         z = self._queries(z, finite=finite)
         mu._require_law()
+        self._batch(mu, z)
         return self._aligned(z), z
 
     def _aligned(self, z: Tensor) -> Tensor:
@@ -188,9 +183,8 @@ class Attention(abc.ABC):
         return (self._aligned(z) @ self._read(mu, self._tilts(z)).unsqueeze(-1)).squeeze(-1)
 
     def _batch(self, mu: Measure, z: Tensor) -> torch.Size:
-        return torch.Size(
-            np.broadcast_shapes((*self.heads, *(1,) * (z.dim() - 1)), z.shape[:-1], mu.batch_shape)
-        )
+        heads = torch.Size((*self.heads, *(1,) * (z.dim() - 1)))
+        return validation.broadcast("heads, z and mu", heads, z.shape[:-1], mu.batch_shape)
 
     def __repr__(self) -> str:
         heads = f", heads={tuple(self.heads)}" if self.heads else ""

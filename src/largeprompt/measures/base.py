@@ -1,9 +1,9 @@
 """The abstract probability measure: everything follows from its cumulant generating function.
 
-    Λ(u) = log ∫ e^{u·x} dμ(x), ∇Λ(u) = mean of the tilt e^{u·x - Λ(u)} dμ(x), ∇²Λ(u) = its
-    covariance,
+    Λ(u) = log ∫ e^{u·x} dμ(x),
 
-formulas (tilt.2) and (tilt.3) of docs/mathematics/tilting.md.
+∇Λ(u) and ∇²Λ(u) are the mean and the covariance of the tilt e^{u·x - Λ(u)} dμ(x), formulas
+(tilt.2) and (tilt.3) of docs/mathematics/tilting.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 else:
 
     class attribute:  # noqa: N801
-        """Computed attribute that a subclass may store instead, which ``property`` forbids."""
+        """A property that a subclass may store as a field."""
 
         def __init__(self, function: Callable[[Any], Any]) -> None:
             self.function, self.__doc__ = function, function.__doc__
@@ -51,10 +51,9 @@ DOMAIN_EDGE = 1e-13
 class Measure(abc.ABC):
     """A probability measure on R^d.
 
-    A subclass gives ``dim``, :meth:`cgf` and :meth:`sample`. Tilted means and covariances, moments,
-    tilts and affine images follow by automatic differentiation; a subclass that knows a closed form
-    overrides them. Leading dimensions are batches: ``u`` of shape (..., d) broadcasts against
-    ``batch_shape``.
+    A subclass gives ``dim``, :meth:`cgf` and :meth:`sample`. The rest follows by automatic
+    differentiation; a subclass that knows a closed form overrides it. Leading dimensions are
+    batches: ``u`` of shape (..., d) broadcasts against ``batch_shape``.
 
     Examples
     --------
@@ -88,15 +87,13 @@ class Measure(abc.ABC):
     def sample(self, n: int, generator: Randomness | None = None) -> Tensor:
         """Draw n independent tokens for each batch member, shape ``(*batch_shape, n, d)``.
 
-        ``generator`` is a ``torch.Generator`` or an integer seed. Without one the numbers differ
-        each time and repeat after ``torch.manual_seed``.
+        ``generator`` is a ``torch.Generator`` or a seed; without one PyTorch's own is used.
         """
 
     def sample_tilted(self, u: ArrayLike, n: int, generator: Randomness | None = None) -> Tensor:
         """Draw n tokens from the tilt by each u, shape ``(*broadcast(u, batch_shape), n, d)``."""
-        remedy = f"Implement {type(self).__name__}.sample_tilted(u, n, generator)."
-        allowed = "laws that can draw from their own tilts"
-        raise InvalidArgumentError("sample", f"a tilt of {self!r}", allowed, remedy)
+        allowed = f"laws with a method {type(self).__name__}.sample_tilted(u, n, generator)"
+        raise InvalidArgumentError("sample", f"a tilt of {self!r}", allowed)
 
     @attribute
     def batch_shape(self) -> torch.Size:
@@ -125,10 +122,9 @@ class Measure(abc.ABC):
 
     @attribute
     def relative_precision(self) -> bool:
-        """Whether small tilted variances keep their digits, as sech² u does and 1 - tanh² u does
-        not.
+        """Whether small tilted variances keep their digits, as sech² u does, not 1 - tanh² u.
 
-        Where this is False, certificates add about 10⁻¹⁴ of E‖x‖² under the tilt for rounding.
+        Where they do not, certificates add about 10⁻¹⁴ of E‖x‖² under the tilt for rounding.
         """
         return False
 
@@ -171,34 +167,28 @@ class Measure(abc.ABC):
         return mu._tilted_norm_moment4(u, center.to(u.dtype), V)
 
     def complex_cumulants(self, w: Tensor, order: int = 2) -> tuple[Tensor, ...]:
-        """Λ and its derivatives at complex tilts, which make :func:`~largeprompt.finite_prompt`
-        exact.
+        """Λ and its derivatives at complex tilts: :func:`~largeprompt.finite_prompt` needs them.
 
-        Derived by autodiff from :meth:`cgf` where that accepts complex numbers, as a formula in
-        ``torch`` functions does.
+        By autodiff from :meth:`cgf`, which must accept complex numbers.
 
         Parameters
         ----------
         w
             Complex tilts, shape (n, d), with real parts inside the domain of the cgf.
         order
-            0 for Λ alone, 2, or 4 for the error of the derivative in U. Laws that know no more give
-            two derivatives; so does autodiff in more than six dimensions.
+            0 for Λ alone, 2, or 4 for the error of the derivative in U: two derivatives are enough
+            there too, as autodiff gives in more than six dimensions.
 
         Returns
         -------
         tuple of Tensor
             Λ(w), shape (n,), up to multiples of 2πi; ∇Λ(w), shape (n, d); ∇²Λ(w), shape (n, d, d);
-            and so on. Laws with independent coordinates give the derivatives of each coordinate's
-            cgf instead, each of shape (n, d).
+            and so on. Independent coordinates: derivatives of each one's cgf, of shape (n, d).
         """
         return self._complex_by_autodiff(w, order)
 
     def tilt_range(self, u: ArrayLike) -> tuple[float, float]:
-        """Open interval of the real ζ at which Λ(ζu) is finite, for one tilt u.
-
-        Found by bisection, up to 64 on either side, where the law does not say it.
-        """
+        """Open interval of the real ζ at which Λ(ζu) is finite, for one tilt u."""
         (u,) = validation.tensors(self._like, u=u)
         validation.last_dimensions("u", u, (self.dim,), batch=False)
         return self.to(dtype=u.dtype)._tilt_range(u)
@@ -237,8 +227,7 @@ class Measure(abc.ABC):
         """Further entries of the one-line repr."""
         return ""
 
-    # What the library calls, with arguments that were checked at the door: a law of one's own
-    # overrides the public methods.
+    # What the library calls, with checked arguments; a law of one's own has the public methods.
 
     def _cgf(self, u: Tensor) -> Tensor:
         return self.cgf(u)
@@ -261,10 +250,9 @@ class Measure(abc.ABC):
     def _scales(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Scales r and s of the rounding of tilted moments, each of shape (..., d).
 
-        With ε a few units of rounding and t = Σ abs(u_i) r_i, what is computed of Λ(u) is within
-        ε(1 + t), of ∇Λ(u)_i within ε(r_i + t s_i), and of ∇²Λ(u)_ij within ε(1 + t) s_i s_j. A law
-        with ``relative_precision`` has r_i² = E_u x_i² and s_i² = Var_u x_i; any other law has
-        r_i² = s_i² = E_u‖x‖² + E‖x‖²: e^u, as the derivative of expm1(u), is lost below 1e-16.
+        With ε a few units of rounding and t = Σ abs(u_i) r_i, Λ(u) is right within ε(1 + t),
+        ∇Λ(u)_i within ε(r_i + t s_i), ∇²Λ(u)_ij within ε(1 + t) s_i s_j. ``relative_precision``:
+        r_i² = E_u x_i², s_i² = Var_u x_i; else both are E_u‖x‖² + E‖x‖².
         """
         mean = self._tilted_mean(u)
         variance = self._tilted_covariance(u).diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
@@ -285,12 +273,9 @@ class Measure(abc.ABC):
         point, keep_graph = self._differentiable(u)
         with recorded():
             (gradient,) = torch.autograd.grad(self._cgf(point).sum(), point, create_graph=True)
-            rows = [
-                torch.autograd.grad(entry.sum(), point, create_graph=keep_graph, retain_graph=True)[
-                    0
-                ]
-                for entry in gradient.unbind(-1)
-            ]
+            keep = {"create_graph": keep_graph, "retain_graph": True}
+            totals = (entry.sum() for entry in gradient.unbind(-1))
+            rows = [torch.autograd.grad(total, point, **keep)[0] for total in totals]
         return torch.stack(rows, dim=-2)
 
     def _complex_by_autodiff(self, w: Tensor, order: int) -> tuple[Tensor, ...]:
@@ -311,11 +296,9 @@ class Measure(abc.ABC):
         return AffineImage(self, matrix, offset)
 
     def _tilted_norm_moment4(self, u: Tensor, center: Tensor, V: Tensor | None = None) -> Tensor:
-        """From cumulants along d² directions.
+        """By E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ - 2y_j⁴]/12.
 
-        E y_i²y_j² = E[(y_i+y_j)⁴ + (y_i-y_j)⁴ - 2y_i⁴ - 2y_j⁴]/12 for the coordinates y_i of
-        x - center along the right singular vectors of V, each divided by its size: none hides
-        another.
+        y_i are coordinates of x - center along the right singular vectors of V, over their size.
         """
         u, center = torch.broadcast_tensors(u, center)
         basis, factor = torch.eye(self.dim).to(u), u.new_ones(self.dim)
@@ -340,9 +323,7 @@ class Measure(abc.ABC):
         return torch.einsum("n,n...->...", own, single) + torch.einsum("n,n...->...", mixed, pairs)
 
     def _directional_cumulants(self, directions: Tensor, u: Tensor) -> Cumulants:
-        """First four cumulants of a·x under the tilt by u, each of shape (n, ...), a of shape
-        (n, d): derivatives of t -> Λ(u + t a) at 0.
-        """
+        """First four cumulants of a·x under the tilt by u, shape (n, ...), for a of (n, d)."""
         steps = directions.reshape(-1, *(1,) * (u.dim() - 1), self.dim)
         shape = (steps.shape[0], *np.broadcast_shapes(u.shape[:-1], self.batch_shape))
         keep_graph = self._finite_cgf(u).requires_grad
@@ -376,7 +357,7 @@ class Measure(abc.ABC):
             return torch.stack([self._in_domain(one) for one in u])
 
     def _require_law(self) -> None:
-        """Refuse a law of one's own whose cgf is not 0 at 0, or has no finite derivatives there."""
+        """Refuse a law of one's own whose cgf is not 0 at 0, or not smooth there."""
         direction = torch.ones(self.dim, dtype=self.dtype, device=self.device)
         require_law(
             self,
@@ -395,7 +376,7 @@ class Measure(abc.ABC):
         return torch.zeros((*self.batch_shape, self.dim), dtype=self.dtype, device=self.device)
 
     def _at(self, u: ArrayLike) -> tuple[Self, Tensor]:
-        """The measure and tilts in the wider of their dtypes; checked once, at the door."""
+        """Check tilts; return the measure and them in the wider of their dtypes."""
         (u,) = validation.tensors(self._like, u=u)
         meaning = f": one tilt in R^{self.dim} for each batch member"
         validation.last_dimensions("u", u, (self.dim,), meaning)
@@ -448,18 +429,13 @@ class Measure(abc.ABC):
         value = self._cgf(u)
         if not bool(torch.isfinite(value).all()):
             given = f"a tilt at which the cgf of {self!r} is not finite"
-            remedy = (
-                "Attention has no infinite-prompt limit there: shrink the scores, or ask "
-                "about a finite prompt."
-            )
+            remedy = "There is no infinite-prompt limit there: shrink the scores."
             raise TiltDomainError("u", given, "tilts inside the domain of the cgf", remedy)
         return value
 
 
 class LibraryMeasure(Measure):
-    """A measure of the library: its public methods check their arguments, its private ones trust
-    them.
-    """
+    """A measure of the library: public methods check their arguments, private ones trust them."""
 
     def cgf(self, u: ArrayLike) -> Tensor:
         mu, u = self._at(u)

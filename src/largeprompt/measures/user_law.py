@@ -18,25 +18,23 @@ def require_law(
     value, slope, bend = (float(found) for found in derivatives(function, point, 2))
     if not abs(value) <= 1e-9:
         allowed = "cgf(0) = 0, the logarithm of the total mass"
-        ratio = "A formula such as log(sinh(u)/u) is 0/0 there: write its series near 0."
-        remedy = ratio if math.isnan(value) else "Subtract it."
+        remedy = "Write a formula that is 0/0 there as a series near 0."
+        remedy = remedy if math.isnan(value) else "Subtract it."
         _refuse(f"{law!r}, whose cgf is {value:.6g} at 0", allowed, remedy)
     if not (math.isfinite(slope) and math.isfinite(bend) and bend >= -1e-9):
         given = f"{law!r}, whose cgf has the derivatives {slope:.3g} and {bend:.3g} at 0"
         allowed = "a cgf with a finite mean and a finite variance that is not negative"
-        remedy = "Write it with functions that torch can differentiate twice at 0; both branches "
-        _refuse(given, allowed, remedy + "of torch.where must be finite.")
+        remedy = "torch must differentiate twice at 0, in both branches of torch.where."
+        _refuse(given, allowed, remedy)
     h = 1e-3 / math.sqrt(bend) if bend > 0 else 1e-3
     if not (inside(h) and inside(-h)):
         return
     seen = sum(float(function(zero + side * h)) for side in (1, -1)) / h**2
     if not abs(seen - bend) <= 0.01 * abs(seen) + 1e-3:
-        given = f"{law!r}, whose cgf has the second derivative {bend:.3g} at 0 by autograd and "
-        remedy = (
-            "A formula that is nearly 0/0 there loses its derivatives: write its series near 0."
-        )
-        allowed = "a cgf that torch can differentiate at 0"
-        _refuse(f"{given}{seen:.3g} by differences", allowed, remedy)
+        both = f"{bend:.3g} at 0 by autograd and {seen:.3g} by differences"
+        given = f"{law!r}, whose cgf has the second derivative {both}"
+        remedy = "Write a formula that is nearly 0/0 there as a series near 0."
+        _refuse(given, "a cgf that torch can differentiate at 0", remedy)
 
 
 def _refuse(given: str, allowed: str, remedy: str) -> None:
@@ -45,10 +43,9 @@ def _refuse(given: str, allowed: str, remedy: str) -> None:
 
 def no_complex_tilts(law: object, error: Exception) -> InvalidArgumentError:
     """The error for a law of one's own whose cgf takes real tilts only."""
-    name, given = type(law).__name__, f"{law!r}, whose cgf does not take complex tilts ({error})"
+    given = f"{law!r}, whose cgf does not take complex tilts ({error})"
     remedy = (
-        f"Write {name}.cgf with torch functions of complex numbers (lp.measures.log_gamma is one), "
-        f"or implement {name}.complex_cumulants(w, order), or derivatives(u, order) for a scalar "
-        "law."
+        "Write cgf with torch functions of complex numbers (lp.measures.log_gamma is one), or "
+        "implement complex_cumulants(w, order); derivatives(u, order) for a scalar law."
     )
     return InvalidArgumentError("mu", given, "laws with a cgf that is analytic in u", remedy)

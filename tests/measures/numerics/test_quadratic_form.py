@@ -49,17 +49,14 @@ def test_laplace_transforms_and_their_moments(name, size):
     rule = quadratic_form_rule(lam, m)
     assert min(rule.weights.min(), np.diff(rule.nodes).min()) > 0
     assert defect(rule) < 5e-14
-    a, b = 1.0 + np.arange(len(lam)) % 3, 1.0 + np.arange(len(lam)) % 2
-    one, two = rule.form_weights(np.diag(a)), rule.form_weights(np.diag(a), np.diag(b))
-    assert min(one.min(), two.min()) > 0
+    a = 1.0 + np.arange(len(lam)) % 3
+    one = rule.form_weights(np.diag(a))
+    assert one.min() > 0
     for t in np.array([-0.15, 0.0, 0.7, 2.0]) / np.sqrt(2 * (lam**2 * (1 + 2 * m**2)).sum()):
         value, g, phi = laplace(lam, m, t), np.exp(-t * rule.nodes), 1 / (1 + 2 * t * lam)
-        mean = phi * m
-        forms = [(w * (phi + mean**2)).sum() for w in (a, b)]
-        both = forms[0] * forms[1] + (a * b * (2 * phi**2 + 4 * mean**2 * phi)).sum()
+        form = (a * (phi + (phi * m) ** 2)).sum()
         assert rule.weights @ g == pytest.approx(value, rel=2e-13)
-        assert one @ g == pytest.approx(value * forms[0], rel=2e-13)
-        assert two @ g == pytest.approx(value * both, rel=2e-13)
+        assert one @ g == pytest.approx(value * form, rel=2e-13)
 
 
 @pytest.mark.parametrize("lam", [np.ones(1000), np.logspace(0, -6, 1000)])
@@ -103,9 +100,6 @@ def test_against_gauss_hermite(lam, m):
     assert rule.weights @ g(rule.nodes) == pytest.approx(weight @ g(q), rel=1e-11)
     form = ((eta @ B) * eta).sum(-1)
     assert rule.form_weights(B) @ g(rule.nodes) == pytest.approx(weight @ (form * g(q)), rel=1e-11)
-    assert rule.form_weights(B, B) @ g(rule.nodes) == pytest.approx(
-        weight @ (form**2 * g(q)), rel=1e-11
-    )
 
 
 @pytest.mark.parametrize("singular", [False, True])

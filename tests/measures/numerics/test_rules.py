@@ -11,7 +11,6 @@ from largeprompt.measures.scalar.skew_normal import LARGEST_SKEW
 F = torch.float64
 LAWS = [
     lp.Rademacher(1),
-    lp.scalar.RademacherSum(1, 5),
     lp.Uniform(1),
     lp.scalar.GeneralizedNormal(1, 1.5),
     lp.scalar.GeneralizedNormal(1, 4.0),
@@ -22,9 +21,8 @@ LAWS = [
 
 
 @pytest.mark.parametrize("mu", LAWS, ids=repr)
-@pytest.mark.parametrize("nodes", [12, None])
-def test_rules_have_mean_variance_and_tilts_of_the_law(mu, nodes):
-    rule = lp.measures.gauss_rule(mu, nodes)
+def test_rules_have_mean_variance_and_tilts_of_the_law(mu):
+    rule = lp.measures.gauss_rule(mu, 12)
     torch.testing.assert_close(rule.mean, mu.mean, rtol=0, atol=1e-9)
     torch.testing.assert_close(rule.covariance, mu.covariance, rtol=0, atol=1e-7)
     tilts = torch.tensor([[-1.0], [0.4], [1.0]], dtype=F)
@@ -32,33 +30,27 @@ def test_rules_have_mean_variance_and_tilts_of_the_law(mu, nodes):
 
 
 @pytest.mark.parametrize("shape", [1.001, 1.5, 4.0, 8.0, 50.0, 1000.0])
-@pytest.mark.parametrize("nodes", [12, None])
-def test_rules_resolve_where_the_density_falls_off(shape, nodes):
+def test_rules_resolve_where_the_density_falls_off(shape):
     """E x^k = a^k Γ((k+1)/β)/Γ(1/β), for shapes that end sharply at ±a too; and the law's own tilts
     by another rule.
     """
     mu = lp.scalar.GeneralizedNormal(1, shape)
-    rule, width = lp.measures.gauss_rule(mu, nodes), mu.law.width
+    rule, width = lp.measures.gauss_rule(mu, 12), mu.law.width
     for k in (2, 4, 6):
         expected = width**k * math.exp(math.lgamma((k + 1) / shape) - math.lgamma(1 / shape))
         assert float(rule.weights @ rule.atoms[:, 0] ** k) == pytest.approx(expected, rel=2e-12)
-    if nodes is None:
-        torch.testing.assert_close(
-            rule.tilted_mean([[0.4], [1.0]]), mu.tilted_mean([[0.4], [1.0]]), rtol=0, atol=1e-13
-        )
 
 
 @pytest.mark.parametrize("skew", [0.5, 0.994, -0.9952, 0.99527, math.nextafter(LARGEST_SKEW, 0)])
-@pytest.mark.parametrize("nodes", [12, None])
-def test_rules_resolve_the_edge_of_a_skewed_law(skew, nodes):
-    rule = lp.measures.gauss_rule(lp.scalar.SkewNormal(1, skew), nodes)
+def test_rules_resolve_the_edge_of_a_skewed_law(skew):
+    rule = lp.measures.gauss_rule(lp.scalar.SkewNormal(1, skew), 12)
     for k, expected in ((1, 0.0), (2, 1.0), (3, skew)):
         assert float(rule.weights @ rule.atoms[:, 0] ** k) == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_gauss_rule_with_n_nodes_is_exact_to_degree_2n_minus_1():
     fine, rule = (
-        lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5)),
+        lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5), 60),
         lp.measures.gauss_rule(lp.scalar.SkewNormal(1, 0.5), 4),
     )
     assert rule.count == 4
@@ -84,14 +76,12 @@ def test_products():
 def test_bad_input():
     with pytest.raises(lp.InvalidArgumentError, match="nodes"):
         lp.measures.gauss_rule(lp.Uniform(1), 0)
-    with pytest.raises(lp.InvalidArgumentError, match="1 to 200"):
+    with pytest.raises(lp.InvalidArgumentError, match="at most 200"):
         lp.measures.gauss_rule(lp.Uniform(1), 500)
     with pytest.raises(lp.InvalidArgumentError, match="mu"):
         lp.measures.gauss_rule(lp.Sphere(3), 5)
     with pytest.raises(lp.InvalidArgumentError, match="mu: got 'x'"):
-        lp.measures.gauss_rule("x")
-    with pytest.raises(lp.InvalidArgumentError, match="fewer than"):
-        lp.measures.gauss_rule(lp.scalar.RademacherSum(1, 10**9), 5)
+        lp.measures.gauss_rule("x", 5)
     with pytest.raises(lp.InvalidArgumentError, match="mu"):
         lp.measures.gauss_rule(lp.Laplace(1), 5)
     with pytest.raises(lp.InvalidArgumentError, match="at most"):

@@ -134,7 +134,7 @@ def test_bad_input():
         lp.training.MeasureRegression(lp.Rademacher(2), EYE, -0.1)
     with pytest.raises(lp.InvalidArgumentError, match="rule"):
         lp.training.MeasureRegression(
-            lp.Rademacher(2), EYE, 0.1, lp.measures.gauss_rule(lp.Rademacher(1))
+            lp.Rademacher(2), EYE, 0.1, lp.measures.gauss_rule(lp.Rademacher(1), 2)
         )
     task = lp.training.MeasureRegression(lp.Rademacher(2), EYE, 0.1)
     with pytest.raises(lp.InvalidArgumentError, match="length"):
@@ -149,7 +149,7 @@ def test_bad_input():
             with pytest.raises(lp.InvalidArgumentError, match=words):
                 task.block_risk(*arguments, length)
     with pytest.raises(lp.InvalidArgumentError, match="queries"):
-        task.block_risk(A, B, queries=lp.measures.gauss_rule(lp.Rademacher(1)))
+        task.block_risk(A, B, queries=lp.measures.gauss_rule(lp.Rademacher(1), 2))
 
 
 def test_gaussian_inputs_are_exact():

@@ -54,7 +54,8 @@ def pareto_tail_index(log_weights: Tensor) -> Tensor:
     >>> pareto_tail_index(torch.zeros(3))
     tensor(inf, dtype=torch.float64)
     """
-    log_weights = validation.shaped("log_weights", log_weights, ("M + 1",)).detach()
+    log_weights = validation.tensor("log_weights", log_weights).detach()
+    validation.last_dimensions("log_weights", log_weights, ("M + 1",))
     tail, none = log_weights.shape[-1] - 1, log_weights.new_full((), torch.inf, dtype=torch.float64)
     if tail < FEWEST or not log_weights.numel():
         return none.expand(log_weights.shape[:-1])

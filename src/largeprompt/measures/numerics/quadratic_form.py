@@ -4,12 +4,11 @@ For q = Σ λ_i(ξ_i + m_i)² with ξ ~ N(0, I) the Laplace transform E e^{-sq} 
 
     K(s) = Σ -½ log(1 + 2sλ_i) - sλ_i m_i²/(1 + 2sλ_i),
 
-has its singularities on the real axis, at s <= -1/(2λ_max) = s_min. The density of q is (1/2πi) ∫
-e^{sq + K(s)} ds over a curve that leaves them to its left. The rule, (query.1-6) of
-docs/mathematics/queries.md: nodes q = -K'(s_0) at points s_0 = s_min + e^τ with τ equidistant, and
-for each of them a branch of a hyperbola through its saddle s_0. Under the tilt e^{-sq} the vector
-is still Gaussian, so that averages of g(q) times polynomials in ξ have their weights from the same
-sums.
+has its singularities at real s <= -1/(2λ_max) = s_min. The density of q is (1/2πi) ∫ e^{sq + K(s)}
+ds over a curve to their right. The rule, (query.1-6) of docs/mathematics/queries.md: nodes
+q = -K'(s_0) at s_0 = s_min + e^τ with τ equidistant, and for each a branch of a hyperbola through
+its saddle s_0. Under the tilt e^{-sq} the vector is still Gaussian: averages of g(q) times
+polynomials in ξ have weights from the same sums.
 """
 
 from __future__ import annotations
@@ -42,16 +41,14 @@ class QuadraticFormRule:
     Attributes
     ----------
     nodes, weights
-        E g(q) = Σ_k g(q_k) weights_k; shape (..., K), nodes rising; a single node where q is a
-        constant.
+        E g(q) = Σ_k g(q_k) weights_k; shape (..., K), nodes rising; one node if q is a constant.
     eigenvalues, shift
         λ and m, shape (..., d).
     curve, density
-        s - s_min, in units of 1/λ_max, on the curve through each saddle, and the complex weights
-        there, shape (..., K, points). A weight is the sum of the imaginary parts of ``density``
-        times the mean of a polynomial under the tilt e^{-sq}.
+        (s - s_min) λ_max on the curve through each saddle, and complex weights, (..., K, points): a
+        weight is Σ Im density·p for the mean p of a polynomial under the tilt e^{-sq}.
     origin, basis
-        How x, the vector that forms are given in, follows from η; shapes (d',) and (d', d).
+        x from η; shapes (d',) and (d', d).
     """
 
     nodes: Array
@@ -68,32 +65,21 @@ class QuadraticFormRule:
         unit = _relative(self.eigenvalues)[..., None, :]
         return 1 / ((1 - unit) + 2 * unit * s[..., None])
 
-    def _expected(self, s: Any, forms: tuple[Array, ...]) -> Any:
-        """Mean of the product of x^TBx over none, one or two forms B under the tilts e^{-sq}."""
-        if not forms:
-            return np.ones_like(s)
+    def _expected(self, s: Any, form: Array) -> Any:
+        """Mean of x^TBx under the tilts e^{-sq}."""
         variance = self._spread(s)
         mean = self.origin + (self.shift[..., None, :] * variance) @ self.basis.T
-        moved = [self.basis.T @ B @ self.basis for B in forms]
-        one = [
-            variance @ np.diagonal(M) + ((mean @ B) * mean).sum(-1)
-            for M, B in zip(moved, forms, strict=True)
-        ]
-        if len(forms) == 1:
-            return one[0]
-        wick = ((variance @ (moved[0] * moved[1].T)) * variance).sum(-1)
-        left, right = (mean @ B @ self.basis for B in forms)
-        return one[0] * one[1] + 2 * wick + 4 * (left * variance * right).sum(-1)
+        moved = self.basis.T @ form @ self.basis
+        return variance @ np.diagonal(moved) + ((mean @ form) * mean).sum(-1)
 
-    def form_weights(self, *forms: Any) -> Array:
-        """Weights for E[g(q) x^TBx] or E[g(q) x^TBx x^TCx], symmetric B and C, shape (..., K)."""
-        checked, count = tuple(np.asarray(B) for B in forms), self.curve.shape[-2]
+    def form_weights(self, form: Array) -> Array:
+        """Weights for E[g(q) x^TBx] with a symmetric B, shape (..., K)."""
         rows = max(1, BLOCK // (self.curve.shape[-1] * self.eigenvalues.size))
         parts = []
-        for first in range(0, count, rows):
+        for first in range(0, self.curve.shape[-2], rows):
             at = (..., slice(first, first + rows), slice(None))
             flat = self.curve[at].reshape(*self.curve.shape[:-2], -1)
-            expected = self._expected(flat, checked).reshape(self.curve[at].shape)
+            expected = self._expected(flat, form).reshape(self.curve[at].shape)
             parts.append((self.density[at] * expected).imag.sum(-1))
         return np.concatenate(parts, -1)
 
@@ -140,8 +126,7 @@ def quadratic_form_rule(
     eigenvalues, shift
         λ >= 0 and m (0 when left out), shape (..., d); several rules share their number of nodes.
     tail, below
-        Bounds of the probability that q lies above the nodes, and below them. A function that is
-        tiny where q is likely and of order one where it is not needs less above.
+        Bounds of the probability that q lies above the nodes, and below them.
     accuracy
         Relative error that the sums may leave; 1e-10 takes half as many nodes.
 

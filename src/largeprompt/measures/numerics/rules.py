@@ -1,8 +1,7 @@
 """Quadrature rules: a law as finitely many atoms with the same averages of smooth functions.
 
-A scalar law is put on a fine grid by its density. From that a Gauss rule with n nodes, exact for
-polynomials of degree 2n - 1, follows by the Lanczos process: it gives the recurrence of the
-orthogonal polynomials, whose Jacobi matrix has the nodes as eigenvalues.
+A scalar law is put on a fine grid by its density. The Lanczos process makes of it a Gauss rule with
+n nodes, exact for polynomials of degree 2n - 1: they are the eigenvalues of its Jacobi matrix.
 """
 
 import math
@@ -22,29 +21,26 @@ from largeprompt.measures.mixture import GaussianMixture
 from largeprompt.measures.scalar.generalized_normal import GeneralizedNormalLaw
 from largeprompt.measures.scalar.product import ProductMeasure, ScalarLaw
 from largeprompt.measures.scalar.rademacher import RademacherLaw
-from largeprompt.measures.scalar.rademacher_sum import RademacherSumLaw
 from largeprompt.measures.scalar.skew_normal import SkewNormalLaw
 from largeprompt.measures.scalar.uniform import HALF_WIDTH, UniformLaw
 
 Array = NDArray[np.float64]
 MOST_ATOMS = 1 << 20
-FINE = 160  # nodes of Gauss-Hermite and Gauss-Legendre rules when no number is given
+FINE = 160  # nodes of each component of a mixture on the line
 
 
 @computed_on_cpu
-def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
-    """Atoms of a law: ``nodes`` for each coordinate (fewer where it has fewer values).
+def gauss_rule(mu: Measure, nodes: int) -> Discrete:
+    """Gauss rule of a law: ``nodes`` atoms for each coordinate (fewer where it has fewer values).
 
     Parameters
     ----------
     mu
         A Discrete law (returned as it is), a Gaussian, a GaussianMixture (a rule for each
-        component; on the line, one for all), or a product of Rademacher, RademacherSum, Uniform,
-        GeneralizedNormal (shape above 1) and SkewNormal coordinates.
+        component; on the line, one for all), or a product of Rademacher, Uniform, GeneralizedNormal
+        (shape above 1) and SkewNormal coordinates.
     nodes
-        1 to 200: a Gauss rule, for tilts of moderate size (its smallest weights are right to 1e-30
-        and no further). When left out, a fine grid of up to a thousand atoms for each coordinate,
-        whose weights are right to their last digits.
+        1 to 200, for tilts of moderate size: the smallest weights are right to 1e-30.
 
     Examples
     --------
@@ -52,25 +48,24 @@ def gauss_rule(mu: Measure, nodes: int | None = None) -> Discrete:
     >>> float(rule.weights @ rule.atoms[:, 0] ** 8), 9.0  # E x⁸ on [-√3, √3] is 3⁴/9
     (9.0..., 9.0)
     """
-    nodes = None if nodes is None else validation.integer("nodes", nodes)
-    if nodes is not None and nodes > 200:
-        raise InvalidArgumentError("nodes", str(nodes), "1 to 200, or None for the fine grid")
+    nodes = validation.integer("nodes", nodes, maximum=200)
     if not isinstance(mu, Measure) or mu.batch_shape:
         allowed = "one Measure, without batch dimensions"
         raise InvalidArgumentError("mu", validation.text(mu), allowed, "Loop over the laws.")
     if isinstance(mu, Discrete):
         return mu
-    if isinstance(mu, GaussianMixture) and mu.dim == 1 and nodes is not None:
-        fine = gauss_rule(mu)
-        points, mass = _reduced(fine.atoms[:, 0].numpy(), fine.weights.numpy(), nodes)
-        return Discrete(points[:, None], mass)
     if isinstance(mu, Gaussian | GaussianMixture):
-        points, mass = np.polynomial.hermite_e.hermegauss(nodes or FINE)
+        line = mu.dim == 1 and isinstance(mu, GaussianMixture)
+        points, mass = np.polynomial.hermite_e.hermegauss(FINE if line else nodes)
         atoms, weights = _tensor_product([(points, mass / mass.sum())] * mu.dim)
         if isinstance(mu, Gaussian):
             return Discrete(mu.mean + atoms @ square_root(mu.covariance).mT, weights)
         spread = mu.means.unsqueeze(-2) + atoms @ square_root(mu.covariances).mT  # (k, atoms, d)
-        return Discrete(spread.flatten(0, 1), (mu.weights.unsqueeze(-1) * weights).flatten())
+        atoms, weights = spread.flatten(0, 1), (mu.weights.unsqueeze(-1) * weights).flatten()
+        if line:
+            points, mass = _reduced(atoms[:, 0].numpy(), weights.numpy(), nodes)
+            atoms, weights = torch.from_numpy(points[:, None]), torch.from_numpy(mass)
+        return Discrete(atoms, weights)
     if not isinstance(mu, ProductMeasure):
         allowed = "Discrete, Gaussian, GaussianMixture or a product of scalar laws"
         raise InvalidArgumentError("mu", validation.text(mu), allowed)
@@ -88,21 +83,14 @@ def _tensor_product(rules: list[tuple[Array, Array]]) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(atoms), torch.from_numpy(mass.prod(-1) / mass.prod(-1).sum())
 
 
-def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
+def _scalar(law: ScalarLaw, nodes: int) -> tuple[Array, Array]:
     """Gauss rule of one coordinate."""
-    from scipy import special, stats
+    from scipy.special import log_ndtr
 
     if isinstance(law, RademacherLaw):
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
-    if isinstance(law, RademacherSumLaw):
-        if law.terms >= MOST_ATOMS:
-            allowed, remedy = f"fewer than {MOST_ATOMS} terms", "Use a Gaussian, within 1/terms."
-            raise InvalidArgumentError("mu", validation.text(law), allowed, remedy)
-        ups = np.arange(law.terms + 1)
-        mass = stats.binom.pmf(ups, law.terms, 0.5)
-        return _reduced((2 * ups - law.terms) / math.sqrt(law.terms), mass, nodes)
     if isinstance(law, UniformLaw):
-        points, weights = np.polynomial.legendre.leggauss(nodes or FINE)
+        points, weights = np.polynomial.legendre.leggauss(nodes)
         return HALF_WIDTH * points, weights / 2
     if isinstance(law, GeneralizedNormalLaw) and law.shape > 1:
         points, weights = _panels(law.width * _powers(law.shape))
@@ -111,18 +99,14 @@ def _scalar(law: ScalarLaw, nodes: int | None) -> tuple[Array, Array]:
         slant = law.delta / math.sqrt(max(1 - law.delta**2, 1e-16))
         # of the law before it is centered; Φ(slant·x) rises within 1/slant of 0
         points, weights = _panels(_doubling(1 / max(abs(slant), 1.0)))
-        density = weights * np.exp(-(points**2) / 2 + special.log_ndtr(slant * points))
+        density = weights * np.exp(-(points**2) / 2 + log_ndtr(slant * points))
         return _reduced((points - law.center) / law.spread, density, nodes)
-    allowed = "RademacherLaw, RademacherSumLaw, UniformLaw, GeneralizedNormalLaw or SkewNormalLaw"
+    allowed = "RademacherLaw, UniformLaw, GeneralizedNormalLaw or SkewNormalLaw"
     raise InvalidArgumentError("mu", validation.text(law), allowed)
 
 
 def _powers(shape: float) -> Array:
-    """Ends of panels on which e^{-x^β} is smooth, rising.
-
-    v = β log x in steps of log 4 around x = 1, then wider, to x = 0. x shrinks by 4 at most from
-    one to the next, as x^β is not smooth at 0; up to the first, which is below 1/8, it is nothing.
-    """
+    """Rising ends of panels on which e^{-x^β} is smooth: v = β log x in steps, x by 4 at most."""
     # e^-250 counts as nothing, under tilts of moderate size too
     v, found, last = math.log(250.0), [], -max(24 / (1 + 1 / shape), shape * math.log(8))
     while v > last:
@@ -148,13 +132,13 @@ def _panels(ends: Array) -> tuple[Array, Array]:
     return (low + (nodes + 1) / 2 * width).ravel(), (weights / 2 * width).ravel()
 
 
-def _reduced(points: Array, weights: Array, nodes: int | None) -> tuple[Array, Array]:
+def _reduced(points: Array, weights: Array, nodes: int) -> tuple[Array, Array]:
     """Gauss rule of the law that has these atoms, by Lanczos with full reorthogonalization."""
     weights = weights / weights.sum()
     # a Gauss rule cannot distinguish atoms below 1e-32 from rounding
-    kept = weights > (0.0 if nodes is None else 1e-32)
+    kept = weights > 1e-32
     points, weights = points[kept], weights[kept]
-    if nodes is None or nodes >= len(points):
+    if nodes >= len(points):
         return points, weights
     basis = [np.sqrt(weights)]
     diagonal, off = np.zeros(nodes), np.zeros(nodes - 1)

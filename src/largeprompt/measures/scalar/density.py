@@ -16,10 +16,10 @@ Function = Callable[[Array], Array]
 class ScalarDensity:
     """A law on the line, by vectorized functions.
 
-    ``density``, ``upper`` P(z > x) and ``lower`` P(z < x) have full relative accuracy; the two
-    quantiles invert the tails. ``kinks`` are points where the density is not smooth or varies
-    fastest, over a length ``width``. Moments exist below the order ``moments``. The density is
-    smooth between neighbors of ``breaks``, for laws whose scale does not double from the kinks on.
+    ``density``, ``upper`` P(z > x) and ``lower`` P(z < x) have full relative accuracy; quantiles
+    invert the tails. At ``kinks`` the density is not smooth or varies fastest, over a length
+    ``width``. Moments exist below the order ``moments``. Between neighbors of ``breaks`` the
+    density is smooth, where its scale does not double from the kinks on.
     """
 
     density: Function
@@ -33,16 +33,9 @@ class ScalarDensity:
     breaks: tuple[float, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        law: Any,
-        kinks: tuple[float, ...],
-        width: float,
-        moments: float = math.inf,
-        breaks: tuple[float, ...] = (),
-    ) -> Self:
-        """The density of a frozen law of ``scipy.stats``."""
-        return cls(law.pdf, law.sf, law.cdf, law.isf, law.ppf, kinks, width, moments, breaks)
+    def of(cls, law: Any, **known: Any) -> Self:
+        """The density of a frozen law of ``scipy.stats``, with the fields from ``kinks`` on."""
+        return cls(law.pdf, law.sf, law.cdf, law.isf, law.ppf, **known)
 
     def mirrored(self) -> Self:
         """The law of -z."""

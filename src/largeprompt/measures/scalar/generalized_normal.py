@@ -20,9 +20,8 @@ CLOSE = 0.4  # relative offset below which the fall is a series, of 24 terms
 class GeneralizedNormalLaw(LogConcaveLaw):
     """Density β/(2aΓ(1/β)) e^{-abs(x/a)^β} with a² = Γ(1/β)/Γ(3/β): mean 0, variance 1.
 
-    β = ``shape`` > 1: Λ(u) is finite for every u and computed by quadrature around the mode a
-    (au/β)^{1/(β-1)} of the tilt. β < 1: no exponential moment, Λ = +∞ for u ≠ 0, as for Student-t.
-    β = 1 is :class:`LaplaceLaw`.
+    β = ``shape`` > 1: Λ(u) by quadrature around the mode a (au/β)^{1/(β-1)} of the tilt. β < 1:
+    Λ = +∞ for u ≠ 0. β = 1 is :class:`LaplaceLaw`.
     """
 
     shape: float
@@ -95,18 +94,16 @@ class GeneralizedNormalLaw(LogConcaveLaw):
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
         if bool((u != 0).any()):
             return super().sample(u, generator)
-        # abs(x/a)^β is Gamma(1/β); as Gamma(1 + 1/β) V^β, which does not underflow, abs(x/a) =
-        # Gamma(1 + 1/β)^{1/β} V
+        # abs(x/a)^β is Gamma(1/β), or Gamma(1 + 1/β) V^β, which does not underflow
         power = torch._standard_gamma(torch.full_like(u, 1 + 1 / self.shape), generator=generator)
         return self.width * power ** (1 / self.shape) * (2 * uniform(u, generator) - 1)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GeneralizedNormal(IidProduct):
-    """Independent coordinates of unit variance with density ∝ e^{-abs(x/a)^shape}: 1 is Laplace, 2
-    Gaussian, ∞ uniform.
+    """Independent coordinates of unit variance with density ∝ e^{-abs(x/a)^shape}.
 
-    A shape below 1 has no exponential moment: tokens can be drawn, and a tilt other than 0 raises
+    Shape 1 is Laplace, 2 Gaussian, ∞ uniform; below 1 a tilt other than 0 raises
     :class:`TiltDomainError`.
 
     Examples

@@ -47,8 +47,7 @@ class LaplaceLaw(ScalarLaw):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)  # its own __init__, which errors name
 class Laplace(IidProduct):
-    """Independent Laplace coordinates of unit variance; a tilt with an entry of size √2 or more
-    raises :class:`TiltDomainError`.
+    """Independent Laplace coordinates of unit variance: tilts have entries of size below √2.
 
     Examples
     --------

@@ -1,15 +1,13 @@
 """Scalar laws without a closed cgf, whose tilts have a log-concave density.
 
 The token is x = x(y) for a coordinate y with density e^{h(y)}, and the tilted exponent g(y) =
-h(y) + u x(y) is concave with mode y*. With offsets t = y - y*, the fall F(t) = g(y*) - g(y* + t) >=
-0 and x = x* + r(t),
+h(y) + u x(y) is concave with mode y*. With t = y - y*, the fall F(t) = g(y*) - g(y* + t) >= 0 and
+x = x* + r(t),
 
-    Λ(u) = g(y*) + log ∫ e^{-F(t)} dt, and the cumulants of x are those of x* + r under the weights
-    e^{-F}:
+    Λ(u) = g(y*) + log ∫ e^{-F(t)} dt, and x* + r has the cumulants of x under the weights e^{-F}:
 
-no term overflows and no large numbers cancel, however far the tilt. The integral is a double
-exponential (tanh-sinh) rule between the points where F reaches 1 and ``DEPTH`` on either side, the
-mode and the kinks of F: algebraic ends cost it no digits.
+nothing overflows or cancels, however far the tilt. The integral is a tanh-sinh rule between the
+points where F reaches 1 and ``DEPTH`` on either side, the mode and the kinks of F.
 """
 
 import abc
@@ -44,10 +42,9 @@ def panel_rule(parts: int) -> tuple[Tensor, Tensor]:
 
 
 class LogConcaveLaw(ScalarLaw):
-    """Scalar law whose tilts are log-concave in a coordinate y; see the module for the symbols.
+    """Scalar law whose tilts are log-concave in a coordinate y; functions are elementwise.
 
-    A subclass gives :meth:`mode`, :meth:`height`, :meth:`fall`, :meth:`token` and :meth:`rise`, all
-    elementwise in float64.
+    Λ(u) = g(y*) + log ∫ e^{-F(t)} dt with the mode y* of the tilted exponent g.
     """
 
     relative_precision = True
@@ -98,9 +95,7 @@ class LogConcaveLaw(ScalarLaw):
 
     @torch.no_grad()
     def _rule(self, u: Tensor, frequency: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """g(y*), x*, and with a last axis of nodes r(t) and log e^{-F(t)}dt, fine enough for
-        e^{ift}.
-        """
+        """g(y*), x*, and by node r(t) and log e^{-F(t)}dt, fine enough for e^{ift}."""
         mode = self.mode(u)
         reaches = self._reaches(u, mode)
         kinks = torch.minimum(torch.maximum(self.kinks(mode), reaches[..., :1]), reaches[..., -1:])
@@ -119,12 +114,8 @@ class LogConcaveLaw(ScalarLaw):
         offset = torch.cat(offsets, -1)
         fall = self.fall(u.unsqueeze(-1), mode.unsqueeze(-1), offset)
         rise = self.rise(mode.unsqueeze(-1), offset)
-        return (
-            self.height(u, mode),
-            self.token(mode),
-            rise,
-            torch.log(torch.cat(measure, -1)) - fall,
-        )
+        log_weights = torch.log(torch.cat(measure, -1)) - fall
+        return self.height(u, mode), self.token(mode), rise, log_weights
 
     def cgf(self, u: Tensor) -> Tensor:
         return self.derivatives(u, 0)[0]
@@ -163,9 +154,7 @@ class LogConcaveLaw(ScalarLaw):
         return tuple(found)
 
     def sample(self, u: Tensor, generator: torch.Generator) -> Tensor:
-        """Rejection: a density that is p at its mode lies below p min(1, e^{1 - p·abs(t)}), of area
-        4 (Devroye 1986, VII.2).
-        """
+        """Rejection: a density that is p at its mode lies below p min(1, e^{1 - p·abs(t)})."""
         tilts, where = torch.unique(u.detach().to(torch.float64), return_inverse=True)
         modes, peaks = self.mode(tilts), torch.exp(-torch.logsumexp(self._rule(tilts)[3], -1))
         where = where.flatten()
@@ -190,8 +179,7 @@ class LogConcaveLaw(ScalarLaw):
 def _turned_sums(powers: Tensor, places: Tensor, turn: Tensor) -> Tensor:
     """Σ_j powers_nj e^{i turn places_j}, shape (n, *turn.shape).
 
-    Frequencies at equal distances go in blocks: e^{i(y+δ)r} = e^{iyr} e^{iδr}, so that the sums are
-    products of small matrices.
+    At equal distances by blocks, e^{i(y+δ)r} = e^{iyr} e^{iδr}: products of small matrices.
     """
     size, step = max(1, math.isqrt(len(turn))), turn.diff()
     even = len(turn) > 8 and bool(((step - step[0]).abs() < 1e-12 * turn.abs().max()).all())

@@ -16,12 +16,10 @@ from largeprompt.measures.scalar.product import IidProduct, normal
 
 @dataclasses.dataclass(frozen=True)
 class LogNormalLaw(LogConcaveLaw):
-    """x = (e^{sξ} - m)/v for a standard normal ξ, with m = e^{s²/2} and v² = e^{2s²} - e^{s²}: mean
-    0, variance 1, x > -m/v.
+    """x = (e^{sξ} - m)/v for a standard normal ξ, of mean 0 and variance 1, s = ``scale``.
 
-    Λ(u) = +∞ for every u > 0; for u <= 0, Λ(u) = -um/v + log E e^{u e^{sξ}/v} by quadrature around
-    the mode -W(s²·abs(u)/v)/s of the tilted law of ξ, W being Lambert's function. ``scale`` is s,
-    the standard deviation of the logarithm.
+    m = e^{s²/2} and v² = e^{2s²} - e^{s²}. Λ(u) = +∞ for u > 0; else by quadrature around the mode
+    -W(s²·abs(u)/v)/s of the tilted law of ξ, with Lambert's function W.
     """
 
     domain = (-math.inf, 0.0)
@@ -93,8 +91,7 @@ class LogNormalLaw(LogConcaveLaw):
 
         start = -self.center / self.spread
         law = stats.lognorm(self.scale, loc=start, scale=1 / self.spread)
-        # panels of ln x: to the left the density is smaller than any power of the distance from the
-        # end of its support
+        # panels of ln x
         xi = np.arange(-9.0, 9.5 + 2 * self.scale, min(0.75, 1.1 / self.scale))
         breaks = (start, *(start + np.exp(self.scale * xi) / self.spread))
         width = math.exp(-3 * self.scale) * min(self.scale, 1.0) / self.spread
@@ -108,11 +105,9 @@ class LogNormalLaw(LogConcaveLaw):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class LogNormal(IidProduct):
-    """Independent lognormal coordinates, shifted to mean 0 and scaled to variance 1; ``scale`` is
-    that of the logarithm.
+    """Independent lognormal coordinates of mean 0 and variance 1; ``scale`` is of the logarithm.
 
-    A positive entry of u raises :class:`TiltDomainError`: the cgf is infinite there and attention
-    has no infinite-prompt limit.
+    A positive entry of u, where the cgf is infinite, raises :class:`TiltDomainError`.
 
     Examples
     --------

@@ -35,8 +35,8 @@ def _outside(entry: Tensor, law: str, allowed: str) -> TiltDomainError:
     """The error for a tilt outside the domain of a law."""
     shrink = "" if "u = 0 only" in allowed else "shrink the scores, or "
     remedy = (
-        "The cumulant generating function is infinite there and attention has no infinite-prompt "
-        f"limit: {shrink}ask about finite prompts, lp.finite_prompt(attention, mu, z, length)."
+        "Its cgf is infinite there and attention has no infinite-prompt limit: "
+        f"{shrink}ask about finite prompts, lp.finite_prompt(attention, mu, z, length)."
     )
     return TiltDomainError("u", f"the entry {float(entry):.6g} on {law}", allowed, remedy)
 
@@ -106,10 +106,7 @@ class ScalarLaw(abc.ABC):
         value = self.cgf(u)
         outside = ~torch.isfinite(value)
         if bool(outside.any()):
-            allowed = (
-                "entries at which the cgf of this law is finite (its author can say which: "
-                "domain = (low, high))"
-            )
+            allowed = "entries at which its cgf is finite: a law may say domain = (low, high)"
             raise _outside(u[outside].flatten()[0], type(self).__name__, allowed)
         return value
 
@@ -248,10 +245,9 @@ class ProductMeasure(PlacedMeasure):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class IidProduct(ProductMeasure):
-    """Independent coordinates that all follow one scalar law: the base of Rademacher and others.
+    """Independent coordinates that follow one scalar law: a subclass names the kind of law.
 
-    A subclass names the kind of law, and has a field for each of its parameters; the law checks
-    them.
+    It has a field for each parameter of the law, which checks them.
     """
 
     kind: ClassVar[type[ScalarLaw]]

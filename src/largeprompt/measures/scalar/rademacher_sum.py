@@ -13,9 +13,7 @@ from largeprompt.measures.scalar.product import IidProduct, ScalarLaw
 
 @dataclasses.dataclass(frozen=True)
 class RademacherSumLaw(ScalarLaw):
-    """Sum of k = ``terms`` independent signs over √k: Λ(u) = k log cosh(u/√k), ∇Λ = √k tanh(u/√k);
-    k at most 10^15.
-    """
+    """Sum of k = ``terms`` signs over √k: Λ(u) = k log cosh(u/√k), ∇Λ = √k tanh(u/√k)."""
 
     relative_precision = True
     terms: int
@@ -42,8 +40,7 @@ class RademacherSumLaw(ScalarLaw):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class RademacherSum(IidProduct):
-    """Independent coordinates, each the sum of ``terms`` signs over √terms: 1 is
-    :class:`Rademacher`, ∞ the Gaussian.
+    """Independent coordinates, each the sum of ``terms`` signs over √terms.
 
     Examples
     --------

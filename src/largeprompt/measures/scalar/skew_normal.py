@@ -54,9 +54,8 @@ def _complex_log_ndtr(g: Tensor) -> tuple[Tensor, Tensor]:
 class SkewNormalLaw(ScalarLaw):
     """Azzalini's skew-normal law of skewness ``skew``, with mean 0 and variance 1.
 
-    x = (δ·abs(ξ) + √(1-δ²) η - m)/s with ξ, η standard normal, m = δ√(2/π), s² = 1 - m²; skew =
-    (4-π)/2 (m/s)³ fixes δ, and Λ(u) = -um/s + (u/s)²/2 + log 2Φ(δu/s), formula (tilt.8) of
-    docs/mathematics/tilting.md.
+    x = (δ·abs(ξ) + √(1-δ²) η - m)/s with ξ, η standard normal, m = δ√(2/π), s² = 1 - m², skew =
+    (4-π)/2 (m/s)³; Λ(u) = -um/s + (u/s)²/2 + log 2Φ(δu/s), (tilt.8) of docs/mathematics/tilting.md.
     """
 
     skew: float
@@ -64,8 +63,7 @@ class SkewNormalLaw(ScalarLaw):
     def __post_init__(self) -> None:
         skew = validation.number("skew", self.skew)
         if not abs(skew) < LARGEST_SKEW:
-            ends = f"-{LARGEST_SKEW:.5f} and {LARGEST_SKEW:.5f}"
-            allowed = f"a number between {ends}, the skewness of the half-normal law"
+            allowed = f"a number between -{LARGEST_SKEW:.5f} and {LARGEST_SKEW:.5f}"
             raise InvalidArgumentError("skew", validation.text(self.skew), allowed)
         object.__setattr__(self, "skew", skew)
 
@@ -120,8 +118,6 @@ class SkewNormalLaw(ScalarLaw):
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class SkewNormal(IidProduct):
     """Independent skew-normal coordinates of mean 0, variance 1 and skewness ``skew``.
-
-    Skewness 0 is the Gaussian.
 
     Examples
     --------

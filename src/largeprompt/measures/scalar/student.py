@@ -39,9 +39,7 @@ class StudentTLaw(ScalarLaw):
         return (self.scale * u) ** 2 / 2
 
     def derivatives(self, u: Tensor, order: int) -> tuple[Tensor, ...]:
-        """Those of the normal law for df = inf; with finite df the tilt is 0, and the moments are
-        the law's own.
-        """
+        """Those of the normal law for df = inf; with finite df the tilt is 0."""
         for count, moment in ((1, "mean"), (2, "variance"), (4, "fourth moment")):
             if order >= count >= self.df:
                 given = f"a Student-t law with df = {self.df:g}"
@@ -80,9 +78,8 @@ class StudentTLaw(ScalarLaw):
 class StudentT(IidProduct):
     """Independent Student-t coordinates, scaled to unit variance when df > 2.
 
-    Tokens can be drawn and a finite prompt attends to them; the cgf is infinite at every u ≠ 0, and
-    every question about the infinite prompt raises :class:`TiltDomainError`. With df = inf the law
-    is N(0, I), all tilts allowed.
+    A finite prompt attends to such tokens; the cgf is infinite at every u ≠ 0, and the infinite
+    prompt raises :class:`TiltDomainError`. With df = inf the law is N(0, I).
 
     Examples
     --------

@@ -33,8 +33,7 @@ class UniformLaw(ScalarLaw):
         if not bool(u.any()):
             return HALF_WIDTH * (2 * place - 1)
         rate = torch.where(u == 0, 1.0, u.abs())
-        # distance to the favoured end: an exponential of this rate, truncated at the width of the
-        # interval
+        # distance to the favored end: an exponential of this rate, truncated
         distance = -torch.log1p(place * torch.expm1(-2 * HALF_WIDTH * rate)) / rate
         return torch.where(
             u == 0, HALF_WIDTH * (2 * place - 1), torch.sign(u) * (HALF_WIDTH - distance)
