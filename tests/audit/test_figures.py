@@ -71,7 +71,7 @@ def test_an_audit_draws_its_verdicts(run_data, random_heads):
         shown = there[image.get_array().filled(-1).astype(int)]
         np.testing.assert_array_equal(shown, expected)
     for bad in (xr.Dataset({"x": 1}), "audit"):
-        with pytest.raises(lp.InvalidArgumentError, match=r"audit: got .* without verdicts"):
+        with pytest.raises(lp.InvalidArgumentError, match=r"audit: got .* without heads"):
             lp.audit.plot(bad)
     with pytest.raises(lp.InvalidArgumentError, match="axes: got Figure"):
         lp.audit.plot(found, Figure())

@@ -13,11 +13,13 @@ def test_verdicts_of_planted_heads(run_data):
     assert [each.control for each in found] == [False, False, False, True]
     assert {each.claim for each in found} == {"audit"}
     assert kinds(run_data).outcome == "holds in part"
-    assert kinds(run_data).measured.startswith("1 of 4 heads do, to 0.2 of their output; ")
-    assert "(L0H0) to" in kinds(run_data).measured
+    assert kinds(run_data).headline == "1 of 4 heads read only moments."
+    assert kinds(run_data).measured.startswith("heads that read only moments 1 of 4; ")
+    assert "(L0H0 to L0H3)" in kinds(run_data).measured
     assert order(run_data).outcome == "holds"
-    assert "with 2 heads replaced: audit 0.990, reverse 0.700" in order(run_data).measured
-    assert "KL divergence of the next token" in order(run_data).measured
+    told = "heads replaced 2; cosine, audit 0.990; cosine, reverse 0.700; "
+    assert order(run_data).measured.startswith(told)
+    assert "KL divergence, audit 0.0100" in order(run_data).measured
     assert last(run_data).outcome == "fails"
 
 

@@ -150,7 +150,7 @@ def test_every_variable_says_what_it_is(audited):
             data[name].attrs["flag_meanings"].split()
         )
         assert set(np.unique(data[name])) <= set(data[name].attrs["flag_values"])
-    assert {"tokens", "dtype", "positions_allowed", "budget"} <= set(data.attrs)
+    assert {"tokens", "dtype", "budget"} <= set(data.attrs)
 
 
 def test_terminal_page_json_and_dataset_say_the_same(audited, place, orders):
@@ -299,7 +299,7 @@ def test_missing_extra_is_named(place, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     result = run(place / "gpt2", "--text", place / "long.txt", "--out", place / "elsewhere")
     assert result.exit_code != 0
-    assert "pip install '.[models]'" in " ".join(result.output.split())
+    assert "pip install 'largeprompt[models]'" in " ".join(result.output.split())
 
 
 @pytest.fixture

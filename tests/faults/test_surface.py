@@ -194,8 +194,7 @@ CALLS = [
     "lp.audit.audit_heads(heads=heads, positions=4, components=(1,), sinks=1)",
     "lp.audit.head_statistics(heads=heads, positions=torch.tensor([3, 5]), components=(), sinks=0)",
     "lp.audit.read_out(heads=heads, kind='affine', components=2, sinks=1)",
-    "lp.audit.module_heads(module=attending, tokens=torch.ones(1, 3, 4, dtype=F), attn_mask=None, "
-    "causal=False)",
+    "lp.audit.module_heads(module=attending, tokens=torch.ones(1, 3, 4, dtype=F), causal=False)",
     "lp.audit.Rule(tolerance=0.2, flat=0.1, few=16.0, fewest=32)",
     "lp.audit.Plan(heads=((0, 0),), layers=(0,), heads_in_layer=2, measure='loss', budget=1.0, "
     "kept=1.0, confirmed=None, sinks=1)",

@@ -1,4 +1,4 @@
-"""An audit's answer: which heads to replace, what that keeps and saves, what to leave alone."""
+"""An audit's answer: which heads to replace, and what that keeps and saves."""
 
 import json
 import math
@@ -33,7 +33,6 @@ def answer(data: xr.Dataset) -> str:
 
 
 def _flat(variance: xr.DataArray) -> str:
-    """A warning where no head's scores vary."""
     if float(variance.max()) > UNTRAINED:
         return ""
     return f"Scores are flat (σ² = {float(variance.median()):.1g}): the model looks untrained."
@@ -91,7 +90,6 @@ def _names(which: xr.DataArray) -> list[str]:
 
 
 def _listed(names: list[str]) -> str:
-    """The first of many names, and how many more there are."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
 

@@ -10,7 +10,7 @@ from largeprompt.audit.adapters.transformers import Model, attending_layers, che
 from largeprompt.audit.findings import replacement_order
 from largeprompt.audit.model import audit_model
 from largeprompt.audit.plan import Head, Kind, Plan
-from largeprompt.audit.replace import Outputs, effects, linearize, outputs, standard_error
+from largeprompt.audit.replace import Outputs, cosines, linearize, outputs, standard_error
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
@@ -44,8 +44,7 @@ def plan_linear(
     kind, components, sinks
         The read-out; see :func:`linearize`.
     order
-        Pairs (layer, head) in the order of replacement, where it is known already; from other texts
-        than those that confirm.
+        Pairs (layer, head) in the order of replacement, where it is known already.
     progress
         Called with a line about each step.
 
@@ -58,9 +57,7 @@ def plan_linear(
     budget = validation.positive("budget", budget)
     if budget > 1:
         raise InvalidArgumentError("budget", f"{budget:g}", "a number above 0, up to 1")
-    choosing, others = (
-        {name: value[start::2] for name, value in inputs.items()} for start in (0, 1)
-    )
+    choosing, others = ({name: x[start::2] for name, x in inputs.items()} for start in (0, 1))
     if order is None:
         order = replacement_order(audit_model(model, choosing, components=(), progress=progress))
 
@@ -97,18 +94,16 @@ def plan_linear(
 
 
 def kept(before: Outputs, after: Outputs) -> float:
-    """How much of the model is left: loss before over loss after of a language model, cosine of the
-    embeddings of another.
-    """
+    """Return loss before over loss after of a language model, else the cosine of embeddings."""
     if before.log_probabilities is None:
-        return float(effects(before, after)[0].mean())
+        return float(cosines(before, after).mean())
     return before.loss / after.loss
 
 
 def _kept(before: Outputs, after: Outputs) -> tuple[float, float | None]:
     """What :func:`kept` gives, and its standard error over texts; None of one text."""
     cosine = before.log_probabilities is None
-    each = effects(before, after)[0] if cosine else before.losses / after.losses
+    each = cosines(before, after) if cosine else before.losses / after.losses
     return kept(before, after), standard_error(each) if len(each) > 1 else None
 
 

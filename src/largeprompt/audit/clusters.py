@@ -17,9 +17,8 @@ FLOOR = 1e-3  # least variance of a component, in units of the whole's
 
 def checked_sizes(components: Sequence[int]) -> tuple[int, ...]:
     """Return sizes of mixtures, ascending, each once."""
-    given = validation.listed(
-        "components", components, "a sequence of numbers of clusters, such as (1, 4, 8)"
-    )
+    allowed = "a sequence of numbers of clusters, such as (1, 4, 8)"
+    given = validation.listed("components", components, allowed)
     sizes = {validation.integer("components", each, maximum=MOST_COMPONENTS) for each in given}
     return tuple(sorted(sizes))
 
@@ -27,8 +26,7 @@ def checked_sizes(components: Sequence[int]) -> tuple[int, ...]:
 def responsibilities(
     heads: Heads, components: tuple[int, ...], sinks: int = 0, seed: int = 0
 ) -> dict[int, Tensor]:
-    """Which token belongs to which component, for each number of components: (batch, groups, S,
-    sinks + K).
+    """Return each token's shares in K components, (batch, groups, S, sinks + K), by K.
 
     A mixture of Gaussians with diagonal covariances is fitted to keys and values jointly, each
     coordinate scaled to unit variance, by expectation-maximization from k-means++ starts. The first
@@ -63,11 +61,7 @@ def _standardized(tokens: Tensor, present: Tensor) -> Tensor:
 
 
 def _fit(powers: Tensor, weight: Tensor, label: Tensor, count: int) -> Tensor:
-    """Responsibilities (n, K, S) of a diagonal Gaussian mixture of x (n, S, D) with weights (n, S).
-
-    ``powers`` are x² and x side by side, (n, S, 2D); ``label`` the nearest center of each start.
-    After a few rounds the likelier start goes on alone.
-    """
+    """Responsibilities (n, K, S) from ``powers``, x² and x side by side, (n, S, 2D)."""
     starts = STARTS if count > 1 else 1
     places = torch.arange(count, device=weight.device)[:, None]
     member = (label[:, :starts, None] == places).to(weight.dtype) * weight[:, None, None]
@@ -77,11 +71,7 @@ def _fit(powers: Tensor, weight: Tensor, label: Tensor, count: int) -> Tensor:
 
 
 def _climb(powers: Tensor, weight: Tensor, member: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
-    """At most so many rounds of expectation-maximization of (n, starts) mixtures side by side.
-
-    Returns the last responsibilities, (n, starts, K, S), and the log-likelihoods per token and
-    coordinate, (n, starts); a fit that has settled waits for the others.
-    """
+    """Responsibilities (n, starts, K, S) and log-likelihoods (n, starts) after some rounds."""
     (n, starts, count, s), dim = member.shape, powers.shape[-1] // 2
     total = weight.sum(-1).clamp_min(1.0)[:, None, None, None]
     likelihood = powers.new_full((n, starts), -torch.inf)
@@ -107,11 +97,7 @@ def _climb(powers: Tensor, weight: Tensor, member: Tensor, rounds: int) -> tuple
 
 
 def _nearest(x: Tensor, weight: Tensor, most: int, seed: int) -> list[Tensor]:
-    """Place of the nearest of the first K k-means++ centers, (n, starts, S), for K = 0, 1, ...,
-    ``most``.
-
-    Each next center is drawn with chances as the squared distance to the nearest so far.
-    """
+    """Place of the nearest of K k-means++ centers, (n, starts, S), for K = 0, 1, ..., ``most``."""
     draws = [
         torch.rand(most, generator=torch.Generator().manual_seed(seed + start), dtype=torch.float64)
         for start in range(STARTS)

@@ -18,9 +18,7 @@ PARITY = {torch.float64: 1e-6, torch.float32: 1e-4, torch.float16: 2e-2, torch.b
 
 
 class Collector:
-    """A visitor of :func:`watching` that measures the wanted layers; :meth:`finish` gives the
-    statistics.
-    """
+    """A visitor of :func:`watching` that measures the wanted layers."""
 
     def __init__(
         self, layers: Sequence[int], positions: Tensor, components: tuple[int, ...], sinks: int
@@ -36,8 +34,7 @@ class Collector:
         queries, keys = heads.query.shape[2], heads.key.shape[2] - heads.atoms
         if heads.batch > 1:
             raise AuditError(
-                f"layer {layer}: attends within {heads.batch} windows, each a prompt of its own; "
-                "nothing is reported."
+                f"layer {layer}: attends within {heads.batch} windows, each a prompt of its own."
             )
         if queries != keys:
             raise AuditError(
@@ -55,10 +52,7 @@ class Collector:
         """Return the statistics by name, (layers, heads, positions), layers ascending."""
         missing = [layer for layer in self.layers if layer not in self._found]
         if missing:
-            raise AuditError(
-                f"layers {missing} never called the attention interface: they have another kind of "
-                "layer there."
-            )
+            raise AuditError(f"layers {missing} never called the attention interface.")
         first = self._found[self.layers[0]]
         return {name: np.stack([self._found[i][name] for i in self.layers]) for name in first}
 
@@ -66,10 +60,8 @@ class Collector:
 def widths(heads: Heads, positions: int) -> dict[str, Array]:
     """Coordinates of keys and values, and heads of a group, each of shape (heads, positions)."""
     known = (heads.key.shape[-1], heads.value.shape[-1], heads.count // heads.groups)
-    return {
-        name: np.full((heads.count, positions), float(width))
-        for name, width in zip(WIDTHS, known, strict=True)
-    }
+    shape = (heads.count, positions)
+    return {name: np.full(shape, float(each)) for name, each in zip(WIDTHS, known, strict=True)}
 
 
 def check_parity(layer: int, found: Measured, heads: Heads, output: Tensor) -> None:
@@ -84,13 +76,12 @@ def check_parity(layer: int, found: Measured, heads: Heads, output: Tensor) -> N
     wrong = (found.output - own).abs().amax((0, 2, 3))
     if not bool(torch.isfinite(largest).all()):
         raise AuditError(
-            f"layer {layer}: the model's own attention gives NaN or infinity for this text; try "
-            "another dtype, or sdpa."
+            f"layer {layer}: the model's attention gives NaN or infinity here; try another dtype."
         )
     if not bool((wrong <= allowed).all()):
         head = int(torch.nan_to_num(wrong / allowed, nan=torch.inf).argmax())
         raise AuditError(
             f"L{layer}H{head}: its output, recomputed from what the model passed to its attention, "
-            f"is off by {float(wrong[head]):.2g} (allowed {float(allowed[head]):.2g}). The model "
-            "does something else to its scores, so nothing is reported."
+            f"is off by {float(wrong[head]):.2g} (allowed {float(allowed[head]):.2g}): the model "
+            "does something else to its scores."
         )

@@ -28,7 +28,6 @@ KEPT = (
     *("tokens", "weighed_tokens", "score_variance", "score_skewness", "score_kurtosis"),
     *("entropy", "largest_weight"),
 )
-SPREAD = ("affine_error", "score_variance", "effective_tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,29 +59,23 @@ class Rule:
     fewest: int = 32
 
     def __post_init__(self) -> None:
-        numbers = {
-            name: validation.number(name, getattr(self, name), minimum=0)
-            for name in ("tolerance", "flat", "few")
-        }
-        fewest = validation.integer("fewest", self.fewest, minimum=0)
-        validation.store(self, **numbers, fewest=fewest)
+        for name in ("tolerance", "flat", "few"):
+            validation.number(name, getattr(self, name), minimum=0)
+        validation.integer("fewest", self.fewest, minimum=0)
 
 
 def derived(raw: xr.Dataset) -> xr.Dataset:
     """Return relative errors and regimes of the squared sums of :func:`head_statistics`."""
     found = derived_numbers({str(name): each.values for name, each in raw.data_vars.items()})
-    dims = raw.output.dims
-    made = xr.Dataset({name: (dims, each) for name, each in found.items()}, coords=raw.coords)
-    return described(made)
+    known = {name: (raw.output.dims, each) for name, each in found.items()}
+    return described(xr.Dataset(known, coords=raw.coords))
 
 
 def derived_numbers(known: Mapping[str, Array]) -> dict[str, Array]:
     """:func:`derived` of bare arrays, which is several times faster."""
     names = [f"{name}_error" for name in READ_OUTS]
     names += [name for name in known if re.fullmatch(r"mixture_\d+_error", name)]
-    output, variance, tokens = (
-        known[name] for name in ("output", "score_variance", "weighed_tokens")
-    )
+    output, variance, tokens = known["output"], known["score_variance"], known["weighed_tokens"]
     with np.errstate(divide="ignore", invalid="ignore"):
         alpha = np.sqrt(variance / (2 * np.log(np.where(tokens > 1, tokens, np.nan))))
         regime = np.where(np.isnan(alpha), -1, (alpha >= 0.5) * 1 + (alpha >= 1)).astype(np.int8)
@@ -94,7 +87,7 @@ def derived_numbers(known: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
-    """Return one row for each head (and length): medians, deciles, and the verdict by the rule.
+    """Return one row for each head (and length): medians, and the verdict by the rule.
 
     Parameters
     ----------
@@ -112,23 +105,17 @@ def summary(data: xr.Dataset, rule: Rule | None = None) -> xr.Dataset:
     rule = Rule() if rule is None else rule
     validation.instance("rule", rule, Rule, "a Rule")
     if not isinstance(data, xr.Dataset) or "affine_error" not in data or "regime" not in data:
-        raise InvalidArgumentError(
-            "data", validation.text(data), "the dataset of audit_model or audit_heads"
-        )
+        allowed = "the dataset of audit_model or audit_heads"
+        raise InvalidArgumentError("data", validation.text(data), allowed)
     over, enough = queries(data), _enough(data, rule)
     numbers = data.drop_vars("regime").where(enough)
     result = numbers.median(over)
-    for q, end in ((0.1, "low"), (0.9, "high")):
-        spread = numbers[list(SPREAD)].quantile(q, over).drop_vars("quantile")
-        result = result.merge(spread.rename({each: f"{each}_{end}" for each in spread}))
     for index, name in enumerate(REGIMES):
         result[f"share_{name}"] = (data.regime == index).drop_attrs().where(enough).mean(over)
-    result["queries"] = numbers.affine_error.count(over)
     result["affine_error_bar"] = _over_texts(numbers.affine_error)
     smallest = xr.full_like(result.affine_error, np.nan)
     for count in reversed(mixtures(data)):
-        good = result[f"mixture_{count}_error"] <= rule.tolerance
-        smallest = smallest.where(~good, float(count))
+        smallest = smallest.where(~(result[f"mixture_{count}_error"] <= rule.tolerance), count)
     result["clusters"] = smallest
     result["order"] = _order(result.affine_error)
     result = result.assign(savings(result, data))
@@ -147,8 +134,7 @@ def replacement_order(data: xr.Dataset) -> list[tuple[int, int]]:
 
 def _enough(data: xr.Dataset, rule: Rule) -> xr.DataArray:
     """Which queries see enough keys; of a short prompt, which is not judged, the longer half."""
-    found: xr.DataArray = data.tokens >= np.minimum(rule.fewest, data.tokens.max(queries(data)) / 2)
-    return found
+    return data.tokens >= np.minimum(rule.fewest, data.tokens.max(queries(data)) / 2)  # type: ignore[no-any-return]
 
 
 def _over_texts(error: xr.DataArray) -> xr.DataArray:
@@ -157,16 +143,14 @@ def _over_texts(error: xr.DataArray) -> xr.DataArray:
     if "text" not in medians.dims:
         return xr.full_like(medians, np.nan)
     number = medians.count("text")
-    found: xr.DataArray = medians.std("text") / np.sqrt((number - 1).where(number > 1))
-    return found
+    return medians.std("text") / np.sqrt((number - 1).where(number > 1))
 
 
 def _order(error: xr.DataArray) -> xr.DataArray:
     """Place of each head by its error, from 1; unknown ones last."""
     dims = [name for name in ("layer", "head") if name in error.dims]
     flat = error.transpose(..., *dims)
-    values = np.nan_to_num(flat.values, nan=np.inf)
-    values = values.reshape(*values.shape[: -len(dims)], -1)
+    values = flat.values.reshape(*flat.shape[: -len(dims)], -1)  # NaN is sorted last
     places = np.argsort(np.argsort(values, -1, kind="stable"), -1).reshape(flat.shape)
     return flat.copy(data=places + 1.0).transpose(*error.dims)
 

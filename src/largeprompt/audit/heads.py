@@ -1,4 +1,4 @@
-"""What one attention layer is given: queries, keys, values, mask, and the factor of the scores."""
+"""What one attention layer is given: queries, keys, values, mask, and scale."""
 
 import dataclasses
 import functools
@@ -22,20 +22,15 @@ CHUNK_NUMBERS = {"cpu": (2**19, 2**6), "cuda": (2**24, 2**10)}
 class Rows:
     """Scores of a few queries against all keys, with the values.
 
-    ``scores`` has the shape (batch, heads, t, S) and ``value`` the shape (batch, groups, S, o).
-    ``allowed`` says which keys may be read, in a shape that broadcasts to that of ``scores``; None
-    for all. ``share`` is the number of heads in a group.
-
-    ``bias`` are offsets b_l of the scores that depend on positions, 0 where a key may not be read;
-    None for none. They belong to the keys and not to the query: averages, moments and read-outs are
-    those of the measure Σ e^{b_l} δ_l / Σ e^{b_l} over keys and values.
+    Averages, moments and read-outs are those of the measure Σ e^{b_l} δ_l / Σ e^{b_l} over keys and
+    values: position biases b_l belong to the keys and not to the query.
     """
 
-    scores: Tensor
-    value: Tensor
-    allowed: Tensor | None
-    share: int
-    bias: Tensor | None = None
+    scores: Tensor  # (batch, heads, t, S)
+    value: Tensor  # (batch, groups, S, o)
+    allowed: Tensor | None  # which keys may be read, broadcasts to the scores; None for all
+    share: int  # heads in a group
+    bias: Tensor | None = None  # 0 where a key may not be read
 
     def read(self, weights: Tensor, of: Tensor | None = None) -> Tensor:
         """Σ_l weights_l value_l, (batch, heads, t, o); ``of`` replaces the values."""
@@ -45,9 +40,7 @@ class Rows:
         return (grouped @ value.flatten(0, 1)).reshape(b, h, t, -1)
 
     def total(self, of: Tensor) -> Tensor:
-        """Σ_l of_l over the keys that may be read, by their own weights: (batch, heads, t or 1, k)
-        of (batch, groups, S, k).
-        """
+        """Σ_l of_l by the keys' own weights: (batch, heads, t or 1, k) of (batch, groups, S, k)."""
         if self.bias is not None or (self.allowed is not None and self.allowed.shape[1] > 1):
             return self.read(self.everyone().to(of.dtype), of)
         if self.allowed is None:
@@ -76,9 +69,7 @@ class Rows:
         return self.weighted(self.masked(torch.ones_like(self.scores)))
 
     def centered(self) -> tuple[Tensor, Tensor]:
-        """Mean score of the keys that may be read, (batch, heads, t), and the scores less this
-        mean, 0 elsewhere.
-        """
+        """Mean score, (batch, heads, t), and the scores less this mean, 0 where not allowed."""
         scores = self.masked(self.scores)
         mean = self.weighted(scores).sum(-1) / self.number()
         return mean, self.masked(scores - mean[..., None])
@@ -135,9 +126,8 @@ class Heads:
                 validation.store(self, **{name: each})
             dense = isinstance(each, Tensor) and each.layout == torch.strided and not each.is_meta
             if not dense or not (each.is_floating_point() or name == "mask"):
-                raise InvalidArgumentError(
-                    name, validation.text(each), "a dense tensor of real numbers"
-                )
+                allowed = "a dense tensor of real numbers"
+                raise InvalidArgumentError(name, validation.text(each), allowed)
         _check_shapes(self.query, self.key, self.value, self.mask)
         scale = self.query.shape[-1] ** -0.5 if self.scale is None else self.scale
         validation.store(
@@ -157,8 +147,8 @@ class Heads:
 
     def like(self, **changes: Any) -> "Heads":
         """Return a copy with some fields changed, unchecked."""
-        names = [field.name for field in dataclasses.fields(self)]
-        return unchecked(**{name: getattr(self, name) for name in names} | changes)
+        known = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return unchecked(**known | changes)
 
     def __repr__(self) -> str:
         kind = ", causal" * self.causal + ", masked" * (self.mask is not None)
@@ -210,9 +200,7 @@ class Heads:
         return self.allowed.flatten(1, 2).any(1)
 
     def pieces(self, positions: Tensor | None = None) -> Iterator[tuple[Tensor, "Heads"]]:
-        """Yield a few of the query positions (all by default) at a time, whose scores fit in a
-        chunk.
-        """
+        """Yield a few of the query positions (all by default) at a time."""
         device, s = self.query.device, self.key.shape[2]
         if positions is None:
             positions = torch.arange(self.query.shape[2])
@@ -246,10 +234,7 @@ class Heads:
     def scored(self) -> Rows:
         """Scores of all queries against all keys."""
         t, s = self.query.shape[2], self.key.shape[2]
-        # the heads of a group together
-        grouped = self.query.to(self.wide).reshape(
-            self.batch, self.groups, -1, self.query.shape[-1]
-        )
+        grouped = self.query.to(self.wide).reshape(*self.key.shape[:2], -1, self.query.shape[-1])
         scores = self.scale * grouped @ self.key.to(self.wide).mT
         scores = scores.reshape(self.batch, self.count, t, s)
         scores = scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
@@ -264,7 +249,7 @@ class Heads:
 
 
 def unchecked(**fields: Any) -> Heads:
-    """Heads that need no check: from a model's own attention, or from others."""
+    """Return heads without a check: from a model's own attention, or from others."""
     found = object.__new__(Heads)
     defaults = {"mask": None, "causal": False, "cap": None, "atoms": 0}
     vars(found).update(defaults | fields)

@@ -1,4 +1,4 @@
-"""Names of verdicts and columns in an audit's dataset; rules and figures need no torch."""
+"""Names of verdicts and columns in an audit's dataset; needs no torch."""
 
 import re
 
@@ -37,10 +37,7 @@ NAMES = {
     "tilt": "‖Cov(v, s)‖² over the squared output",
     "value_spread": "tr Cov(v) over the squared output",
     "query": "position of the query",
-    "*_low": "lower decile over queries of the *",
-    "*_high": "upper decile over queries of the *",
     "share_*": "share of queries in the * regime",
-    "queries": "number of queries",
     "clusters": "fewest components of a mixture within the tolerance",
     "finding": "verdict",
     "order": "place in the order of replacement, smallest affine error first",

@@ -1,4 +1,4 @@
-"""Audit a transformer: statistics of every head while the model reads, as a labelled dataset."""
+"""Audit a transformer: statistics of every head while the model reads."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.audit.adapters.texts import most_tokens
 from largeprompt.audit.adapters.transformers import (
     Model,
     attending_layers,
@@ -49,7 +48,7 @@ def audit_model(
     sinks: int = SINKS,
     progress: Progress = quiet,
 ) -> xr.Dataset:
-    """Look at every head while the model reads the texts.
+    """Return statistics of every head while the model reads the texts.
 
     Parameters
     ----------
@@ -84,8 +83,9 @@ def audit_model(
         Where a head's output, recomputed from what was seen, is not the model's own: layer and head
         are named.
     """
-    check_model(model, inputs)
+    check_model(model)
     reach, silent = attending_layers(model), silent_layers(model)
+    check_model(model, inputs)
     layers = reach if layers is None else _chosen("layers", layers, reach[-1] + 1)
     if not set(layers) <= set(reach):
         raise InvalidArgumentError("layers", str(layers), f"layers that attend: {reach}")
@@ -94,27 +94,25 @@ def audit_model(
     texts = _texts(inputs)
     counts = [tokens_read(model, text) for text in texts]
     wanted = None if lengths is None else _lengths(lengths, inputs, min(counts))
-    found, places = [], []
+    found: list[list[Statistics]] = []
+    places = [[_positions(positions, length) for length in wanted or [count]] for count in counts]
     for number, (text, count) in enumerate(zip(texts, counts, strict=True), 1):
-        here = [(length, _positions(positions, length)) for length in wanted or [count]]
-        places.append([place for _, place in here])
-        parts = []
-        for length, place in here:
+        found.append([])
+        for length, place in zip(wanted or [count], places[number - 1], strict=True):
             progress(f"text {number} of {len(texts)}: {length} tokens")
-            parts.append(_seen(model, text, length, Collector(layers, place, sizes, sinks)))
-        found.append(parts)
+            collector = Collector(layers, place, sizes, sinks)
+            found[-1].append(_seen(model, text, length, collector))
     data = _labelled(found, sorted(layers), heads, places, wanted)
     data.attrs |= {"model": type(model).__name__, "tokens": max(counts), "sinks": sinks}
     data.attrs |= {"dtype": str(model.dtype), "attending_layers": reach}
     data.attrs |= {"silent_layers": silent} if silent else {}
-    data.attrs |= {"positions_allowed": allowed} if (allowed := most_tokens(model.config)) else {}
     return described(data)
 
 
 def _seen(
     model: Model, text: Mapping[str, Tensor], length: int, collector: Collector
 ) -> Statistics:
-    """One pass of the model over the first tokens of a text; sounds and images are not cut."""
+    """Statistics of one pass over the first tokens of a text; sounds and images are not cut."""
     cut = "input_ids" in text
     given = {n: x[:, :length] if cut and x.dim() == 2 else x for n, x in text.items()}
     known = inspect.signature(model.forward).parameters
@@ -131,7 +129,7 @@ def _lengths(given: Sequence[int], inputs: Mapping[str, Tensor], shortest: int) 
     if "input_ids" not in inputs:
         allowed = "None where the inputs are not tokens of a text"
         raise InvalidArgumentError("lengths", str(found), allowed)
-    if not found or any(not 2 <= length <= shortest for length in found):
+    if not found or min(found) < 2 or max(found) > shortest:
         allowed = f"from 2 to the {shortest} tokens of the shortest text"
         raise InvalidArgumentError("lengths", str(found), allowed)
     return found
@@ -155,24 +153,18 @@ def _texts(inputs: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
         short = "an attention_mask that leaves a text fewer than two tokens"
         raise InvalidArgumentError("inputs", short, "two tokens at least")
     given = {name: value for name, value in inputs.items() if name != "attention_mask"}
-    return [
-        {
-            name: x[i : i + 1, kept] if x.shape == ids.shape else x[i : i + 1]
-            for name, x in given.items()
-        }
-        for i, kept in enumerate(present)
-    ]
+
+    def one(x: Tensor, i: int) -> Tensor:
+        return x[i : i + 1, present[i]] if x.shape == ids.shape else x[i : i + 1]
+
+    return [{name: one(x, i) for name, x in given.items()} for i in range(len(ids))]
 
 
 def _chosen(name: str, given: Sequence[int] | None, count: int, least: int = 0) -> list[int]:
-    """Numbers below ``count``, ascending, each once; all of them when None is given. Those below
-    zero count from the end.
-    """
-    allowed = f"numbers from {least} to {count - 1}"
+    """Numbers below ``count``, ascending, each once; those below zero count from the end."""
+    allowed, most = f"numbers from {least} to {count - 1}", count - 1
     chosen = range(count) if given is None else validation.listed(name, given, allowed)
-    found = {
-        validation.integer(name, each, minimum=least, maximum=count - 1) % count for each in chosen
-    }
+    found = {validation.integer(name, each, minimum=least, maximum=most) % count for each in chosen}
     if not found:
         raise InvalidArgumentError(name, "none", allowed)
     return sorted(found)
@@ -193,7 +185,7 @@ def audit_heads(
     components: Sequence[int] = COMPONENTS,
     sinks: int = SINKS,
 ) -> xr.Dataset:
-    """What :func:`audit_model` gives, for one layer of bare tensors from any model.
+    """Return what :func:`audit_model` gives, for one layer of bare tensors from any model.
 
     Parameters
     ----------
@@ -216,8 +208,7 @@ def audit_heads(
     >>> [FINDINGS[code] for code in summary(audit_heads(heads)).finding.values.ravel()]
     ['moments', 'moments']
     """
-    remedy = "module_heads makes them of a module."
-    validation.instance("heads", heads, Heads, "Heads(query, key, value)", remedy)
+    validation.instance("heads", heads, Heads, "Heads(query, key, value)")
     where = _positions(positions, heads.query.shape[2])
     with torch.no_grad():
         found = head_statistics(heads, where, components, sinks)
@@ -237,9 +228,7 @@ def _labelled(
     positions: list[list[Tensor]],
     lengths: list[int] | None = None,
 ) -> xr.Dataset:
-    """Statistics by text and length as one dataset of the chosen heads, with what is derived from
-    them; NaN where there is none.
-    """
+    """Statistics by text and length as one dataset of the chosen heads; NaN where there is none."""
     names = list(found[0][0])
     most = max(len(each) for text in positions for each in text)
     shape = (len(names), len(found[0]), len(found), len(layers), len(chosen), most)

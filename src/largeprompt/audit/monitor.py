@@ -36,15 +36,13 @@ NAMES = {
     "keys": "keys that a query may read [tokens]",
     "regime": "regime of Gaussian scores of this variance",
 }
+LOGGED = 4  # the first names: a logger takes them as they are
 
 
 class Monitor:
     """What :func:`monitor` measured so far.
 
-    Attributes
-    ----------
-    steps
-        Numbers of the forward passes, or training steps, that were measured.
+    ``steps`` are the numbers of the forward passes, or training steps, that were measured.
     """
 
     def __init__(self, layers: list[int], heads: int, positions: int, log: Log | None) -> None:
@@ -62,9 +60,7 @@ class Monitor:
 
         shape = (len(self.steps), len(self._layers), self._heads)
         found = np.stack(self._found) if self.steps else np.empty((*shape, len(NAMES) - 1))
-        values: dict[str, Any] = {
-            name: found[..., i] for i, name in enumerate(NAMES) if name != "regime"
-        }
+        values: dict[str, Any] = dict(zip(NAMES, np.moveaxis(found, -1, 0), strict=False))
         pairs = zip(values["score_variance"].ravel(), values["keys"].ravel(), strict=True)
         words = [regime(a, round(b)) if np.isfinite(a) else "" for a, b in pairs]
         values["regime"] = np.array(words, dtype=str).reshape(shape)
@@ -86,16 +82,13 @@ class Monitor:
         self.steps.append(step)
         self._found.append(found)
         if self._log is not None:
-            names = [name for name in NAMES if name not in ("keys", "regime")]
-            self._log(
-                {
-                    f"L{layer}H{head}/{name}": float(found[i, head, j])
-                    for i, layer in enumerate(self._layers)
-                    for head in range(self._heads)
-                    for j, name in enumerate(names)
-                },
-                step,
-            )
+            numbers = {
+                f"L{layer}H{head}/{name}": float(number)
+                for layer, rows in zip(self._layers, found, strict=True)
+                for head, row in enumerate(rows)
+                for name, number in zip(NAMES, row[:LOGGED], strict=False)
+            }
+            self._log(numbers, step)
 
 
 @contextlib.contextmanager
@@ -170,12 +163,8 @@ def _monitored(
 def monitor_callback(every: int = 100, *, positions: int = 32, log: Log | None = None) -> Any:
     """Return a callback for the ``Trainer`` of transformers that monitors every head.
 
-    Its attribute ``monitor`` is the :class:`Monitor`. Steps are the trainer's.
-
-    Parameters
-    ----------
-    every, positions, log
-        As for :func:`monitor`.
+    Its attribute ``monitor`` is the :class:`Monitor`. Steps are the trainer's; the arguments are
+    those of :func:`monitor`.
     """
     every = validation.integer("every", every)
     base = transformers_module().TrainerCallback
@@ -208,7 +197,7 @@ def monitor_callback(every: int = 100, *, positions: int = 32, log: Log | None =
 
 @torch.no_grad()
 def _statistics(heads: Heads, positions: int) -> Tensor:
-    """Return numbers (heads, names) in the order of NAMES, from some queries of each text."""
+    """Numbers (heads, names) in the order of NAMES, from some queries of each text."""
     length = heads.query.shape[2]
     count = min(positions, length - length // 2)
     places = torch.linspace(length // 2, length - 1, count).round().long()
@@ -223,13 +212,6 @@ def _statistics(heads: Heads, positions: int) -> Tensor:
     def mean(values: Tensor) -> Tensor:
         return torch.where(several, values, torch.nan).nanmean((0, 2))
 
-    return torch.stack(
-        [
-            torch.where(several, scores.amax(-1), -torch.inf).amax((0, 2)),
-            mean(variance),
-            mean(entropy),
-            1 / mean(weights.square().sum(-1)),
-            mean(keys),
-        ],
-        -1,
-    )
+    largest = torch.where(several, scores.amax(-1), -torch.inf).amax((0, 2))
+    effective = 1 / mean(weights.square().sum(-1))
+    return torch.stack([largest, mean(variance), mean(entropy), effective, mean(keys)], -1)

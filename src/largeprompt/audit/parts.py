@@ -23,7 +23,7 @@ from largeprompt.runs.settings import Count, NonNegative, Seed, settings
 from largeprompt.runs.study import Progress, side_by_side
 
 # attributes of the parts' datasets that the run's keeps
-ABOUT = ("tokens", "dtype", "positions_allowed", "attending_layers", "silent_layers", "plan")
+ABOUT = ("tokens", "dtype", "attending_layers", "silent_layers", "plan")
 RANDOMS = 2  # random orders: each is as much work as the audit's own curve
 Number = Annotated[int, pydantic.Field(ge=0)]
 
@@ -35,8 +35,7 @@ class AuditConfig:
     model: str = ""
     texts: tuple[str, ...] = ()
     contents: str = ""  # fingerprint of texts and model, so that changed files are read again
-    # ascending, the text cut to the longest; empty: as it is
-    lengths: tuple[Annotated[int, pydantic.Field(ge=2)], ...] = ()
+    lengths: tuple[Annotated[int, pydantic.Field(ge=2)], ...] = ()  # ascending; empty: all
     layers: tuple[Number, ...] = ()  # empty: all
     positions: Count = 32  # queries in each text, evenly spaced
     components: tuple[Count, ...] = COMPONENTS  # sizes of the Gaussian mixtures
@@ -62,7 +61,7 @@ class AuditConfig:
 
 @dataclasses.dataclass
 class Loaded:
-    """A model, its texts, and its audit where one process computes both parts."""
+    """A model, its texts, and its audit once it is there."""
 
     model: Model
     inputs: dict[str, Tensor]
@@ -71,7 +70,7 @@ class Loaded:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(config: AuditConfig) -> Loaded:
-    """The model and its texts, read once for both parts where one process computes them."""
+    """The model and its texts, read once for both parts."""
     cut = config.lengths[-1] if config.lengths else None
     names = ("device", "dtype", "device_map", "attn_implementation")
     loading = {name: getattr(config, name) or None for name in names}
@@ -99,48 +98,26 @@ def heads(config: AuditConfig, progress: Progress) -> xr.Dataset:
 
 
 def steps(heads: int, count: int) -> tuple[list[int], list[int]]:
-    """Return how many heads are replaced, and at which of these counts curves are compared.
-
-    All, a half, a quarter, ..., ascending; compared at every other one, all heads left out: there
-    the orders do not differ.
-    """
+    """Return how many heads are replaced, and at which of these counts orders are compared."""
     found = sorted({round(heads / 2**step) for step in range(count)} - {0})
+    # every other one, but not where all heads are replaced: orders do not differ there
     return found, [each for each in found[-2::-2] if each < heads] or found
 
 
 def replacement(config: AuditConfig, progress: Progress) -> xr.Dataset:
-    """Run the model with more and more heads replaced, and find those that fit in the budget.
-
-    The curves go by the order of all texts, and the heads of the plan by that of the texts that
-    choose them.
-    """
+    """Run the model with more and more heads replaced, and find those that fit in the budget."""
     progress("loading")
     loaded = _loaded(config)
     model, inputs, seen = loaded.model, loaded.inputs, loaded.seen
     if seen is None:  # another process looked at the heads
-        chosen_layers = config.layers or None
-        seen = audit_model(
-            model,
-            inputs,
-            layers=chosen_layers,
-            positions=config.positions,
-            components=(),
-            progress=progress,
-        )
+        options: dict[str, Any] = {"layers": config.layers or None, "positions": config.positions}
+        seen = audit_model(model, inputs, **options, components=(), progress=progress)
     order = replacement_order(seen)
     counts, compared = steps(len(order), config.counts)
-    found = replacement_curves(
-        model,
-        inputs,
-        order,
-        counts,
-        components=min(config.components, key=lambda each: abs(each - 8), default=0),
-        sinks=config.sinks,
-        seed=config.seed,
-        randoms=RANDOMS,
-        compared=compared,
-        progress=progress,
-    )
+    options = {"components": min(config.components, key=lambda each: abs(each - 8), default=0)}
+    options |= {"sinks": config.sinks, "seed": config.seed, "randoms": RANDOMS}
+    options |= {"compared": compared, "progress": progress}
+    found = replacement_curves(model, inputs, order, counts, **options)
     choosing = replacement_order(seen.isel(text=slice(0, None, 2)))
     plan = plan_linear(model, inputs, config.budget, order=choosing, progress=progress)
     place = {head: 1.0 + number for number, head in enumerate(plan.heads)}

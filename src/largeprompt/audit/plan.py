@@ -71,37 +71,21 @@ class Plan:
     confirmed_error: float | None = None
 
     def __post_init__(self) -> None:
-        layers = [
-            validation.integer("layers", each, minimum=0)
-            for each in validation.listed("layers", self.layers, "layers")
-        ]
-        counts = {
-            name: validation.integer(name, getattr(self, name))
-            for name in ("heads_in_layer", "components")
-        }
-        numbers = {
-            name: validation.number(name, getattr(self, name)) for name in ("budget", "kept")
-        }
-        for name in ("confirmed", "kept_error", "confirmed_error"):
-            if getattr(self, name) is not None:
-                numbers[name] = validation.number(name, getattr(self, name))
+        layers = validation.listed("layers", self.layers, "layers")
+        layers = [validation.integer("layers", each, minimum=0) for each in layers]
+        checked: dict[str, Any] = {"heads": checked_heads(self.heads), "layers": tuple(layers)}
+        for name, least in (("heads_in_layer", 1), ("components", 1), ("sinks", 0)):
+            checked[name] = validation.integer(name, getattr(self, name), minimum=least)
+        for name in ("budget", "kept", "confirmed", "kept_error", "confirmed_error"):
+            if getattr(self, name) is not None or name in ("budget", "kept"):
+                checked[name] = validation.number(name, getattr(self, name))
         validation.choice("measure", self.measure, ("cosine", "loss"))
         validation.choice("kind", self.kind, ("mean", "affine", "mixture"))
-        sinks = validation.integer("sinks", self.sinks, minimum=0)
-        validation.store(
-            self,
-            heads=checked_heads(self.heads),
-            layers=tuple(layers),
-            sinks=sinks,
-            **counts,
-            **numbers,
-        )
+        validation.store(self, **checked)
 
     @property
     def full_attention(self) -> list[list[int]]:
-        """One row for each layer that attends: 1 for heads that keep their cache, 0 for those that
-        are replaced.
-        """
+        """One row for each layer that attends: 0 for heads that are replaced, 1 for others."""
         return [
             [int((layer, head) not in self.heads) for head in range(self.heads_in_layer)]
             for layer in self.layers
@@ -110,16 +94,11 @@ class Plan:
     @property
     def linear_layers(self) -> list[int]:
         """Layers all of whose heads are replaced."""
-        return [
-            layer
-            for layer, row in zip(self.layers, self.full_attention, strict=True)
-            if not any(row)
-        ]
+        rows = zip(self.layers, self.full_attention, strict=True)
+        return [layer for layer, row in rows if not any(row)]
 
     def save(self, path: Path | str) -> Path:
-        """Write the plan as JSON, with ``full_attention`` and ``linear_layers``
-        beside the fields.
-        """
+        """Write the plan as JSON, with ``full_attention`` and ``linear_layers``."""
         target = Path(path)
         target.write_text(self.json(), encoding="utf-8")
         return target
@@ -174,19 +153,10 @@ class Plan:
         """Read what :meth:`save` wrote, or the ``heads.json`` of an audit."""
         try:
             found: Any = from_json(read_plain(Path(os.path.realpath(path)), 2**26))
-            named = {
-                field.name: found[field.name]
-                for field in dataclasses.fields(cls)
-                if field.name in found
-            }
-            named["heads"] = tuple((int(layer), int(head)) for layer, head in named["heads"])
-            return cls(**named | {"layers": tuple(map(int, named["layers"]))})
+            known = [field.name for field in dataclasses.fields(cls) if field.name in found]
+            return cls(**{name: found[name] for name in known})
         except OSError as error:
-            raise InvalidArgumentError(
-                "heads", repr(str(path)), f"a file that can be read ({error.strerror})"
-            ) from None
-        except (ValueError, TypeError, KeyError):
-            allowed = "the JSON file of a plan, with heads, layers and heads_in_layer"
-            raise InvalidArgumentError(
-                "heads", repr(str(path)), allowed, "Plan.save or largeprompt audit writes one."
-            ) from None
+            allowed = f"a file that can be read ({error.strerror})"
+        except (ValueError, TypeError):
+            allowed = "the JSON file of a plan, as Plan.save and largeprompt audit write it"
+        raise InvalidArgumentError("heads", repr(str(path)), allowed)

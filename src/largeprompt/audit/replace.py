@@ -65,9 +65,8 @@ def linearize(
             return None
         indices = wanted[layer]
         changed = output.clone()
-        changed[:, indices] = read_out(chosen_heads(heads, indices), kind, components, sinks).to(
-            output.dtype
-        )
+        read = read_out(chosen_heads(heads, indices), kind, components, sinks)
+        changed[:, indices] = read.to(output.dtype)
         return changed
 
     with watching(model, visitor):
@@ -75,14 +74,11 @@ def linearize(
 
 
 class Outputs(NamedTuple):
-    """What a model gave: embeddings of the texts, and log-probabilities with the losses where it is
-    a language model.
-    """
+    """What a model gave of every text; losses are NaN where it is no language model."""
 
     embedding: Tensor
-    # of the next token, after every token of every text: (tokens, vocabulary)
-    log_probabilities: Tensor | None
-    losses: Tensor  # of every text, NaN for other models
+    log_probabilities: Tensor | None  # of the next token, after every token: (tokens, vocabulary)
+    losses: Tensor
     tokens: Tensor  # of every text
 
     @property
@@ -93,9 +89,7 @@ class Outputs(NamedTuple):
 
 
 def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
-    """Mean of the last hidden states over real tokens, and the next-token log-probabilities of a
-    causal language model.
-    """
+    """Return mean last hidden states and, of a causal model, next-token log-probabilities."""
     check_model(model, inputs)
     with evaluating(model):
         result = model(**inputs, output_hidden_states=True)
@@ -107,51 +101,34 @@ def outputs(model: Model, inputs: Mapping[str, Tensor]) -> Outputs:
     if logits is None or not type(model).__name__.endswith(CAUSAL):
         return Outputs(embedding, None, torch.full_like(number, torch.nan), number)
     kept = present[..., 0].bool().to(logits.device)
-    log_probabilities = torch.log_softmax(
-        logits if logits.dtype == torch.float64 else logits.to(torch.float32), -1
-    )
+    logits = logits if logits.dtype == torch.float64 else logits.to(torch.float32)
+    log_probabilities = torch.log_softmax(logits, -1)
     following = kept[:, :-1] & kept[:, 1:]
-    losses = (
-        -log_probabilities[:, :-1]
-        .gather(2, inputs["input_ids"][:, 1:, None])
-        .squeeze(2)
-        .to(torch.float64)
-    )
-    losses = torch.where(following, losses, 0.0).sum(1) / following.sum(1)
+    true = log_probabilities[:, :-1].gather(2, inputs["input_ids"][:, 1:, None]).squeeze(2)
+    losses = torch.where(following, -true.to(torch.float64), 0.0).sum(1) / following.sum(1)
     return Outputs(embedding, log_probabilities[kept], losses.cpu(), number)
 
 
+def cosines(before: Outputs, after: Outputs) -> Tensor:
+    """Return the cosine of every text's embeddings."""
+    return torch.nn.functional.cosine_similarity(before.embedding, after.embedding, dim=-1)
+
+
 def effects(before: Outputs, after: Outputs) -> Tensor:
-    """Of every text the cosine of its embeddings, the mean KL divergence of the next token, the
-    change of the loss: (3, texts).
-    """
-    cosine = torch.nn.functional.cosine_similarity(before.embedding, after.embedding, dim=-1)
+    """Return cosine, KL divergence of the next token and change of the loss, (3, texts)."""
+    cosine = cosines(before, after)
     kl = torch.full_like(cosine, torch.nan)
     if before.log_probabilities is not None and after.log_probabilities is not None:
-        numbers = [int(number) for number in before.tokens]
-        for text, pair in enumerate(
-            zip(
-                before.log_probabilities.split(numbers),
-                after.log_probabilities.split(numbers),
-                strict=True,
-            )
-        ):
-            kl[text] = (
-                sum(
-                    _divergence(p, q)
-                    for p, q in zip(*(each.split(STRETCH) for each in pair), strict=True)
-                )
-                / numbers[text]
-            )
+        pairs = zip(
+            before.log_probabilities.split(STRETCH),
+            after.log_probabilities.split(STRETCH),
+            strict=True,
+        )
+        # of a token it is at least 0
+        tokens = torch.cat([(p.exp() * (p - q)).sum(-1).clamp_min_(0) for p, q in pairs])
+        texts = tokens.double().split([int(number) for number in before.tokens])
+        kl = torch.stack([text.mean() for text in texts]).to(kl)
     return torch.stack([cosine, kl, (after.losses - before.losses).to(cosine)])
-
-
-def _divergence(p: Tensor, q: Tensor) -> float:
-    """Sum over tokens of the KL divergence of log-probabilities p from q; none of a token's is
-    negative.
-    """
-    found = (p.exp() * (p - q)).sum(-1)
-    return float(found.clamp_min_(0).sum())
 
 
 def standard_error(values: Tensor) -> float:
@@ -172,8 +149,7 @@ def replacement_curves(
     compared: Sequence[int] | None = None,
     progress: Progress = quiet,
 ) -> xr.Dataset:
-    """Effect on the model's output against how many heads are replaced, in the audit's order, at
-    random, and in reverse.
+    """Return the effect on the model's output against how many heads are replaced.
 
     Embeddings are means of the last hidden states. Curves: 'audit', 'reverse' and 'random' (mean
     over ``randoms`` orders) with the affine read-out, 'mean' and (unless ``components`` is 0)
@@ -227,15 +203,12 @@ def replacement_curves(
             progress(f"replacing {count} heads, {name}")
             found = []
             for heads, kind in tries:
-                with linearize(
-                    model, heads[:count], kind, components=max(components, 1), sinks=sinks
-                ):
+                few = heads[:count]
+                with linearize(model, few, kind, components=max(components, 1), sinks=sinks):
                     found.append(effects(before, outputs(model, inputs)))
             each = torch.stack(found).mean(0)
-            values[:, 0, i, j], values[:, 1, i, j] = (
-                each.mean(-1),
-                [standard_error(one) for one in each],
-            )
+            values[:, 0, i, j] = each.mean(-1)
+            values[:, 1, i, j] = [standard_error(one) for one in each]
     names = ("cosine", "kl", "loss_change")
     known = {name: each[0] for name, each in zip(names, values, strict=True)}
     known |= {f"{name}_error": each[1] for name, each in zip(names, values, strict=True)}

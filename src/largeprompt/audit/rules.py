@@ -1,70 +1,53 @@
 """Verdicts of an audit's run: what the heads read, and whether replacing them confirms it."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
 from largeprompt.audit.kinds import FINDINGS, head_name, longest, mixtures
-from largeprompt.runs.judging import Answer, Outcome, judged, rule
+from largeprompt.runs.judging import Finding, judged, rule
 
 CLAIM = "audit"
-# what is said of one head and of several heads of each kind but those that read only moments
-WORDS = {
-    "few clusters": ("reads a few clusters", "read a few clusters"),
-    "selects": ("selects tokens", "select tokens"),
-    "other shape": ("averages over keys of another shape", "average over keys of another shape"),
-    "mixtures not tried": ("may read a few clusters", "may read a few clusters"),
-}
 LOWERED = 0.9  # ratio of median errors from which mixtures read visibly more
 
 
 @rule(CLAIM, "Do the heads read only the mean and covariance of their prompt?")
-def kinds(data: xr.Dataset) -> Answer:
+def kinds(data: xr.Dataset) -> Finding:
     """Holds where all do, in part where some do."""
     heads = longest(data)
     counts = {name: int((heads.head_finding == index).sum()) for index, name in enumerate(FINDINGS)}
     total, moments = sum(counts.values()), counts["moments"] + counts["uniform"]
     if not total:
-        few = "Below 64 tokens nothing is judged."
-        return "undecided", f"No head could be judged. {few}", few
-    variance, error = heads.head_score_variance, heads.head_affine_error.transpose("layer", "head")
-    said = f" ({counts['uniform']} of them only the mean)" if counts["uniform"] else ""
-    for name, words in WORDS.items():
-        said += f"; {counts[name]} {words[counts[name] > 1]}" if counts[name] else ""
-    said += "" if mixtures(data) else "; mixtures were not tried"
-    ends = []
-    for place in (error.argmin(...), error.argmax(...)):
-        one = error.isel(place)
-        ends.append(f"{float(one):.2g} ({head_name(int(one.layer), int(one['head']))})")
-    return (
-        judged(moments == total, in_part=moments > 0),
-        f"{moments} of {total} heads do, to {float(data.attrs['tolerance']):g} of their "
-        f"output{said}. Affine errors from {ends[0]} to {ends[1]}; score variances from "
-        f"{float(variance.min()):.2g} to {float(variance.max()):.3g}, against ln L = "
-        f"{float(np.log(heads.tokens.max())):.1f}.",
-        f"{moments} of {total} heads read only moments.",
-    )
+        return Finding("undecided", numbers={"text": "shorter than 64 tokens"})
+    told = f"{moments} of {total} heads read only moments."
+    error = heads.head_affine_error.transpose("layer", "head")
+    ends = [error.isel(error.argmin(...)), error.isel(error.argmax(...))]
+    names = [head_name(int(one.layer), int(one["head"])) for one in ends]
+    numbers: dict[str, Any] = {
+        "heads that read only moments": (moments, f"of {total}"),
+        "tolerance": (float(data.attrs["tolerance"]), "of the output"),
+        **{name: number for name, number in counts.items() if number},
+        "affine error": (error, f"({names[0]} to {names[1]})"),
+        "score variance": heads.head_score_variance,
+        "ln L": float(np.log(heads.tokens.max())),
+    }
+    return Finding(judged(moments == total, in_part=moments > 0), told, told, numbers)
 
 
 @rule(CLAIM, "Do a few Gaussian clusters read more than one?")
-def clusters(data: xr.Dataset) -> tuple[Outcome, str]:
+def clusters(data: xr.Dataset) -> Finding:
     """Holds where the largest mixture lowers the median error by a tenth."""
     heads, sizes = longest(data), mixtures(data)
-    atoms = f" + {int(data.attrs['sinks'])} exact" if data.attrs["sinks"] else ""
     errors = {"mean only": heads.head_mean_error, "affine": heads.head_affine_error}
-    one = f"1 component{atoms}"
-    errors |= {
-        one if k == 1 else f"{k} components{atoms}": heads[f"head_mixture_{k}_error"] for k in sizes
-    }
+    errors |= {f"{k} component{'s' * (k > 1)}": heads[f"head_mixture_{k}_error"] for k in sizes}
     medians = {name: float(error.median()) for name, error in errors.items()}
     # what the exact first tokens do is not the clusters' doing
-    base = medians.get(one, medians["affine"])
-    better = list(medians.values())[-1] < LOWERED * base
+    better = list(medians.values())[-1] < LOWERED * medians.get("1 component", medians["affine"])
     tried = sizes and max(sizes) > 1 and bool((heads.head_finding >= 0).any())
-    words = ", ".join(f"{name} {value:.2f}" for name, value in medians.items())
-    return (
-        judged(better, rests_on=medians.values()) if tried else "undecided",
-        f"Median error over heads: {words}.",
-    )
+    outcome = judged(better, rests_on=medians.values()) if tried else "undecided"
+    numbers = {f"median error, {name}": value for name, value in medians.items()}
+    return Finding(outcome, numbers=numbers | {"exact first tokens": int(data.attrs["sinks"])})
 
 
 def _compared(data: xr.Dataset) -> xr.Dataset:
@@ -78,7 +61,7 @@ def _compared(data: xr.Dataset) -> xr.Dataset:
     "Does replacing heads in the audit's order change the model less than at random, and the "
     "reverse order more?",
 )
-def order(data: xr.Dataset) -> tuple[Outcome, str] | None:
+def order(data: xr.Dataset) -> Finding | None:
     """Holds where both are so on average over the steps."""
     if "cosine" not in data:
         return None
@@ -88,35 +71,27 @@ def order(data: xr.Dataset) -> tuple[Outcome, str] | None:
     steps, names = inner.mean("replaced"), ("audit", "random", "reverse")
     audit, random, reverse = curves = [inner.cosine.sel(curve=name) for name in names]
     right = bool(((audit - random).mean() > 0) & ((random - reverse).mean() > 0))
-    words = {"mean": "mean value only", "mixture": "mixtures"}  # in the audit's order, too
-    text = ", ".join(
-        f"{words.get(name, name)} {float(steps.cosine.sel(curve=name)):.3f}"
-        for name in data.curve.values
-    )
+    numbers: dict[str, Any] = {
+        "heads replaced": ", ".join(str(int(count)) for count in inner.replaced)
+    }
+    numbers |= {
+        f"cosine, {name}": float(steps.cosine.sel(curve=name)) for name in data.curve.values
+    }
     if bool(data.kl.notnull().any()):
-        kl = ", ".join(
-            f"{name} {float(steps.kl.sel(curve=name)):.3g} "
-            f"({float(steps.loss_change.sel(curve=name)):+.3g})"
-            for name in names
-        )
-        text += f". KL divergence of the next token (change of the loss): {kl}"
-    counts = [str(int(count)) for count in inner.replaced]
-    over = ", ".join(counts) + " heads replaced" + ", on average" * (len(counts) > 1)
-    return (judged(right, rests_on=curves), f"Cosine of the embeddings with {over}: {text}.")
+        for each, label in (("kl", "KL divergence"), ("loss_change", "change of the loss")):
+            numbers |= {f"{label}, {name}": float(steps[each].sel(curve=name)) for name in names}
+    return Finding(judged(right, rests_on=curves), numbers=numbers)
 
 
 @rule(CLAIM, "Could one as well replace the heads that the audit puts last?", control=True)
-def last(data: xr.Dataset) -> tuple[Outcome, str] | None:
+def last(data: xr.Dataset) -> Finding | None:
     """Fails where replacing the last heads changes the model more."""
     if "cosine" not in data:
         return None
     first = _compared(data).isel(replaced=0)
     kept, lost = (float(first.cosine.sel(curve=name)) for name in ("audit", "reverse"))
-    return (
-        judged(lost >= kept, rests_on=[kept, lost]),
-        f"With {int(first.replaced)} heads replaced the cosine is {kept:.4f} for the first and "
-        f"{lost:.4f} for the last.",
-    )
+    numbers = {"heads replaced": int(first.replaced), "cosine, first": kept, "cosine, last": lost}
+    return Finding(judged(lost >= kept, rests_on=[kept, lost]), numbers=numbers)
 
 
 RULES = (kinds, clusters, order, last)

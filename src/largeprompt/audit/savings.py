@@ -12,13 +12,6 @@ def savings(heads: xr.Dataset, data: xr.Dataset) -> dict[str, xr.DataArray]:
     numbers are kept. The read-out adds the token to the d × o matrix Σ k v^T and multiplies the
     query by it, 2do multiplications, and keeps do + d + o numbers. Only models in which no query
     reads keys behind it keep a cache; its share is NaN elsewhere.
-
-    Parameters
-    ----------
-    heads
-        Medians of the heads, with ``tokens``, ``key_width`` and ``value_width``.
-    data
-        What they are medians of.
     """
     if "key_width" not in heads:
         return {}
@@ -34,18 +27,10 @@ def savings(heads: xr.Dataset, data: xr.Dataset) -> dict[str, xr.DataArray]:
 
 
 def freed_cache(saved: xr.DataArray, chosen: xr.DataArray, group_size: int) -> float:
-    """Share of the whole cache that is saved where the chosen heads are replaced.
+    """Return the share of the whole cache that is saved where the chosen heads are replaced.
 
-    Heads of a group share their keys and values: these go only where all of them are replaced.
-
-    Parameters
-    ----------
-    saved
-        Share of each head's cache, dimensions layer and head.
-    chosen
-        Whether the head is replaced, with the same dimensions.
-    group_size
-        How many heads, one after another, share a cache.
+    ``saved`` is the share of each head's cache. ``group_size`` heads, one after another, share
+    their keys and values: these go only where all of them are replaced.
     """
     group = chosen["head"].values // group_size
     same = group[:, None] == group

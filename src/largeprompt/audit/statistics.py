@@ -1,4 +1,4 @@
-"""Statistics of the heads of a layer, from a few rows of scores at a time; no map is kept."""
+"""Statistics of the heads of a layer, from a few rows of scores at a time."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -84,9 +84,7 @@ def measured(
 
 
 def _doubled(value: Tensor) -> Tensor:
-    """Values and their squared lengths, (batch, groups, S, o + 1): in double precision where the
-    device has it, as a variance is left over of the two.
-    """
+    """Values and their squared lengths, (batch, groups, S, o + 1), in double precision if any."""
     wide = value.to(torch.float32 if value.device.type == "mps" else torch.float64)
     return torch.cat([wide, torch.linalg.vecdot(wide, wide)[..., None]], -1)
 

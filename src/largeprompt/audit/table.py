@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -41,11 +40,8 @@ MOST_ROWS = 20  # of a printed table, as many as a screen shows
 class HeadTable:
     """One row for each head (and length) of an audit, in the order of replacement.
 
-    Attributes
-    ----------
-    rows
-        A dictionary for each head: its name, its verdict in words, and its numbers; None for what
-        is not known.
+    ``rows`` holds a dictionary for each head: its name, its verdict in words, and its numbers; None
+    for what is not known.
     """
 
     rows: tuple[dict[str, Any], ...]
@@ -77,20 +73,10 @@ class HeadTable:
     def __repr__(self) -> str:
         lines = [self.headings, *self.cells[:MOST_ROWS]]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        text = [
-            " ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-            for line in lines
-        ]
+        rows = (zip(line, widths, strict=True) for line in lines)
+        text = [" ".join(cell.rjust(width) for cell, width in row) for row in rows]
         more = len(self.rows) - MOST_ROWS
         return "\n".join([*text, *([f"... {more} more rows"] if more > 0 else [])])
-
-    def _repr_html_(self) -> str:
-        rows = (("th", self.headings), *(("td", row) for row in self.cells))
-        body = "".join(
-            f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in row)}</tr>"
-            for tag, row in rows
-        )
-        return f"<table>{body}</table>"
 
 
 def _cell(row: dict[str, Any], name: str, form: str) -> str:
@@ -122,6 +108,10 @@ def table(data: xr.Dataset) -> HeadTable:
         2 L0H1 0.296   368 0.74   0.04 1.83 2.40 2.86   98% moments
     """
     heads = heads_of(data)
+    if "factor_2" not in heads:
+        from largeprompt.audit.factors import with_factors
+
+        heads = with_factors(heads)
     columns = [str(name) for name in heads if {"layer", "head"} <= set(heads[name].dims)]
     several = "length" in heads.dims
     chosen = chosen_heads(data)
@@ -141,28 +131,23 @@ def table(data: xr.Dataset) -> HeadTable:
     return HeadTable(tuple(rows))
 
 
-def heads_of(data: xr.Dataset) -> xr.Dataset:
-    """Return the summary of heads in any dataset of an audit, with the factors of the scores."""
+def heads_of(data: xr.Dataset, argument: str = "data") -> xr.Dataset:
+    """Return the summary of heads in any dataset of an audit."""
     names = set(data.variables) if isinstance(data, xr.Dataset) else set()
     if "head_finding" in names:
         ours = [str(name) for name in data.data_vars if str(name).startswith("head_")]
         return data[ours].rename({name: name.removeprefix("head_") for name in ours})
     if not names & {"finding", "affine_error"}:
-        raise InvalidArgumentError(
-            "data",
-            f"{type(data).__name__} without heads",
-            "the dataset of an audit",
-            "Use table(audit_model(model, inputs)).",
-        )
-    # these need torch, as the dataset of a run does not
-    from largeprompt.audit.factors import with_factors
+        given, remedy = f"{type(data).__name__} without heads", "audit_model makes one."
+        raise InvalidArgumentError(argument, given, "the dataset of an audit", remedy)
+    # this needs torch, as the dataset of a run does not
     from largeprompt.audit.findings import summary
 
-    return with_factors(data if "finding" in names else summary(data))
+    return data if "finding" in names else summary(data)
 
 
 def was_replaced(data: xr.Dataset) -> bool:
-    """Whether heads were chosen by replacing them, in a text that is long enough to judge by."""
+    """Whether heads were chosen by replacing them, and can be judged."""
     return "chosen" in data and bool((longest(data).head_finding >= 0).any())
 
 

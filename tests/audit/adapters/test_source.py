@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from largeprompt.audit import AuditError, load_model
-from largeprompt.audit.adapters.source import Source, load_config
+from largeprompt.audit.adapters.source import Source, load_config, one_sentence
 
 transformers = pytest.importorskip("transformers")
 
@@ -21,7 +21,7 @@ def saved(tmp_path, built):
 
 def test_missing_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(AuditError, match=r"\.\[models\]"):
+    with pytest.raises(AuditError, match=r"largeprompt\[models\]"):
         load_model("anything")
 
 
@@ -112,3 +112,15 @@ def test_that_the_hub_cannot_be_reached_is_said_at_once(monkeypatch):
     with pytest.raises(BaseException, match="minilm"):
         load_model("minilm")
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("mistake", [NameError("ours"), AssertionError("ours"), MemoryError()])
+def test_mistakes_are_not_told_as_damaged_models(mistake):
+    with pytest.raises(type(mistake)), one_sentence("model"):
+        raise mistake
+
+
+@pytest.mark.parametrize("theirs", [Exception("bare"), OSError("gone"), KeyError("layers")])
+def test_what_packages_raise_is_one_sentence(theirs):
+    with pytest.raises(AuditError, match="could not be loaded"), one_sentence("model"):
+        raise theirs

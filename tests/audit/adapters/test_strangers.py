@@ -3,6 +3,7 @@
 import json
 import struct
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,3 +192,11 @@ def test_damaged_headers_of_gguf_files_are_one_sentence(tmp_path):
             assert str(error).startswith("model: "), error  # noqa: PT017
         else:
             assert found.model_type == "llama"
+
+
+def test_a_path_is_as_good_as_its_text(saved):
+    """Of the model, and of its tokenizer."""
+    found = load_model(Path(saved)).config.to_dict()
+    assert found == load_model(str(saved)).config.to_dict()
+    tokens = read_texts(Path(saved), texts=["one two"])["input_ids"]
+    assert torch.equal(tokens, read_texts(str(saved), texts=["one two"])["input_ids"])

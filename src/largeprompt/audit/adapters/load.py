@@ -31,7 +31,7 @@ MAPS = ("auto", "balanced", "balanced_low_0", "sequential")
 
 
 def load_model(
-    model: str,
+    model: str | Path,
     device: str = "cpu",
     dtype: str = "float32",
     *,
@@ -40,11 +40,10 @@ def load_model(
     attn_implementation: str | None = None,
     device_map: str | None = None,
 ) -> Model:
-    """A model for inference: a causal language model with its head where it is one, the bare model
-    otherwise.
+    """Return a model for inference, a causal language model with its head.
 
-    Of an encoder-decoder the encoder is given. Quantised weights are read where the package that
-    they need is installed.
+    Of an encoder-decoder it is the encoder. Quantized weights are read where the package that they
+    need is installed.
 
     Parameters
     ----------
@@ -68,34 +67,23 @@ def load_model(
     PreTrainedModel
         Without dropout.
     """
-    source = Source(model, revision, token)
-    options: dict[str, Any] = {
-        "device": device,
-        "dtype": dtype,
-        "attn_implementation": attn_implementation,
-        "device_map": device_map,
-    }
-    return _weights(source, load_config(source), **options)
+    source = Source(str(model) if isinstance(model, Path) else model, revision, token)
+    options = {"attn_implementation": attn_implementation, "device_map": device_map}
+    return _weights(source, load_config(source), device=device, dtype=dtype, **options)
 
 
 def check_device_map(given: Any) -> None:
-    """Refuse a map that transformers does not know, and one that needs a package which is not
-    there.
-    """
+    """Refuse a map that transformers does not know, or that lacks its package."""
     if not isinstance(given, str):
         return
     if importlib.util.find_spec("accelerate") is None:
-        raise AuditError(
-            "device_map: weights are spread by accelerate, which is not installed: pip install "
-            "accelerate"
-        )
+        raise AuditError("device_map: accelerate is not installed: pip install accelerate")
     if given not in MAPS:
         try:
             torch.device(given)
         except RuntimeError:
-            raise InvalidArgumentError(
-                "device_map", validation.text(given), f"{', '.join(MAPS)}, or a device"
-            ) from None
+            allowed = f"{', '.join(MAPS)}, or a device"
+            raise InvalidArgumentError("device_map", validation.text(given), allowed) from None
 
 
 def _kind(config: Any) -> Any:
@@ -119,29 +107,21 @@ def _weights(
 ) -> Model:
     """The model that the config describes, after a check that no weight is missing."""
     if attn_implementation is not None and "/" in attn_implementation:
+        given, allowed = validation.text(attn_implementation), "'sdpa', 'eager', ..."
         remedy = "A slash asks a hub for a kernel, whose code is never run."
-        raise InvalidArgumentError(
-            "attn_implementation",
-            validation.text(attn_implementation),
-            "'sdpa', 'eager', ...",
-            remedy,
-        )
-    if dtype != "auto" and not isinstance(getattr(torch, dtype, None), torch.dtype):
-        raise InvalidArgumentError(
-            "dtype",
-            validation.text(dtype),
-            "'auto', or a floating dtype of PyTorch such as 'float32'",
-        )
+        raise InvalidArgumentError("attn_implementation", given, allowed, remedy)
+    kind = dtype if dtype == "auto" else getattr(torch, dtype, None)
+    if not isinstance(kind, str | torch.dtype):
+        allowed = "'auto', or a floating dtype of PyTorch such as 'float32'"
+        raise InvalidArgumentError("dtype", validation.text(dtype), allowed)
     check_device_map(device_map)
     if device_map is None and getattr(config, "quantization_config", None) is not None:
-        device_map = {"": device}  # quantised weights cannot be moved afterwards
-    options: dict[str, Any] = {
-        "dtype": dtype if dtype == "auto" else getattr(torch, dtype),
-        "output_loading_info": True,
-    }
-    options |= {} if source.file is not None else {"use_safetensors": True}
-    given = {"attn_implementation": attn_implementation, "device_map": device_map}
-    options |= {name: value for name, value in given.items() if value is not None}
+        device_map = {"": device}  # quantized weights cannot be moved afterwards
+    options: dict[str, Any] = {"dtype": kind, "output_loading_info": True}
+    options |= {"use_safetensors": True} if source.file is None else {}
+    options |= {"device_map": device_map} if device_map is not None else {}
+    if attn_implementation is not None:
+        options["attn_implementation"] = attn_implementation
     with one_sentence(source.model):
         loaded, report = _kind(config).from_pretrained(source.place, **options, **source.options())
         absent = [name for name in report["missing_keys"] if "pooler" not in name]
@@ -150,27 +130,25 @@ def _weights(
                 f"model: the weights of {source.model!r} lack {len(absent)} tensors ({absent[0]}, "
                 "...); none are made up."
             )
-        found: Model = (
-            loaded if device_map is not None else loaded.to(torch.device(device))
-        ).eval()
-    return (
-        cast(Model, found.get_encoder()) if getattr(config, "is_encoder_decoder", False) else found
-    )
+        if device_map is None:
+            loaded = loaded.to(torch.device(device))
+    return _read(loaded.eval(), config)
+
+
+def _read(model: Model, config: Any) -> Model:
+    """What reads the text: of an encoder-decoder the encoder."""
+    both = getattr(config, "is_encoder_decoder", False)
+    return cast(Model, model.get_encoder()) if both else model
 
 
 def skeleton(config: Any) -> Model:
-    """The model without weights, on the meta device: enough to see which of its layers attend, and
-    what it reads.
-    """
+    """Return the model without weights: enough to see its layers, and what it reads."""
     with torch.device("meta"), one_sentence(config.model_type):
-        found: Model = _kind(config).from_config(copy.deepcopy(config))
-    found = (
-        cast(Model, found.get_encoder()) if getattr(config, "is_encoder_decoder", False) else found
-    )
+        found = _read(_kind(config).from_config(copy.deepcopy(config)), config)
     if found.main_input_name != "input_ids":
         raise AuditError(
             f"{type(found).__name__} reads {found.main_input_name}, not text. Audit it in Python: "
-            f"largeprompt.audit.audit_model(model, {{{found.main_input_name!r}: ...}})."
+            f"audit_model(model, {{{found.main_input_name!r}: ...}})."
         )
     return found
 
@@ -178,19 +156,13 @@ def skeleton(config: Any) -> Model:
 def load_with_texts(
     source: Source, files: Sequence[Path | str], longest: int | None = None, **options: Any
 ) -> tuple[Model, dict[str, Tensor]]:
-    """A model and the tokens of its texts, both on the device; each is read once, and they must
-    belong together.
-
-    ``options`` are those of :func:`load_model`. That a text is cut is not said here: the command
-    said it before.
-    """
+    """Return a model and the tokens of its texts, with options of :func:`load_model`."""
     config = load_config(source)
     transformers_module().utils.logging.disable_progress_bar()  # its bars would break into ours
-    with warnings.catch_warnings():
+    texts = [text for file in files for text in texts_in(file)]
+    with warnings.catch_warnings():  # the command has said that a text is cut
         warnings.simplefilter("ignore", AuditWarning)
-        inputs = tokens_of(
-            source, config, [text for file in files for text in texts_in(file)], longest
-        )
+        inputs = tokens_of(source, config, texts, longest)
     # a bar of its own for GGUF files
     with contextlib.redirect_stderr(io.StringIO() if source.file is not None else sys.stderr):
         loaded = _weights(source, config, **options)
@@ -199,17 +171,15 @@ def load_with_texts(
 
 
 def fingerprint(model: str, texts: Sequence[str]) -> str:
-    """Digest of the texts, of the model's config and of the names, sizes and times
-    of its weights.
-    """
+    """Return a digest of the texts, the config, and names, sizes and times of the weights."""
     digest = hashlib.sha256()
     for text in (each for file in texts for each in texts_in(file)):
         digest.update(text.encode() + b"\0")
     path = Path(model)
+    files = [path] if path.is_file() else []
     if path.is_dir():
         digest.update((path / "config.json").read_bytes())
-    for file in (
-        sorted(path.glob("*.safetensors")) if path.is_dir() else [path] if path.is_file() else []
-    ):
+        files = sorted(path.glob("*.safetensors"))
+    for file in files:
         digest.update(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}".encode())
     return digest.hexdigest()[:16]

@@ -10,15 +10,9 @@ from largeprompt.errors import InvalidArgumentError
 
 
 def module_heads(
-    module: torch.nn.MultiheadAttention,
-    tokens: Tensor,
-    *,
-    attn_mask: Tensor | None = None,
-    key_padding_mask: Tensor | None = None,
-    causal: bool = False,
+    module: torch.nn.MultiheadAttention, tokens: Tensor, *, causal: bool = False
 ) -> Heads:
-    """Inputs of the heads of a :class:`torch.nn.MultiheadAttention` that attends from ``tokens`` to
-    themselves.
+    """Return the heads of a :class:`torch.nn.MultiheadAttention` that reads ``tokens``.
 
     Parameters
     ----------
@@ -27,10 +21,9 @@ def module_heads(
     tokens
         As the module takes them: (batch, T, width) where it is ``batch_first``, else (T, batch,
         width).
-    attn_mask, key_padding_mask
-        As the module takes them: True, or minus infinity, where a key may not be read.
     causal
-        Every token reads those before it and itself only; without masks.
+        Every token reads those before it and itself only. For another mask, pass the projected
+        queries, keys and values to :class:`Heads`.
 
     Returns
     -------
@@ -42,62 +35,31 @@ def module_heads(
     AuditError
         Where the outputs recomputed from these inputs are not the module's own.
     """
-    if not isinstance(module, torch.nn.MultiheadAttention):
-        raise InvalidArgumentError("module", type(module).__name__, "a torch.nn.MultiheadAttention")
+    validation.instance(
+        "module", module, torch.nn.MultiheadAttention, "a torch.nn.MultiheadAttention"
+    )
     if module.in_proj_weight is None or module.bias_k is not None or module.add_zero_attn:
         allowed = "one width for queries, keys and values, no added keys"
-        raise InvalidArgumentError(
-            "module", "a MultiheadAttention with kdim, vdim, bias_kv or zero_attn", allowed
-        )
+        raise InvalidArgumentError("module", "kdim, vdim, bias_kv or zero_attn", allowed)
     causal = validation.flag("causal", causal)
     tokens = validation.tensor("tokens", tokens, like=next(module.parameters()))
-    for name, mask in (("attn_mask", attn_mask), ("key_padding_mask", key_padding_mask)):
-        if mask is not None and (
-            not isinstance(mask, Tensor) or mask.layout != torch.strided or mask.is_meta
-        ):
-            raise InvalidArgumentError(name, validation.text(mask), "a dense tensor, or None")
-    if attn_mask is not None and attn_mask.dim() not in (2, 3):
-        raise InvalidArgumentError(
-            "attn_mask", f"shape {tuple(attn_mask.shape)}", "shape (T, T) or (batch * heads, T, T)"
-        )
     if tokens.dim() != 3 or 0 in tokens.shape or tokens.shape[-1] != module.embed_dim:
         order = "batch, T" if module.batch_first else "T, batch"
-        raise InvalidArgumentError(
-            "tokens", f"shape {tuple(tokens.shape)}", f"shape ({order}, {module.embed_dim})"
-        )
-    if causal and (attn_mask is not None or key_padding_mask is not None):
-        raise InvalidArgumentError(
-            "causal", "True beside a mask", "either; put both into attn_mask"
-        )
+        given, allowed = f"shape {tuple(tokens.shape)}", f"shape ({order}, {module.embed_dim})"
+        raise InvalidArgumentError("tokens", given, allowed)
     batched = tokens if module.batch_first else tokens.transpose(0, 1)
     projected = torch.nn.functional.linear(batched, module.in_proj_weight, module.in_proj_bias)
     query, key, value = (
         part.unflatten(-1, (module.num_heads, -1)).transpose(1, 2)
         for part in projected.chunk(3, dim=-1)
     )
-    added = []  # to the scores, shapes (batch or 1, heads or 1, T or 1, T)
-    if attn_mask is not None:
-        shape = (-1, module.num_heads) if attn_mask.dim() == 3 else (1, 1)
-        added.append(_numbers(attn_mask, tokens.dtype).reshape(*shape, *attn_mask.shape[-2:]))
-    if key_padding_mask is not None:
-        added.append(_numbers(key_padding_mask, tokens.dtype)[:, None, None, :])
-    mask = sum(added[1:], added[0]).clamp_min(torch.finfo(tokens.dtype).min) if added else None
     scale = module.head_dim**-0.5
-    heads = unchecked(query=query, key=key, value=value, mask=mask, scale=scale, causal=causal)
+    heads = unchecked(query=query, key=key, value=value, scale=scale, causal=causal)
     count = query.shape[2]
-    ahead = (
-        torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
-        if causal
-        else attn_mask
-    )
+    ahead = torch.ones(count, count, dtype=torch.bool, device=tokens.device).triu(1)
     with evaluating(module):
         own, _ = module(
-            tokens,
-            tokens,
-            tokens,
-            attn_mask=ahead,
-            key_padding_mask=key_padding_mask,
-            need_weights=False,
+            tokens, tokens, tokens, attn_mask=ahead if causal else None, need_weights=False
         )
         read = torch.cat([rows.read(rows.weights()) for _, rows in heads.rows()], 2)
         again = module.out_proj(read.to(tokens.dtype).transpose(1, 2).flatten(2))
@@ -109,12 +71,3 @@ def module_heads(
             "largest entry."
         )
     return heads
-
-
-def _numbers(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A mask as numbers to be added to the scores."""
-    return (
-        torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -torch.inf)
-        if mask.dtype == torch.bool
-        else mask.to(dtype)
-    )

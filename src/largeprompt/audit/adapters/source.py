@@ -1,4 +1,4 @@
-"""Where a model comes from: weights from safetensors or GGUF only, and no code of theirs is run."""
+"""Where a model comes from: safetensors or GGUF only, and no code of it is run."""
 
 import contextlib
 import dataclasses
@@ -18,6 +18,9 @@ from largeprompt.audit.adapters.transformers import AuditError, transformers_mod
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.files import from_json, read_plain
 
+# what foreign packages raise of files that are damaged, missing or not what they expect
+DAMAGED = (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ImportError)
+PACKAGES = ("safetensors", "huggingface_hub", "transformers")  # with errors of their own
 INDEX = "model.safetensors.index.json"
 MOST_JSON = 2**26  # bytes of a config or an index: those of the largest models have a few million
 # what counts layers, heads and the like in a config; no model has so many
@@ -26,9 +29,7 @@ COUNTS, MOST_COUNTED = re.compile(r"(num|n|encoder|decoder)_.*(layers?|heads?|bl
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A folder that ``save_pretrained`` wrote, a GGUF file (on the hub: owner/name/file.gguf), or a
-    name on the hub.
-    """
+    """A folder of ``save_pretrained``, a GGUF file, or a name on the hub."""
 
     model: str
     revision: str | None = None
@@ -36,10 +37,8 @@ class Source:
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, str) or not self.model or "\0" in self.model:
-            allowed = "a text: a folder, a GGUF file, or a name on the hub"
-            raise InvalidArgumentError(
-                "model", validation.text(self.model), allowed, "Use str(path) for a path."
-            )
+            allowed = "a folder, a GGUF file, or a name on the hub"
+            raise InvalidArgumentError("model", validation.text(self.model), allowed)
 
     @property
     def here(self) -> bool:
@@ -66,14 +65,11 @@ class Source:
         return str(path.parent) if self.here else "/".join(path.parts[:2])
 
     def options(self) -> dict[str, Any]:
-        """Options of every ``from_pretrained``: no code of the model's own, no network where the
-        files are on this machine.
-        """
+        """Options of every ``from_pretrained``: no code, and no network where it is not needed."""
         name = self.file or "config.json"
         find = transformers_module("huggingface_hub").try_to_load_from_cache
-        here = Path(self.place).exists() or isinstance(
-            find(self.place, name, revision=self.revision), str
-        )
+        here = Path(self.place).exists()
+        here = here or isinstance(find(self.place, name, revision=self.revision), str)
         found: dict[str, Any] = {"trust_remote_code": False, "local_files_only": here}
         given = {"revision": self.revision, "token": self.token, "gguf_file": self.file}
         return found | {name: value for name, value in given.items() if value is not None}
@@ -87,11 +83,14 @@ def one_sentence(model: str) -> Iterator[None]:
     except AuditError:
         raise
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        foreign = type(error).__module__.startswith(PACKAGES)
+        # tokenizers raises bare exceptions
+        if not (foreign or isinstance(error, DAMAGED) or type(error) is Exception):
+            raise
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise AuditError(
             f"model: {model!r} could not be loaded ({first[:200]}). Allowed: a folder that "
-            "transformers' save_pretrained wrote, a GGUF file, or a hub name that is in the cache "
-            "or can be reached."
+            "save_pretrained wrote, a GGUF file, or a name on the hub."
         ) from error
 
 
@@ -148,19 +147,16 @@ def check_config(config: dict[str, Any], model: str) -> None:
 
 
 def _check_hub(model: str) -> None:
-    """Say at once that the hub cannot be reached, which its library tries for a minute; a proxy may
-    know it all the same.
-    """
+    """Say at once that the hub cannot be reached, which its library tries for a minute."""
     known = transformers_module("huggingface_hub.constants")
     host = urllib.parse.urlsplit(known.ENDPOINT).hostname
     if known.HF_HUB_OFFLINE or urllib.request.getproxies():
-        return
+        return  # a proxy may know the host
     try:
         socket.getaddrinfo(host, None)
     except OSError:
         raise AuditError(
-            f"model: there is no folder or file {model!r} here, and {host} cannot be reached to "
-            "look for a model of that name."
+            f"model: there is no folder or file {model!r} here, and {host} cannot be reached."
         ) from None
 
 
@@ -174,32 +170,24 @@ def _check_gguf(source: Source) -> None:
         # every tensor and every field of the header takes eight bytes and more
         magic, version, *counts = struct.unpack("<4sIQQ", head.ljust(24, b"\0"))
         if magic != b"GGUF" or version > 3 or sum(counts) > path.stat().st_size // 8:
-            raise AuditError(
-                f"model: {source.model!r} is damaged, or is no GGUF file of version 3."
-            )
+            raise AuditError(f"model: {source.model!r} is damaged, or no GGUF file of version 3.")
     missing = [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]
     if missing:
-        raise AuditError(
-            f"model: a GGUF file needs {' and '.join(missing)}: pip install {' '.join(missing)}"
-        )
+        which = f"{' and '.join(missing)}: pip install {' '.join(missing)}"
+        raise AuditError(f"model: a GGUF file needs {which}")
 
 
 def _check_folder(folder: Path, model: str) -> None:
     """A folder that holds a configuration, and weights that cannot hold code."""
     if not folder.is_dir():
-        raise AuditError(
-            f"model: {model!r} is a file; give the folder of config.json and model.safetensors, or "
-            "a GGUF file."
-        )
+        raise AuditError(f"model: {model!r} is a file; give the folder, or a GGUF file.")
     if not (folder / "config.json").is_file():
-        raise AuditError(
-            f"model: the folder {model!r} does not hold a model: it has no config.json."
-        )
+        raise AuditError(f"model: the folder {model!r} has no config.json.")
     check_config(_json(folder / "config.json", model), model)
     if not any(folder.glob("*.safetensors")):
         raise AuditError(
             f"model: the folder {model!r} has no *.safetensors file; weights come from safetensors "
-            "only, as others can hold code. Convert it: model.save_pretrained(folder)."
+            "only, as others can hold code. Use model.save_pretrained(folder)."
         )
     _check_index(folder / INDEX if (folder / INDEX).exists() else None, model)
 
@@ -224,9 +212,7 @@ def _json(file: Path, model: str) -> dict[str, Any]:
     except (OSError, ValueError):
         found = None
     if not isinstance(found, dict):
-        raise AuditError(
-            f"model: the {file.name} of {model!r} is not a JSON object of moderate size."
-        )
+        raise AuditError(f"model: the {file.name} of {model!r} is not a JSON object.")
     return found
 
 
@@ -234,11 +220,10 @@ def _refuse_code(config: dict[str, Any], model: str) -> None:
     if config.get("auto_map"):
         raise AuditError(
             f"model: {model!r} asks for code of its own (auto_map in config.json), which is never "
-            "run. Use an architecture that transformers has itself."
+            "run."
         )
     if "/" in str(config.get("attn_implementation")):
         raise AuditError(
             f"model: the config of {model!r} asks a hub for its attention "
-            f"({config['attn_implementation']}), whose code is never run. Take attn_implementation "
-            "out of it."
+            f"({config['attn_implementation']}), whose code is never run."
         )

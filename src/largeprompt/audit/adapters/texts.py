@@ -1,9 +1,8 @@
-"""Texts from files, folders and JSON lines, and the tokens that a model's own tokenizer makes of
-them.
-"""
+"""Texts from files, folders and JSON lines, and their tokens by a model's own tokenizer."""
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,24 +16,9 @@ from largeprompt.audit.adapters.transformers import AuditError, AuditWarning, tr
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.files import from_json, read_plain
 
-TOKENIZERS = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "vocab.json",
-    "*.model",
-    "*.tiktoken",
-)
-# positions start late
-OFFSET = (
-    "roberta",
-    "xlm-roberta",
-    "camembert",
-    "xlm-roberta-xl",
-    "mpnet",
-    "longformer",
-    "data2vec-text",
-)
+TOKENIZERS = ("tokenizer*.json", "vocab.txt", "vocab.json", "*.model", "*.tiktoken")
+# their positions start after that of padding
+OFFSET = re.compile("(xlm-)?roberta(-xl)?|camembert|mpnet|longformer|data2vec-text")
 UNKNOWN = 10**9  # tokens: tokenizers that know no limit say 10^30
 KINDS = (".txt", ".md", ".jsonl")  # what is read of a folder
 
@@ -50,18 +34,9 @@ class ShortenedWarning(AuditWarning):
 
 
 def texts_in(path: Path | str) -> list[str]:
-    """Texts of a UTF-8 file, of the lines of a JSONL file (strings, or objects with a ``text``), or
-    of a folder of both.
+    """Return the texts of a UTF-8 file, of a JSONL file, or of a folder of both.
 
-    Parameters
-    ----------
-    path
-        The file or folder; of a folder, files that end in .txt, .md or .jsonl, by name.
-
-    Returns
-    -------
-    list of str
-        None of them empty.
+    Lines of a JSONL file are strings, or objects with a ``text``. No text is empty.
     """
     if not str(path):
         raise AuditError("text: an empty name; give a file, a folder or -.")
@@ -69,18 +44,15 @@ def texts_in(path: Path | str) -> list[str]:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix.lower() in KINDS)
         if not files:
-            raise AuditError(
-                f"text: the folder {str(path)!r} holds no file that ends in {', '.join(KINDS)}."
-            )
+            ends = ", ".join(KINDS)
+            raise AuditError(f"text: the folder {str(path)!r} holds no file that ends in {ends}.")
         return [text for file in files for text in texts_in(file)]
     whole = _read(path)
     if path.suffix.lower() != ".jsonl":
         return [whole]
-    # JSON texts may hold the other ends of lines that Python knows
-    lines = enumerate(whole.split("\n"), 1)
-    return [
-        _line(line, f"line {number} of {str(path)!r}") for number, line in lines if line.strip()
-    ]
+    lines = enumerate(whole.split("\n"), 1)  # JSON texts may hold other ends of lines
+    where = f"of {str(path)!r}"
+    return [_line(line, f"line {number} {where}") for number, line in lines if line.strip()]
 
 
 def _read(file: Path) -> str:
@@ -91,9 +63,7 @@ def _read(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise AuditError(f"text: {str(file)!r} is not UTF-8 text ({error}).") from error
     except OSError as error:
-        raise AuditError(
-            f"text: {str(file)!r} could not be read ({error.strerror}); - is standard input."
-        ) from error
+        raise AuditError(f"text: {str(file)!r} could not be read ({error.strerror}).") from error
     if not text.strip():
         raise AuditError(f"text: {str(file)!r} is empty; give a text of at least two tokens.")
     return text
@@ -119,7 +89,7 @@ def _string(text: Any, where: str) -> str:
 
 
 def read_texts(
-    model: str,
+    model: str | Path,
     files: Iterable[Path | str] = (),
     longest: int | None = None,
     *,
@@ -127,8 +97,9 @@ def read_texts(
     revision: str | None = None,
     token: str | None = None,
 ) -> dict[str, Tensor]:
-    """Return the tokens of texts, padded on the right to one length; a text that is longer than the
-    model reads is cut, with a warning.
+    """Return the tokens of texts, padded on the right to one length.
+
+    A text that is longer than the model reads is cut, with a warning.
 
     Parameters
     ----------
@@ -149,7 +120,10 @@ def read_texts(
     dict of str to Tensor
         ``input_ids`` (texts, T), and ``attention_mask`` where there is padding.
     """
-    source, allowed = Source(model, revision, token), "a list of names of files"
+    source, allowed = (
+        Source(str(model) if isinstance(model, Path) else model, revision, token),
+        "a list of names of files",
+    )
     files = validation.listed("files", files, allowed)
     for file in files:
         validation.instance("files", file, (str, Path), allowed)
@@ -165,7 +139,7 @@ def read_texts(
 def tokens_of(
     source: Source, config: Any, texts: list[str], longest: int | None = None
 ) -> dict[str, Tensor]:
-    """What :func:`read_texts` gives, for a model whose config is loaded and texts that are read."""
+    """Return what :func:`read_texts` gives, of a loaded config and of texts that are read."""
     tokenizer = _tokenizer(source)
     most = (most_tokens(config), tokenizer.model_max_length)
     allowed = min((each for each in most if each is not None and each < UNKNOWN), default=None)
@@ -180,16 +154,10 @@ def tokens_of(
         read = tokenizer(texts, truncation=longest is not None, max_length=longest)
     counts = [len(ids) for ids in read["input_ids"]]
     if allowed is not None and max(counts) > allowed:
-        where = (
-            "the text has"
-            if len(texts) == 1
-            else f"{sum(count > allowed for count in counts)} of {len(texts)} texts have up to"
-        )
-        warnings.warn(
-            f"{where} {max(counts):,} tokens, and the model reads at most {allowed:,}: the rest is "
-            "left out.",
-            AuditWarning,
-            3,
+        long = f"{sum(count > allowed for count in counts)} of {len(texts)} texts have up to"
+        _warn(
+            f"{'the text has' if len(texts) == 1 else long} {max(counts):,} tokens, and the model "
+            f"reads at most {allowed:,}: the rest is left out."
         )
         read = tokenizer(texts, truncation=True, max_length=allowed)
     if min(counts) < 2:
@@ -197,50 +165,36 @@ def tokens_of(
     with one_sentence(source.model):
         tokens = tokenizer.pad(read, return_tensors="pt", padding=len(texts) > 1)
     found = {name: tokens[name] for name in ("input_ids", "attention_mask") if name in tokens}
-    start = tokenizer.bos_token_id
-    if (
-        config.model_type.startswith("gemma")
-        and start is not None
-        and not bool((found["input_ids"][:, 0] == start).all())
-    ):
-        warnings.warn(
-            f"the tokenizer leaves out {tokenizer.bos_token!r}, which this model was trained to "
-            "begin with.",
-            AuditWarning,
-            3,
-        )
+    start, first = tokenizer.bos_token_id, found["input_ids"][:, 0]
+    gemma = config.model_type.startswith("gemma") and start is not None
+    if gemma and not bool((first == start).all()):
+        begins = "which this model was trained to begin with"
+        _warn(f"the tokenizer leaves out {tokenizer.bos_token!r}, {begins}.")
     if bool(found["attention_mask"].all()):
         del found["attention_mask"]
     return found
 
 
+def _warn(text: str) -> None:
+    warnings.warn(text, AuditWarning, 4)
+
+
 def _beginning(tokenizer: Any, text: str, longest: int) -> str:
-    """As much of a text as surely holds its first tokens, twice over: a book is not tokenised for
-    its first page.
-    """
+    """As much of a text as surely holds its first tokens, twice over."""
     start = text[: 64 * longest]
-    return (
-        start
-        if len(start) < len(text) and len(tokenizer([start])["input_ids"][0]) >= 2 * longest
-        else text
-    )
+    enough = len(start) < len(text) and len(tokenizer([start])["input_ids"][0]) >= 2 * longest
+    return start if enough else text
 
 
 def _tokenizer(source: Source) -> Any:
-    folder = Path(source.place)
-    if (
-        source.file is None
-        and folder.is_dir()
-        and not any(any(folder.glob(pattern)) for pattern in TOKENIZERS)
-    ):
+    folder, make = Path(source.place), transformers_module().AutoTokenizer.from_pretrained
+    here = source.file is None and folder.is_dir()
+    if here and not any(any(folder.glob(pattern)) for pattern in TOKENIZERS):
         raise AuditError(
-            f"model: the folder {source.model!r} has no tokenizer (tokenizer.json or the like): "
-            "its texts cannot be read."
+            f"model: the folder {source.model!r} has no tokenizer (tokenizer.json or the like)."
         )
     with one_sentence(source.model):
-        tokenizer = transformers_module().AutoTokenizer.from_pretrained(
-            source.place, **source.options()
-        )
+        tokenizer = make(source.place, **source.options())
     most = tokenizer.model_max_length
     if not isinstance(most, int | float) or not most >= 2:
         raise AuditError(
@@ -254,10 +208,11 @@ def _tokenizer(source: Source) -> Any:
 
 
 def most_tokens(config: Any) -> int | None:
-    """Most positions that the model was made for."""
+    """Return the most positions that the model was made for."""
     config = config.get_text_config()
     for name in ("max_position_embeddings", "n_positions"):
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0:
-            return value - ((config.pad_token_id or 0) + 1 if config.model_type in OFFSET else 0)
+            late = OFFSET.fullmatch(config.model_type)
+            return value - ((config.pad_token_id or 0) + 1 if late else 0)
     return None

@@ -1,6 +1,4 @@
-"""Look into the attention of a model while it runs: one function registered with transformers sees
-every layer's inputs.
-"""
+"""Look into the attention of a model while it runs."""
 
 import contextlib
 import functools
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 Model: TypeAlias = "PreTrainedModel"
-# gets a layer's number, its inputs and the outputs (batch, heads, T, o), and may give other
-# outputs; None leaves them as they are
+# gets a layer's number, its inputs and outputs (batch, heads, T, o); may return other outputs
 Visitor: TypeAlias = Callable[[int, Heads, Tensor], Tensor | None]
 # ends of the names of models whose logits are of the next token
 CAUSAL = ("ForCausalLM", "LMHeadModel")
@@ -40,40 +37,40 @@ class AuditWarning(UserWarning):
     """The audit goes on, but not with exactly what was given to it."""
 
 
-def transformers_module(name: str = "transformers") -> Any:
-    """The module, or a sentence that says which extra is missing."""
+def needed(module: str, extra: str) -> Any:
+    """Return a module of an extra, or say how it is installed."""
     try:
-        return importlib.import_module(name)
+        return importlib.import_module(module)
     except ImportError as error:
-        package = name.partition(".")[0]
+        package = module.partition(".")[0]
         raise AuditError(
-            f"{package} is not installed; the audit needs it: pip install '.[models]' in a checkout"
+            f"{package} is not installed: pip install 'largeprompt[{extra}]'"
         ) from error
+
+
+def transformers_module(name: str = "transformers") -> Any:
+    """Return a module of the extra ``models``."""
+    return needed(name, "models")
 
 
 @functools.cache
 def _attends(kind: type[torch.nn.Module]) -> bool:
-    """Whether modules of this class ask the interface of transformers for
-    their attention function.
-    """
+    """Whether modules of this class ask transformers for their attention function."""
     code = getattr(inspect.unwrap(kind.forward), "__code__", None)
     return code is not None and INTERFACE in code.co_names
 
 
 def attention_modules(model: Model) -> dict[torch.nn.Module, list[int]]:
-    """Self-attention modules, each with the numbers of the layers that it serves in one pass; none
-    where calls must be counted.
+    """Return self-attention modules, each with the numbers of its layers.
 
     Numbers are those of the model's own list of layers, also in hybrids, where only some layers
-    attend. Where a model has layers that it numbers itself beside others (the language model beside
-    a vision tower), the former count.
+    attend. There are none where layers share a module that stands in no list: calls are counted
+    then. Where only some modules have a number of their own (the language model beside a vision
+    tower), the others are left out.
     """
     kind = type(model).__name__
     if not isinstance(model, transformers_module().PreTrainedModel):
-        remedy = (
-            "For other modules pass (query, key, value) to audit.Heads, or use "
-            "audit.module_heads for MultiheadAttention."
-        )
+        remedy = "Pass (query, key, value) to audit.Heads, or use audit.module_heads."
         raise InvalidArgumentError("model", kind, "a PreTrainedModel of transformers", remedy)
     found: dict[torch.nn.Module, list[str]] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -81,36 +78,30 @@ def attention_modules(model: Model) -> dict[torch.nn.Module, list[int]]:
             found.setdefault(module, []).append(name)
     if not found:
         raise AuditError(_unseen(model))
-    numbered = {
-        module: names
-        for module, names in found.items()
-        if getattr(module, "layer_idx", None) is not None
-    }
+    numbered = {each: names for each, names in found.items() if _own_number(each) is not None}
     found = numbered or found
-    stacks = sorted({_stack(name) for names in found.values() for name in names})
+    names = [name for each in found.values() for name in each]
+    stacks = sorted({_place(name)[0] for name in names})
     if len(stacks) > 1:
         raise AuditError(_several(model, stacks))
-    if not numbered and sum(map(len, found.values())) < _size(model, "num_hidden_layers", 0):
-        # layers share a module that stands in no list of layers
+    if not numbered and len(names) < _size(model, "num_hidden_layers"):
         return {module: [] for module in found}
-    places = {
-        module: [int(part) for name in names for part in _after(name)[:1]]
-        for module, names in found.items()
-    }
-    every = [number for numbers in places.values() for number in numbers]
-    if len(set(every)) == len(every) == sum(map(len, found.values())):
-        return places
-    return {module: [int(module.layer_idx) if numbered else i] for i, module in enumerate(found)}  # type: ignore[arg-type]
+    places = [_place(name)[1] for name in names]
+    if None not in places and len(set(places)) == len(places):
+        return {module: [_place(name)[1] or 0 for name in each] for module, each in found.items()}
+    numbers = [_own_number(module) if numbered else i for i, module in enumerate(found)]
+    return {module: [int(number)] for module, number in zip(found, numbers, strict=True)}
 
 
-def _stack(name: str) -> str:
-    """The list of layers that a module stands in: its name up to the first number."""
-    return ".".join(itertools.takewhile(lambda part: not part.isdigit(), name.split(".")))
+def _own_number(module: torch.nn.Module) -> Any:
+    return getattr(module, "layer_idx", None)
 
 
-def _after(name: str) -> list[str]:
-    """The numbers in a module's name."""
-    return [part for part in name.split(".") if part.isdigit()]
+def _place(name: str) -> tuple[str, int | None]:
+    """The list of layers that a module stands in, and its place there."""
+    parts = name.split(".")
+    stack = list(itertools.takewhile(lambda part: not part.isdigit(), parts))
+    return ".".join(stack), int(parts[len(stack)]) if len(stack) < len(parts) else None
 
 
 def _unseen(model: Model) -> str:
@@ -118,11 +109,9 @@ def _unseen(model: Model) -> str:
     if not any("attention" in type(module).__name__.lower() for module in model.modules()):
         return f"{kind} has no softmax attention: there is nothing to audit."
     return (
-        f"{kind} computes its attention itself and does not go through the attention interface of "
-        f"transformers {transformers_module().__version__} (nor do BLOOM, MPT, MPNet, DeBERTa, "
-        "Falcon and GPT-J in any so far): its heads cannot be seen. Use an architecture that "
-        "does, or pass (query, key, value) to largeprompt.audit.Heads, with position biases as "
-        "its mask."
+        f"{kind} computes its attention itself, outside the attention interface of transformers "
+        f"{transformers_module().__version__}: its heads cannot be seen. Use another architecture, "
+        "or pass (query, key, value) to largeprompt.audit.Heads, with position biases as its mask."
     )
 
 
@@ -133,11 +122,8 @@ def _several(model: Model, stacks: list[str]) -> str:
             f"{kind} is an encoder-decoder: its cross-attention reads two prompts. Audit its "
             "encoder alone (model.get_encoder()) or a decoder-only model."
         )
-    models = [
-        name
-        for name, part in model.named_modules()
-        if name and isinstance(part, transformers_module().PreTrainedModel)
-    ]
+    whole = transformers_module().PreTrainedModel
+    models = [name for name, part in model.named_modules() if name and isinstance(part, whole)]
     parts = [name for name in models if sum(stack.startswith(f"{name}.") for stack in stacks) == 1]
     return (
         f"{kind} has {len(stacks)} stacks of layers ({', '.join(stacks)}), which read different "
@@ -145,51 +131,48 @@ def _several(model: Model, stacks: list[str]) -> str:
     )
 
 
-def _size(model: Model, name: str, otherwise: int) -> int:
-    """A number of the model's config, which may be missing or differ between layers."""
+def _size(model: Model, name: str) -> int:
+    """A number of the model's config; 0 where it is missing or differs between layers."""
     value = getattr(model.config.get_text_config(), name, None)
-    return value if isinstance(value, int) else otherwise
+    return value if isinstance(value, int) else 0
 
 
 def attending_layers(model: Model) -> list[int]:
-    """True numbers of the layers that attend, ascending."""
+    """Return the true numbers of the layers that attend, ascending."""
     numbers = sorted({number for each in attention_modules(model).values() for number in each})
-    return numbers or list(range(_size(model, "num_hidden_layers", 0)))
+    return numbers or list(range(_size(model, "num_hidden_layers")))
 
 
 def silent_layers(model: Model) -> list[int]:
-    """Layers that do not attend: convolutions, recurrences, linear attention."""
-    return sorted(set(range(_size(model, "num_hidden_layers", 0))) - set(attending_layers(model)))
+    """Return layers that do not attend: convolutions, recurrences, linear attention."""
+    return sorted(set(range(_size(model, "num_hidden_layers"))) - set(attending_layers(model)))
 
 
 def head_count(model: Model) -> int:
-    """Heads in each layer that attends."""
-    count = _size(model, "num_attention_heads", 0)
+    """Return the number of heads in each layer that attends."""
+    count = _size(model, "num_attention_heads")
     if not count:
+        kind = type(model).__name__
         raise AuditError(
-            f"The layers of {type(model).__name__} have different numbers of heads; the audit "
-            "needs one for all."
+            f"The layers of {kind} have different numbers of heads; the audit needs one for all."
         )
     return count
 
 
 def _readable(model: Model, given: str) -> str:
-    """The attention function that runs during the audit: the model's own, where its masks and
-    scores can be read.
-    """
-    # which sdpa cannot do
+    """The attention function to run: the model's own, where its masks and scores can be read."""
+    # sdpa has no soft caps
     capped = getattr(model.config.get_text_config(), "attn_logit_softcapping", None) is not None
     if given in ("eager", "sdpa") and not (capped and given == "sdpa"):
         return given
     if not any(word in given for word in ("flash", "flex", "paged", "/", "sdpa")):
         return given  # somebody's own
     instead = "sdpa" if model._supports_sdpa and not capped else "eager"
-    warnings.warn(
+    told = (
         f"The model runs {given!r}, which cannot be looked into; while it is audited it runs "
-        f"{instead!r}.",
-        AuditWarning,
-        3,
+        f"{instead!r}."
     )
+    warnings.warn(told, AuditWarning, 3)
     return instead
 
 
@@ -218,7 +201,7 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
     def begin(*_: Any) -> None:
         counted = itertools.count()  # by modules that layers share
         turns.update(
-            {module: itertools.cycle(each) if each else counted for module, each in numbers.items()}
+            {module: itertools.cycle(n) if n else counted for module, n in numbers.items()}
         )
 
     functions = transformers_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
@@ -233,31 +216,23 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
         attention_mask: Tensor | None,
         **given: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        own = functions.get(run) or getattr(
-            sys.modules[type(module).__module__], "eager_attention_forward", None
-        )
+        eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+        own = functions.get(run) or eager
         if own is None:
-            kind = type(model).__name__
             raise AuditError(
-                f"{kind} has no attention function for {run!r}: load it with "
-                "attn_implementation='sdpa'."
+                f"There is no {run!r} attention: load with attn_implementation='sdpa'."
             )
-        if (
-            attention_mask is not None
-            and attention_mask.dim() == 4
-            and attention_mask.shape[-1] > key.shape[2]
-        ):
-            attention_mask = attention_mask[
-                ..., : key.shape[2]
-            ]  # some hybrids make room for one key more, as eager attention allows
-        output, weights = own(module, query, key, value, attention_mask, **given)
+        mask = attention_mask
+        if mask is not None and mask.dim() == 4:
+            mask = mask[..., : key.shape[2]]  # some hybrids make room for one key more
+        output, weights = own(module, query, key, value, mask, **given)
         if module not in turns:
             return output, weights
-        heads = _heads(module, query, key, value, attention_mask, given)
+        heads = _heads(module, query, key, value, mask, given)
         changed = visitor(next(turns[module]), heads, output.transpose(1, 2))
-        return (
-            output if changed is None else changed.transpose(1, 2).to(output.dtype).contiguous()
-        ), weights
+        if changed is not None:
+            output = changed.transpose(1, 2).to(output.dtype).contiguous()
+        return output, weights
 
     functions.register(ours, forward)
     masks.register(ours, masks[run])
@@ -276,15 +251,11 @@ def watching(model: Model, visitor: Visitor) -> Iterator[None]:
 
 def _implementations(model: Model) -> list[tuple[Any, Any]]:
     """Every config of the model and of its parts, with the attention function that it names."""
-    configs = [
-        module.config
-        for module in model.modules()
-        if isinstance(module, transformers_module().PreTrainedModel)
-    ]
+    whole = transformers_module().PreTrainedModel
+    configs = [module.config for module in model.modules() if isinstance(module, whole)]
     for config in configs:
-        configs += [
-            part for name in config.sub_configs if (part := getattr(config, name, None)) is not None
-        ]
+        parts = [getattr(config, name, None) for name in config.sub_configs]
+        configs += [part for part in parts if part is not None]
     return [(config, config._attn_implementation_internal) for config in configs]
 
 
@@ -297,113 +268,83 @@ def _heads(
     given: dict[str, Any],
 ) -> Heads:
     """What the module passed to its attention function."""
-    scale, causal, bias, sink = (
-        given.get(name) for name in ("scaling", "is_causal", "position_bias", "s_aux")
-    )
+    names = ("scaling", "is_causal", "position_bias", "s_aux", "softcap")
+    scale, causal, bias, sink, cap = (given.get(name) for name in names)
     scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
     causal = getattr(module, "is_causal", True) if causal is None else causal
     causal = bool(causal) and mask is None and query.shape[2] > 1
     if bias is not None:
-        mask, causal = _biased(bias, mask, query, key, causal), False
+        mask, causal = _biased(bias, mask, causal, query.shape[2], key.shape[2]), False
     heads = unchecked(
-        query=query,
-        key=key,
-        value=value,
-        mask=mask,
-        scale=scale,
-        causal=causal,
-        cap=given.get("softcap"),
+        query=query, key=key, value=value, mask=mask, scale=scale, causal=causal, cap=cap
     )
     return heads if sink is None else with_atom(heads, sink)
 
 
-def _biased(bias: Tensor, mask: Tensor | None, query: Tensor, key: Tensor, causal: bool) -> Tensor:
+def _biased(bias: Tensor, mask: Tensor | None, causal: bool, t: int, s: int) -> Tensor:
     """Offsets that depend on positions, and forbidden keys, as one mask of numbers."""
-    if mask is None:
-        if not causal:
-            return bias
-        mask = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril(
-            key.shape[2] - query.shape[2]
-        )
+    if mask is None and causal:
+        mask = torch.ones(t, s, dtype=torch.bool, device=bias.device).tril(s - t)
     least = torch.finfo(bias.dtype).min
+    if mask is None:
+        return bias
     if mask.dtype == torch.bool:
         return torch.where(mask, bias, least)
     return (bias + mask).clamp_min(least)
 
 
 def with_atom(heads: Heads, score: Tensor) -> Heads:
-    """The heads with one more key in front of all others: value zero, and for head h the score
-    ``score[h]`` at every query.
+    """Return the heads with a first key of value zero and, for head h, the score ``score[h]``.
 
     This is what a learned sink does to softmax attention, Σ_l e^{s_l} v_l / (e^{b} + Σ_l e^{s_l}).
     The scores stay products of queries and keys: one more coordinate is b/scale in the queries, 1
     in the new key and 0 in all others.
     """
     if heads.cap is not None:
-        raise AuditError(
-            "The model has both learned sinks and a soft cap, which the audit does not understand "
-            "together."
-        )
+        raise AuditError("The audit cannot read both learned sinks and a soft cap.")
     pad = torch.nn.functional.pad
-    column = (
-        (score.to(heads.wide) / heads.scale).reshape(1, -1, 1, 1).expand(*heads.query.shape[:3], 1)
-    )
+    column = (score.to(heads.wide) / heads.scale).reshape(1, -1, 1, 1)
+    column = column.expand(*heads.query.shape[:3], 1)
     key = pad(heads.key, (0, 1, 1, 0))
     key[:, :, 0, -1] = 1
-    mask = (
-        None
-        if heads.mask is None
-        else pad(
-            heads.mask.expand(-1, -1, -1, heads.key.shape[2]),
-            (1, 0),
-            value=heads.mask.dtype == torch.bool,
-        )
-    )
+    mask = heads.mask
+    if mask is not None:
+        whole = mask.expand(-1, -1, -1, heads.key.shape[2])
+        mask = pad(whole, (1, 0), value=mask.dtype == torch.bool)
     query = torch.cat([heads.query.to(heads.wide), column], -1)
     value = pad(heads.value, (0, 0, 1, 0))
     return heads.like(query=query, key=key, value=value, mask=mask, atoms=heads.atoms + 1)
 
 
 def tokens_read(model: Model, inputs: Mapping[str, Tensor]) -> int:
-    """Tokens that the attention sees: those of a text, or patches and frames, which are counted in
-    a pass of their own.
-    """
+    """Return how many tokens the attention sees; patches and frames are counted in a pass."""
     if "input_ids" in inputs:
         return inputs["input_ids"].shape[1]
     counts: set[int] = set()
-    with (
-        evaluating(model),
-        watching(model, lambda layer, heads, output: counts.add(heads.query.shape[2])),
-    ):
+
+    def count(layer: int, heads: Heads, output: Tensor) -> None:
+        counts.add(heads.query.shape[2])
+
+    with evaluating(model), watching(model, count):
         model(**inputs)
     if len(counts) != 1:
-        raise AuditError(
-            f"The layers of {type(model).__name__} read different numbers of tokens "
-            f"({sorted(counts)})."
-        )
+        kind = type(model).__name__
+        raise AuditError(f"The layers of {kind} read different numbers of tokens: {counts}.")
     return counts.pop()
 
 
 def check_model(model: Any, inputs: Any = None) -> None:
     """Refuse what is no model of transformers, and inputs that are no tensors by name."""
     if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
-        raise InvalidArgumentError(
-            "model",
-            validation.text(model),
-            "a PreTrainedModel of transformers",
-            "Use load_model(folder).",
-        )
+        allowed, remedy = "a PreTrainedModel of transformers", "Use load_model(folder)."
+        raise InvalidArgumentError("model", validation.text(model), allowed, remedy)
     if inputs is None:
         return
-    if (
-        not isinstance(inputs, Mapping)
-        or not inputs
-        or not all(isinstance(each, Tensor) and each.ndim for each in inputs.values())
-    ):
+    named = isinstance(inputs, Mapping) and len(inputs) > 0
+    if not named or not all(isinstance(each, Tensor) and each.ndim for each in inputs.values()):
         allowed = "tensors by name, as the tokenizer gave them: {'input_ids': ...}"
-        raise InvalidArgumentError(
-            "inputs", validation.text(inputs), allowed, "Use read_texts(folder, files)."
-        )
+        remedy = "Use read_texts(folder, files)."
+        raise InvalidArgumentError("inputs", validation.text(inputs), allowed, remedy)
     if "input_ids" not in inputs:
         return
     ids = inputs["input_ids"]
@@ -417,7 +358,7 @@ def check_model(model: Any, inputs: Any = None) -> None:
 
 @contextlib.contextmanager
 def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """Without dropout and gradients inside the block; as before afterwards."""
+    """Run without dropout and gradients inside the block; as before afterwards."""
     training = [module for module in model.modules() if module.training]
     for module in training:
         module.training = False

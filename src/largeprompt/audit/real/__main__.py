@@ -1,6 +1,4 @@
-"""``python -m largeprompt.audit.real NAME ...``: fetch models and texts into the cache, and print
-where they are.
-"""
+"""``python -m largeprompt.audit.real NAME ...``: fetch models and texts into the cache."""
 
 import sys
 

