@@ -111,7 +111,7 @@ def test_an_import_that_ctrl_c_met_is_an_interrupt(monkeypatch, capsys, tmp_path
     [["plan", "--score-variance", "2", "--dim", "2", "--tolerance", "1"], ["studies"], ["doctor"]],
 )
 def test_interrupted_anywhere_it_says_so(monkeypatch, words):
-    for name in ("plan._setting", "studies.Console", "doctor.Console"):
+    for name in ("plan._setting", "perform.Console", "doctor.Console"):
         monkeypatch.setattr(
             f"largeprompt.cli.{name}", lambda *given, **options: raised(KeyboardInterrupt())
         )

@@ -31,11 +31,11 @@ def test_list_of_runs(tmp_path, fakes):
     result = command("runs", tmp_path)
     assert result.exit_code == 0
     lines = [line.split("\t") for line in result.stdout.splitlines()]
-    assert lines[0] == ["run", "study", "state", "cells", "finished", "elapsed", "verdicts"]
-    assert lines[1][:4] == [str(tmp_path / "first"), "first", "complete", "3/3"]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", lines[1][4])
-    assert lines[1][6] == "1 holds; 1 control fails, as it must"
-    assert lines[2] == [str(tmp_path / "second"), "second", "partial", "1/2", "-", "-", "-"]
+    assert lines[0] == ["run", "state", "cells", "finished", "elapsed", "verdicts"]
+    assert lines[1][:3] == [str(tmp_path / "first"), "complete", "3/3"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", lines[1][3])
+    assert lines[1][5] == "1 holds; 1 control fails, as it must"
+    assert lines[2] == [str(tmp_path / "second"), "partial", "1/2", "-", "-", "-"]
     assert "left out" in result.stderr
     found = json.loads(command("runs", tmp_path, "--json").stdout)
     assert [row["state"] for row in found] == ["complete", "partial"]
@@ -83,7 +83,7 @@ def test_names_cannot_command_the_terminal(tmp_path, monkeypatch, terminal):
         assert "\x1b]" not in result.output
         assert "\x1b[2J" not in result.output
         if words[0] == "runs" and words[-1] != "--json":
-            assert ("a�]0;owned��[2J" if terminal else "study �]0;owned��[2J") in result.stdout
+            assert "a�]0;owned��[2J" in result.stdout
     assert json.loads(command("runs", tmp_path, "--json").stdout)[0]["study"] == f"study {EVIL}"
 
 
@@ -92,7 +92,7 @@ def test_damaged_files_are_named(tmp_path):
     run = make_run(tmp_path / "a", [verdict()])
     (run.folder / "figures" / "curve.png").write_bytes(b"something else")
     (line,) = command("runs", tmp_path).stdout.splitlines()[1:]
-    assert line.split("\t")[2] == "damaged (figures/curve.png)"
+    assert line.split("\t")[1] == "damaged (figures/curve.png)"
     (row,) = json.loads(command("runs", tmp_path, "--json").stdout)
     assert (row["state"], row["damaged"]) == ("damaged", ["figures/curve.png"])
 

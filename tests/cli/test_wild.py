@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from largeprompt.cli.app import app
 
-CALLS = 100 if int(os.environ.get("FAULT_ROUNDS", "1")) < 2 else 1000
+CALLS = 40 if int(os.environ.get("FAULT_ROUNDS", "1")) < 2 else 1000
 PLAIN = """
 - -- -1 0 1 2 7 0.5 1e-300 1e308 -inf nan 0x10 1_0 1,2 2,1,, 1/3 0/0 4/3 none null true [] {} " a=b
 = seed=-1 seed=1e400 dims=1000000 dims=[[1]] points=1e9 lengths=1,2,3 tolerance=NaN until=1e308

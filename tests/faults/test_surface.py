@@ -154,6 +154,11 @@ CALLS = [
     "lp.measures.MarkovChain(transition=[[0.5, 0.5], [0.2, 0.8]])",
     "lp.measures.MarkovChain.random(alphabet=2, order=1, concentration=1.0, generator=0)",
     "chain.lazy(0.5)",
+    "lp.length_scaling(length=100, reference_length=10, score_variance=1.0)",
+    "lp.output_scale(length=100, score_variance=1.0)",
+    "planning.log_n_scaling(length=100, reference_length=10)",
+    "planning.longrope_scaling(length=100, reference_length=10)",
+    "planning.yarn_scaling(length=100, reference_length=10)",
     "chain.ngrams(2)",
     "chain.tokens([[0, 1, 1]], 2)",
     "chain.sample(length=5, replicas=3, generator=0)",
@@ -209,6 +214,7 @@ CALLS = [
     f"lp.audit.plan_linear({MODEL}, budget=0.9)",
     f"lp.audit.replacement_curves({MODEL}, order=[(0, 0)], counts=[1])",
     "entered(lp.audit.linearize(model=None, heads=[(0, 0)], kind='affine', components=8, sinks=1))",
+    "entered(lp.audit.zero_heads(model=None, heads=[(0, 0)]))",
     "entered(lp.audit.watching(model=None, visitor=square))",
 ]  # fmt: skip
 REFUSED = ("/nowhere'", "model=", "audit=None")  # calls that no arguments of this file make valid
@@ -247,8 +253,8 @@ AffineImage Tilted AtomicMeasure Certificate ErrorBar FinitePromptLaw PromptLeng
 Trajectory CollisionMoments RunningTilt PlantedMoments ScalarPrompt Contexts DescentGap
 IsotropicOptimum LinearOptimum Solution Tube RiskEstimate DeepLimit DeepNoise FINDINGS HeadTable
 Normalisation AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError
-TiltDomainError __version__
-"""  # abstract classes, results, errors, and words
+TiltDomainError __version__ Monitor monitor monitor_callback
+"""  # abstract classes, results, errors, words, and what needs a model in training
 NAMED = {  # what was found in 0.4.0, and what is said now
     "lp.finite_prompt(one, line, [30.0], math.inf, expansion=True).mse": "",
     "lp.finite_prompt(layer, discrete, torch.zeros(0, 2, dtype=F), 10).mse": "",

@@ -17,34 +17,51 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
 from largeprompt.cli.perform import (
     MANY,
+    AsJson,
     CellLimit,
     Fresh,
     Out,
     Places,
     Where,
     perform,
+    prepare,
     reporting_errors,
     say,
+    table,
 )
 from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.table import Table
+
     from largeprompt.audit.parts import AuditConfig
     from largeprompt.runs.study import Study
 
 MOST_ROWS = 20
 MOST_BYTES = 2**28  # of standard input
-# what error messages suggest
-TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}
+TRIED = {"--lengths": "128,512", "--layers": "0,1", "--components": "1,8"}  # in error messages
 LEFT_TO_THE_PAGE = ("order", "L", "mean", "±", "saves", "cache")  # columns beyond the 80th
-LOAD_OPTIONS = ("revision", "device_map", "attn_implementation")
-CLOSER, LOADING = "How closely", "How the model is loaded"  # panels of the help
+# options that are settings of the same name
+SAME = (
+    *("lengths", "layers", "components", "positions", "sinks", "tolerance", "budget"),
+    *("device", "dtype", "revision", "device_map", "attn_implementation"),
+)
+
+
+def _close(metavar: str, told: str, **options: Any) -> Any:
+    """An option that says how closely the audit looks."""
+    return typer.Option(metavar=metavar, help=told, rich_help_panel="How closely", **options)
+
+
+def _load(metavar: str, told: str, **options: Any) -> Any:
+    """An option that says how the model is loaded."""
+    panel = "How the model is loaded"
+    return typer.Option(metavar=metavar, help=told, rich_help_panel=panel, **options)
 
 
 def audit(
@@ -81,93 +98,41 @@ def audit(
         ),
     ] = 0.99,
     device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, ...")] = "cpu",
-    layers: Annotated[
-        str,
-        typer.Option(
-            metavar="N,...",
-            help="Layers to look at, from 0; by default all.",
-            rich_help_panel=CLOSER,
-        ),
-    ] = "",
-    positions: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Query positions for each text.", rich_help_panel=CLOSER
-        ),
-    ] = 32,
+    layers: Annotated[str, _close("N,...", "Layers to look at, from 0; by default all.")] = "",
+    positions: Annotated[int, _close("N", "Query positions for each text.", min=1)] = 32,
     components: Annotated[
-        str,
-        typer.Option(
-            metavar="K,...",
-            help="Sizes of the Gaussian mixtures; 'none' is much faster.",
-            rich_help_panel=CLOSER,
-        ),
+        str, _close("K,...", "Sizes of the Gaussian mixtures; 'none' is much faster.")
     ] = "1,2,4,8,16",
-    sinks: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="First tokens that mixtures read exactly.",
-            rich_help_panel=CLOSER,
-        ),
-    ] = 1,
+    sinks: Annotated[int, _close("N", "First tokens that mixtures read exactly.", min=0)] = 1,
     tolerance: Annotated[
-        float,
-        typer.Option(
-            metavar="ERROR",
-            min=0.0,
-            help="Relative error of a read-out that is enough.",
-            rich_help_panel=CLOSER,
-        ),
+        float, _close("ERROR", "Relative error of a read-out that is enough.", min=0.0)
     ] = 0.2,
     replace: Annotated[
         bool,
         typer.Option(
             "--replace/--no-replace",
             help="Replace heads, and see what changes.",
-            rich_help_panel=CLOSER,
+            rich_help_panel="How closely",
         ),
     ] = True,
     dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="float32, float64, bfloat16, float16, or auto.",
-            rich_help_panel=LOADING,
-        ),
+        str, _load("NAME", "float32, float64, bfloat16, float16, or auto.")
     ] = "float32",
-    revision: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="Branch, tag or commit on the hub.", rich_help_panel=LOADING
-        ),
-    ] = "",
+    revision: Annotated[str, _load("NAME", "Branch, tag or commit on the hub.")] = "",
     token: Annotated[
         str,
-        typer.Option(
-            metavar="TOKEN",
+        _load(
+            "TOKEN",
+            "For models that are not public; never stored.",
             envvar="HF_TOKEN",
-            help="For models that are not public; never stored.",
             show_default=False,
-            rich_help_panel=LOADING,
         ),
     ] = "",
     device_map: Annotated[
-        str,
-        typer.Option(
-            metavar="MAP",
-            help="Such as 'auto': spread the weights; needs accelerate.",
-            rich_help_panel=LOADING,
-        ),
+        str, _load("MAP", "Such as 'auto': spread the weights; needs accelerate.")
     ] = "",
     attn_implementation: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="sdpa or eager; else what the model prefers.",
-            rich_help_panel=LOADING,
-        ),
+        str, _load("NAME", "sdpa or eager; else what the model prefers.")
     ] = "",
     workers: Annotated[
         int,
@@ -182,65 +147,46 @@ def audit(
     cell_limit: CellLimit = None,
     out: Out = Path("runs"),
     fresh: Fresh = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Which heads of a transformer can be replaced by a read-out of their prompt's moments: an
-    answer, a table, and a page.
-    """
+    """Which heads of a transformer can be replaced by a read-out of their prompt's moments."""
     with reporting_errors(fresh=fresh):
         from largeprompt.audit.answer import answer
-        from largeprompt.audit.table import table
+        from largeprompt.audit.table import table as heads
         from largeprompt.report.page import write_report
-        from largeprompt.runs.store import Run, default_folder
 
-        lists = {
+        if token:
+            os.environ["HF_TOKEN"] = token  # the hub's library reads it, in worker processes too
+        if attn_implementation not in ("", "sdpa", "eager"):
+            given, remedy = repr(attn_implementation), "The audit can look into these two."
+            raise InvalidArgumentError("--attn-implementation", given, "sdpa or eager", remedy)
+        chosen = {
+            "model": model,
+            "texts": [str(_from_stdin(out) if path == "-" else path) for path in text],
             "lengths": _numbers("--lengths", lengths, 2),
             "layers": _numbers("--layers", layers, 0),
-        }
-        lists["components"] = (
-            () if components == "none" else _numbers("--components", components, 1)
-        )
-        numbers = {"positions": positions, "sinks": sinks, "tolerance": tolerance, "budget": budget}
-        numbers |= {"counts": 6 if replace else 0}
-        if token:
-            # which the hub's library reads, here and in worker processes
-            os.environ["HF_TOKEN"] = token
-        if attn_implementation not in ("", "sdpa", "eager"):
-            allowed, why = (
-                "sdpa or eager",
-                "Others cannot be looked into: the audit would run one of these in their place.",
-            )
-            raise InvalidArgumentError(
-                "--attn-implementation", repr(attn_implementation), allowed, why
-            )
-        texts = [str(_from_stdin(out) if path == "-" else path) for path in text]
-        names = {
-            "model": model,
-            "texts": texts,
+            "components": _numbers("--components", components, 1),
+            "positions": positions,
+            "sinks": sinks,
+            "tolerance": tolerance,
+            "budget": budget,
+            "counts": 6 if replace else 0,
             "device": device,
             "dtype": dtype,
             "revision": revision,
+            "device_map": device_map,
+            "attn_implementation": attn_implementation,
         }
-        names |= {"device_map": device_map, "attn_implementation": attn_implementation}
         console = Console(quiet=as_json)
-        study, config = _checked(names | lists | numbers, console)
-        run = Run.create(
-            default_folder(out, study, config, False),
-            study,
-            config,
-            quick=False,
-            rerun=_again(config, out),
-        )
-        if fresh:
-            run.clear()
+        study, config = _checked(chosen, console)
+        places = Places(workers, executor, cell_limit)
+        run = prepare(study, config, out, fresh=fresh, rerun=_again(config, out))
         with _spoken(console):
-            errors = perform(
-                [(study, config, run)], Places(workers, executor, cell_limit), quiet=as_json
-            )
+            errors = perform([(study, config, run)], places, quiet=as_json)
         for error in errors:
             raise error
         data = run.dataset
-        told, shown = answer(data), table(data)
+        told, shown = answer(data), heads(data)
         page = write_report([run], run.folder / "report.html")
         if as_json:
             typer.echo(json.dumps({"answer": told, "heads": shown.rows}, indent=1))
@@ -249,32 +195,19 @@ def audit(
         longest = shown.rows[0].get("length")
         first = [row for row in shown.rows if row.get("length") == longest][:MOST_ROWS]
         console.print(_shown(first, model, int(data.attrs["tokens"])))
-        if len(shown.rows) > len(first):
+        if more := len(shown.rows) - len(first):
             shorter = " (shorter lengths too)" if shown.rows[-1].get("length") != longest else ""
-            say(
-                console,
-                f"{len(shown.rows) - len(first)} more rows{shorter} are on the page, which sorts "
-                "them; --json prints all.",
-            )
-        for verdict in run.verdicts:
-            say(
-                console,
-                f"{verdict.outcome}{' (control)' if verdict.control else ''}. {verdict.asked} "
-                f"{verdict.measured}",
-            )
-        plan = page.with_name("heads.json")
-        say(
-            console,
-            f"wrote {page}"
-            + (f" and {plan}, which linearize takes" if "heads.json" in run.checksums else ""),
-        )
+            say(console, f"{more} more rows{shorter} are on the page; --json prints all.")
+        for each in run.verdicts:
+            control = " (control)" if each.control else ""
+            say(console, f"{each.outcome}{control}. {each.asked} {each.measured}")
+        plan = f" and {run.folder / 'heads.json'}, which linearize takes"
+        say(console, f"wrote {page}{plan if 'heads.json' in run.checksums else ''}")
 
 
 @contextlib.contextmanager
 def _spoken(console: Console) -> Iterator[None]:
-    """What is being done, line by line on the standard error, where there is no terminal for a bar:
-    an audit can take an hour.
-    """
+    """Say what is done, line by line, where there is no terminal for a bar: it may take hours."""
     from largeprompt.runs.pool import LOGGER
 
     handler = logging.StreamHandler()
@@ -289,7 +222,8 @@ def _spoken(console: Console) -> Iterator[None]:
 
 
 def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
-    """Whole numbers with commas between, in ascending order, each once."""
+    """Whole numbers with commas between, in ascending order, each once; none for 'none'."""
+    text = "" if text == "none" and least == 1 else text
     try:
         found = {int(part) for part in text.split(",")} if text.strip() else set()
     except ValueError:
@@ -301,26 +235,18 @@ def _numbers(name: str, text: str, least: int) -> tuple[int, ...]:
 
 
 def _from_stdin(out: Path) -> Path:
-    """Standard input as a file beside the runs, named after its contents, so that the run can be
-    made again.
-    """
+    """Standard input as a file beside the runs, so that the run can be made again."""
     from largeprompt.runs.files import storing
 
-    content = typer.get_binary_stream("stdin").read(MOST_BYTES + 1)
+    content, allowed = typer.get_binary_stream("stdin").read(MOST_BYTES + 1), "UTF-8 text"
+    given = f"more than {MOST_BYTES:,} bytes" if len(content) > MOST_BYTES else ""
     try:
-        empty = not content.decode().strip()
+        if not content.decode().strip():
+            given, allowed = "an empty standard input", "a text of at least two tokens"
     except UnicodeDecodeError as error:
-        raise InvalidArgumentError(
-            "--text", f"a standard input that is not UTF-8 ({error})", "UTF-8 text"
-        ) from None
-    if empty:
-        raise InvalidArgumentError(
-            "--text", "an empty standard input", "a text of at least two tokens"
-        )
-    if len(content) > MOST_BYTES:
-        raise InvalidArgumentError(
-            "--text", f"more than {MOST_BYTES:,} bytes", "a shorter standard input"
-        )
+        given = given or f"a standard input that is not UTF-8 ({error})"
+    if given:
+        raise InvalidArgumentError("--text", given, allowed)
     path = out / "texts" / f"{hashlib.sha256(content).hexdigest()[:16]}.txt"
     with storing(out):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -329,9 +255,7 @@ def _from_stdin(out: Path) -> Path:
 
 
 def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConfig]:
-    """The study and its config, after all checks that can be made before the weights are loaded;
-    says what is left out.
-    """
+    """The study and its config, after all checks that need no weights; says what is left out."""
     import torch
 
     from largeprompt.audit.adapters.load import check_device_map, fingerprint, skeleton
@@ -352,28 +276,21 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
     model = skeleton(described)
     attending, silent = attending_layers(model), silent_layers(model)
     if not set(config.layers) <= set(attending):
-        raise InvalidArgumentError(
-            "--layers",
-            ", ".join(map(str, config.layers)),
-            f"layers that attend: {_ranges(attending)}",
-        )
+        given, allowed = ", ".join(map(str, config.layers)), _ranges(attending)
+        raise InvalidArgumentError("--layers", given, f"layers that attend: {allowed}")
     try:
         torch.ones(1, device=config.device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise InvalidArgumentError(
-            "--device", config.device, "a device that PyTorch finds here, such as cpu"
-        ) from None
+        allowed = "a device that PyTorch finds here, such as cpu"
+        raise InvalidArgumentError("--device", config.device, allowed) from None
     check_device_map(config.device_map or None)
     asked = config.lengths[-1] if config.lengths else None
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always", AuditWarning)
-        tokens = tokens_of(
-            source, described, [text for path in config.texts for text in texts_in(path)], asked
-        )
-    most = min(
-        (note.message.most for note in notes if isinstance(note.message, ShortenedWarning)),
-        default=None,
-    )
+        texts = [text for path in config.texts for text in texts_in(path)]
+        tokens = tokens_of(source, described, texts, asked)
+    cut = [note.message.most for note in notes if isinstance(note.message, ShortenedWarning)]
+    most = min(cut, default=None)
     counts = tokens.get("attention_mask", torch.ones_like(tokens["input_ids"])).sum(1)
     if asked is not None and int(counts.min()) < (asked if most is None else most):
         which = "the shortest text" if len(counts) > 1 else "the text"
@@ -389,11 +306,8 @@ def _checked(values: dict[str, Any], console: Console) -> tuple[Study, AuditConf
     if getattr(described, "is_encoder_decoder", False):
         say(console, "Note: the model is an encoder-decoder; its encoder is audited.")
     if silent:
-        say(
-            console,
-            f"Note: layers {_ranges(attending)} attend; layers {_ranges(silent)} do not and are "
-            "left out.",
-        )
+        rest = f"layers {_ranges(silent)} do not and are left out"
+        say(console, f"Note: layers {_ranges(attending)} attend; {rest}.")
     study = dataclasses.replace(study, title=f"{study.title}: {_short(config.model)}")
     return study, dataclasses.replace(config, contents=fingerprint(config.model, config.texts))
 
@@ -411,30 +325,13 @@ def _ranges(numbers: list[int]) -> str:
 
 def _again(config: AuditConfig, out: Path) -> str:
     """The command that makes the run once more."""
-    words = [
-        "largeprompt",
-        "audit",
-        config.model,
-        *(word for text in config.texts for word in ("--text", text)),
-    ]
-    for name in (
-        "lengths",
-        "layers",
-        "components",
-        "positions",
-        "sinks",
-        "tolerance",
-        "budget",
-        "device",
-        "dtype",
-        *LOAD_OPTIONS,
-    ):
+    words = ["largeprompt", "audit", config.model]
+    words += [word for text in config.texts for word in ("--text", text)]
+    for name in SAME:
         value = getattr(config, name)
         if value != getattr(type(config)(), name):
-            words += [
-                f"--{name.replace('_', '-')}",
-                (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value),
-            ]
+            entries = value if isinstance(value, tuple) else [value]
+            words += [f"--{name.replace('_', '-')}", ",".join(map(str, entries)) or "none"]
     words += [] if config.counts else ["--no-replace"]
     return shlex.join([*words, *(["--out", str(out)] if out != Path("runs") else [])])
 
@@ -448,12 +345,10 @@ def _shown(rows: list[dict[str, Any]], model: str, tokens: int) -> Table:
     """The rows in 80 columns: what does not fit is said below."""
     from largeprompt.audit.table import HeadTable
 
-    table = HeadTable(tuple(rows))
-    kept = [
-        (place, name) for place, name in enumerate(table.headings) if name not in LEFT_TO_THE_PAGE
-    ]
+    every = HeadTable(tuple(rows))
+    kept = {name: i for i, name in enumerate(every.headings) if name not in LEFT_TO_THE_PAGE}
     factors = "×2, ×4, ×8: factors on the scores that keep 'reads' at so many times the length"
-    told = [factors] if "×2" in table.headings else []
+    told = [factors] if "×2" in kept else []
     for name, what in (("saved_operations", "operations"), ("saved_cache", "cache")):
         shares = [row[name] for row in rows if row.get(name) is not None]
         if shares:
@@ -461,16 +356,14 @@ def _shown(rows: list[dict[str, Any]], model: str, tokens: int) -> Table:
             told.append(f"replacing a head saves {' to '.join(ends)} of its {what} (counted)")
     judged = any(row["verdict"] != "not judged" for row in rows)
     order = "to be replaced in this order" if judged else "too short to be judged"
-    shown = Table(
+    return table(
+        tuple(kept),
+        [[row[place] for place in kept.values()] for row in every.cells],
+        right={*kept} - {"verdict"},
+        whole=kept,
         title=f"Heads of {_short(model)} at {rows[0].get('length', tokens):,} tokens, {order}",
         caption="; ".join(told),
         box=SIMPLE,
         padding=(0, 1, 0, 0),
-        title_justify="left",
-        caption_justify="left",
+        pad_edge=True,
     )
-    for _, name in kept:
-        shown.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-    for row in table.cells:
-        shown.add_row(*(row[place] for place, _ in kept))
-    return shown

@@ -11,13 +11,12 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from largeprompt.cli.perform import AsJson, table
 from largeprompt.runs.words import typeset
 
 if TYPE_CHECKING:
@@ -32,12 +31,8 @@ EXTRAS = {
 MODULES = {"scikit-learn": "sklearn"}  # where the module has another name than the package
 
 
-def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-) -> None:
-    """Show versions, devices and extras, and check some numbers against independent ones; exit code
-    1 if one is off.
-    """
+def doctor(as_json: AsJson = False) -> None:
+    """Show versions, devices and extras, and check some numbers; exit code 1 if one is off."""
     with Console(stderr=True).status("checking a few numbers"):
         found: dict[str, Any] = {
             "versions": _versions(),
@@ -61,20 +56,19 @@ def doctor(
 def _show(found: dict[str, Any]) -> None:
     console = Console()
     for title in ("versions", "devices", "extras"):
-        rows = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
-        for name, value in found[title].items():
-            rows.add_row(name, escape(value))
-        console.print(rows, "")
-    checks = Table(title="self-test", title_justify="left", box=None, padding=(0, 2))
-    for column in ("", "check", "off by", "allowed", "seconds"):
-        checks.add_column(column, justify="left" if column in ("", "check") else "right")
-    for check in found["checks"]:
-        mark = "[green]ok[/]" if check["passed"] else "[red]FAILED[/]"
-        off = escape(check["error"]) if check["error"] else typeset(f"{check['off']:.1e}")
-        checks.add_row(
-            mark, check["check"], off, typeset(f"{check['allowed']:.0g}"), f"{check['seconds']:.2f}"
+        console.print(table(("", ""), found[title].items(), title=title, show_header=False), "")
+    lines = [
+        (
+            "ok" if check["passed"] else "FAILED",
+            check["check"],
+            check["error"] or typeset(f"{check['off']:.1e}"),
+            typeset(f"{check['allowed']:.0g}"),
+            f"{check['seconds']:.2f}",
         )
-    console.print(checks, "")
+        for check in found["checks"]
+    ]
+    right = ("off by", "allowed", "seconds")
+    console.print(table(("", "check", *right), lines, right=right, title="self-test"), "")
 
 
 def _versions() -> dict[str, str]:
@@ -124,19 +118,15 @@ def _checked(name: str, allowed: float, deviation: Callable[[], float]) -> dict[
         off = deviation()
     except Exception as problem:  # whatever is broken here is what the reader wants to see
         error = f"{type(problem).__name__}: {problem}"
-    passed = bool(off <= allowed)
     seconds = time.perf_counter() - start
-    return {
-        "check": name,
-        "passed": passed,
-        "off": off,
+    return {"check": name, "passed": bool(off <= allowed), "off": off} | {
         "allowed": allowed,
         "error": error,
         "seconds": seconds,
     }
 
 
-def _tensor(numbers: list[Any]) -> Tensor:
+def _vector(*numbers: float) -> Tensor:
     import torch
 
     return torch.tensor(numbers, dtype=torch.float64)
@@ -151,30 +141,19 @@ def _enumeration() -> float:
         weights = [math.exp(0.7 * x) for x in prompt]
         outputs.append(sum(w * x for w, x in zip(weights, prompt, strict=True)) / sum(weights))
     truth = sum((output - math.tanh(0.7)) ** 2 for output in outputs) / 8
-    law = lp.finite_prompt(
-        lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])), lp.Rademacher(1), _tensor([0.7]), 3
-    )
+    law = lp.finite_prompt(lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Rademacher(1), _vector(0.7), 3)
     return abs(float(law.mse) / truth - 1)
 
 
 def _contour() -> float:
-    """Gaussian tokens by their own lattice and, as a mixture of two equal halves, by quadrature
-    over the complex plane.
-    """
-    import torch
-
+    """Gaussian tokens in closed form, and as a mixture of two equal halves by quadrature."""
     import largeprompt as lp
 
-    attention, eye = (
-        lp.SoftmaxAttention(_tensor([[1.0, 0.2], [0.0, 1.0]]), _tensor([[1.0, 0.0], [0.5, 1.0]])),
-        torch.eye(2, dtype=torch.float64),
-    )
-    zero = torch.zeros(2, dtype=torch.float64)
-    halves = lp.GaussianMixture(
-        _tensor([0.5, 0.5]), torch.stack((zero, zero)), torch.stack((eye, eye))
-    )
+    attention = lp.SoftmaxAttention([[1.0, 0.2], [0.0, 1.0]], [[1.0, 0.0], [0.5, 1.0]])
+    zero, eye = [0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]
+    halves = lp.GaussianMixture([0.5, 0.5], [zero, zero], [eye, eye])
     ours, other = (
-        lp.finite_prompt(attention, mu, _tensor([0.8, -0.5]), [10, 10**9])
+        lp.finite_prompt(attention, mu, _vector(0.8, -0.5), [10, 10**9])
         for mu in (lp.Gaussian(zero, eye), halves)
     )
     return float((ours.mse / other.mse - 1).abs().max())
@@ -184,46 +163,32 @@ def _certificate() -> float:
     """By how much the proved bound falls below the exact error: 0 if it holds."""
     import largeprompt as lp
 
-    attention, shortfall = lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])), 0.0
-    for mu in (
-        lp.Gaussian(_tensor([0.0]), _tensor([[1.0]])),
-        lp.Rademacher(1),
-        lp.Uniform(1),
-        lp.Laplace(1),
-    ):
-        exact, bound = (
-            lp.finite_prompt(attention, mu, _tensor([0.6]), 1000).mse,
-            lp.certificate(attention, mu, _tensor([0.6]), 1000).bound,
-        )
+    attention, shortfall = lp.SoftmaxAttention([[1.0]], [[1.0]]), 0.0
+    for mu in (lp.Gaussian(dim=1), lp.Rademacher(1), lp.Uniform(1), lp.Laplace(1)):
+        exact = lp.finite_prompt(attention, mu, _vector(0.6), 1000).mse
+        bound = lp.certificate(attention, mu, _vector(0.6), 1000).bound
         shortfall = max(shortfall, 1 - float(bound / exact))
     return shortfall
 
 
 def _drawn() -> float:
     """Mean squared error of 4,000 drawn prompts against the exact one, in standard errors."""
-    import torch
-
     import largeprompt as lp
 
-    attention, mu = (
-        lp.SoftmaxAttention(_tensor([[1.0]]), _tensor([[1.0]])),
-        lp.Gaussian(_tensor([0.0]), _tensor([[1.0]])),
-    )
-    law = lp.finite_prompt(attention, mu, _tensor([1.0]), 200)
-    mse, standard_error = lp.sample_prompts(
-        attention, mu, _tensor([1.0]), [200], 4000, torch.Generator().manual_seed(0)
-    ).mse(law.limit)
+    attention, mu = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian(dim=1)
+    law = lp.finite_prompt(attention, mu, _vector(1.0), 200)
+    drawn = lp.sample_prompts(attention, mu, _vector(1.0), [200], 4000, 0)
+    mse, standard_error = drawn.mse(law.limit)
     return float(((mse - law.mse) / standard_error).abs().max())
 
 
 def _training() -> float:
-    """Risk in closed form at an infinite prompt, ½E(w·x)² of the layer that answers 0, and the flow
-    that lowers it.
-    """
+    """Risk in closed form at an infinite prompt, and what is left of it after the flow."""
     import largeprompt as lp
 
-    task = lp.LinearRegression(_tensor([[1.0]]), _tensor([[1.0]]), 0.0)
-    start = lp.SoftmaxAttention(_tensor([[0.5, 0.0], [0.0, 0.0]]), _tensor([[0.0, 0.5]]))
+    one = _vector(1.0)[:, None]
+    task = lp.LinearRegression(one, one, 0.0)
+    start = lp.SoftmaxAttention([[0.5, 0.0], [0.0, 0.0]], [[0.0, 0.5]])
     flow = lp.gradient_flow(task, start, math.inf, until=200.0, parametrization="block")
     return abs(float(flow.risk[0]) - 0.5 * 0.75**2) + abs(float(flow.risk[-1]))
 

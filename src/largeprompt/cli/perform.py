@@ -1,6 +1,4 @@
-"""What ``run`` and ``reproduce`` share: compute what is missing, show progress, say what was found,
-and end with the right code.
-"""
+"""What commands share: options, tables, progress, what was found, and the right exit code."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ import dataclasses
 import errno
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -23,6 +21,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+from rich.text import Text
+
+from largeprompt.errors import InvalidArgumentError, LargePromptError, interrupted
 
 if TYPE_CHECKING:
     from largeprompt.runs.files import RunError
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from largeprompt.runs.store import Run
     from largeprompt.runs.study import Study
 
+TITLES = ("title", "caption")  # of a table: plain words too
 MANY = "Many machines"  # panel of the help
 Workers = Annotated[
     int | None,
@@ -62,6 +65,7 @@ CellLimit = Annotated[
 ]
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder that holds the runs.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Compute again what is stored already.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,20 +78,20 @@ class Places:
 
     def __post_init__(self) -> None:
         if self.cell_limit is not None and not 0.1 <= self.cell_limit <= 1e6:  # NaN too
-            from largeprompt.errors import InvalidArgumentError
-
-            raise InvalidArgumentError(
-                "--cell-limit", str(self.cell_limit), "seconds from 0.1 to 1e6"
-            )
+            given = str(self.cell_limit)
+            raise InvalidArgumentError("--cell-limit", given, "seconds from 0.1 to 1e6")
 
 
-def prepare(study: Study, config: Any, out: Path, *, quick: bool, fresh: bool) -> Run:
-    """The run's folder, made or found again."""
-    from largeprompt.runs.settings import rerun
+def prepare(
+    study: Study, config: Any, out: Path, *, quick: bool = False, fresh: bool, rerun: str = ""
+) -> Run:
+    """The run's folder, made or found again; ``rerun``: its command, where it is not ``run``."""
+    from largeprompt.runs import settings
     from largeprompt.runs.store import Run, default_folder
 
     folder = default_folder(out, study, config, quick)
-    run = Run.create(folder, study, config, quick=quick, rerun=rerun(study, config, quick, out))
+    again = rerun or settings.rerun(study, config, quick, out)
+    run = Run.create(folder, study, config, quick=quick, rerun=again)
     if fresh:
         run.clear()
     return run
@@ -139,14 +143,17 @@ def perform(
 
 
 @contextlib.contextmanager
-def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
-    """Turn errors into one sentence and an exit code: 2 for what was typed, 1 for what went wrong,
-    130 for Ctrl-C.
+def reporting_errors(*, fresh: bool | None = None) -> Iterator[None]:
+    """Turn errors into a sentence and an exit code: 2 typed, 1 went wrong, 130 Ctrl-C.
+
+    ``fresh`` is the option of a command that stores cells; None: it stores none.
     """
     try:
         with _interrupts_as_such():
             yield
     except KeyboardInterrupt:
+        if fresh is None:
+            raise
         with contextlib.suppress(ValueError):  # not the main thread
             # the command ends here: a second Ctrl-C finds nothing to interrupt
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -163,8 +170,6 @@ def reporting_errors(*, fresh: bool = False) -> Iterator[None]:
         typer.echo(printable(f"error: {error.strerror or type(error).__name__}{where}"), err=True)
         raise typer.Exit(1) from None
     except ValueError as error:
-        from largeprompt.errors import LargePromptError
-
         if not isinstance(error, LargePromptError):
             raise
         from largeprompt.runs.files import RunError
@@ -179,8 +184,6 @@ def _interrupts_as_such() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        from largeprompt.errors import interrupted
-
         if interrupted(error):
             raise KeyboardInterrupt from error
         raise
@@ -189,15 +192,42 @@ def _interrupts_as_such() -> Iterator[None]:
 def finding(verdicts: Sequence[Verdict]) -> str:
     """What a run found: its headlines, or how many questions hold; and controls that hold."""
     asked = [each.outcome for each in verdicts if not each.control]
-    wrong = [
-        f"A control does not fail: {each.asked}"
-        for each in verdicts
-        if each.control and each.outcome != "fails"
-    ]
+    bad = [each.asked for each in verdicts if each.control and each.outcome != "fails"]
     headlines = [each.headline for each in verdicts if each.headline]
-    return " ".join(
-        [*(headlines or [f"{asked.count('holds')} of {len(asked)} questions hold."]), *wrong]
-    )
+    said = headlines or [f"{asked.count('holds')} of {len(asked)} questions hold."]
+    return " ".join([*said, *(f"A control does not fail: {each}" for each in bad)])
+
+
+def table(
+    columns: Sequence[str],
+    lines: Iterable[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+    **options: Any,
+) -> Table:
+    """Return a table of plain words. Columns in ``right`` are aligned right, those in ``whole`` are
+    never broken; other long words are folded, since two that are cut off look alike.
+    """
+    words = {name: Text(printable(options.pop(name))) for name in TITLES if name in options}
+    left = {"title_justify": "left", "caption_justify": "left"}
+    found = Table(**{"box": None, "pad_edge": False, **left} | words | options)
+    for each in columns:
+        justify: Literal["left", "right"] = "right" if each in right else "left"
+        found.add_column(each, justify=justify, no_wrap=each in whole, overflow="fold")
+    for line in lines:
+        found.add_row(*(Text(printable(word)) for word in line))
+    return found
+
+
+def print_rows(columns: Sequence[str], lines: Iterable[Sequence[str]], **options: Any) -> None:
+    """Print a table on a terminal, else lines with tabs between words."""
+    console = Console()
+    if console.is_terminal:
+        console.print(table(columns, lines, **options))
+        return
+    for line in (columns, *lines):
+        typer.echo(printable("\t".join(line)))
 
 
 def left_out(error: RunError) -> None:
@@ -263,15 +293,12 @@ def _logged(console: Console, bar: Progress, task: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def _bar(console: Console, jobs: Sequence[Job]) -> Iterator[tuple[Progress, Any]]:
     """Cells done and time left on a terminal; nothing in a pipe."""
-    columns = (
+    with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns,
         console=console,
         transient=True,
         disable=not console.is_terminal,

@@ -8,14 +8,13 @@ import math
 import os
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from largeprompt.cli.perform import printable
+from largeprompt.cli.perform import AsJson, reporting_errors, table
+from largeprompt.errors import InvalidArgumentError, TiltDomainError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,73 +70,58 @@ def plan(
         bool,
         typer.Option("--relative", help="Take the tolerance relative to the size of the output."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how long a prompt of independent tokens must be for attention to be near its limit.
 
     The values are the tokens themselves (V = I, mean 0); the query is scaled to give the score
     variance. Alone, the command answers for a head of 64 dimensions as networks begin.
     """
-    import torch
-
-    from largeprompt.errors import InvalidArgumentError, LargePromptError, TiltDomainError
-
     dim = 64 if dim is None and covariance is None else dim
     relative = relative or not tolerance
-    try:
+    with reporting_errors():
         if random_query and law != "gaussian":
             remedy = "In Python, query_average(..., method='estimate') averages over drawn queries."
             raise InvalidArgumentError(
                 "--random-query", f"--law {law}", "--law gaussian, for which it is exact", remedy
             )
-        score_variance = _positive(
-            "--score-variance", score_variance, MOST_VARIANCE if law in BOUNDED else math.inf
-        )
+        most = MOST_VARIANCE if law in BOUNDED else math.inf
+        score_variance = _positive("--score-variance", score_variance, most)
+        allowed = [_positive("--tolerance", each) for each in tolerance or TOLERANCES]
         tokens, query = _setting(score_variance, dim, covariance, direction, law, random_query)
-        rows = [
-            _row(tokens, query, _positive("--tolerance", one), relative)
-            for one in tolerance or TOLERANCES
-        ]
-    except TiltDomainError:
-        # Gaussian tokens, which random queries go with, have a limit
-        assert isinstance(query, torch.Tensor)
-        most = score_variance * max(tokens.tilt_range(query)) ** 2
-        size = "this covariance" if covariance else f"d = {dim}"
-        allowed = f"below {most:.4g} for {law.capitalize()} tokens, {size}"
-        error = InvalidArgumentError(
-            "--score-variance",
-            f"{score_variance:g}",
-            allowed,
-            "From there on there is no infinite-prompt limit.",
-        )
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-    except LargePromptError as error:
-        typer.echo(printable(f"error: {error}"), err=True)
-        raise typer.Exit(2) from None
+        try:
+            rows = [_row(tokens, query, each, relative) for each in allowed]
+        except TiltDomainError:  # not Gaussian, so the query is no law
+            most = score_variance * max(tokens.tilt_range(cast("Tensor", query))) ** 2
+            size = "this covariance" if covariance else f"d = {dim}"
+            raise InvalidArgumentError(
+                "--score-variance",
+                f"{score_variance:g}",
+                f"below {most:.4g} for {law.capitalize()} tokens, {size}",
+                "From there on there is no infinite-prompt limit.",
+            ) from None
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    size = f"covariance {escape(str(covariance))}" if covariance else f"d = {dim}"
+    size = f"covariance {covariance}" if covariance else f"d = {dim}"
     name = law.capitalize() if law == "gaussian" else law
     asked, mean = (", random query", "mean ") if random_query else ("", "")
     title = f"Softmax attention over {name} tokens{asked}, {mean}score variance {score_variance:g}"
-    table = Table(title=f"{title}, {size}", box=None, title_justify="left", pad_edge=False)
     off = "error relative to the output" if relative else "error"
     columns = ("tolerance", "tokens needed", "certified", "regime", "effective tokens", off)
-    for column in columns:
-        table.add_column(column, justify="left" if column == "regime" else "right")
-    for row in rows:
-        needed, proved = (_count(row[name], "> 10^15") for name in ("length", "certified_length"))
-        table.add_row(
+    lines = [
+        (
             f"{row['tolerance']:g}",
-            needed,
-            proved,
+            _count(row["length"], "> 10^15"),
+            _count(row["certified_length"], "> 10^15"),
             row["regime"] or "-",
             _count(row["effective_tokens"], "-"),
             f"{row['rmse'] / row['scale']:.4g}",
         )
-    Console().print(table)
+        for row in rows
+    ]
+    right = {*columns} - {"regime"}
+    Console().print(table(columns, lines, right=right, title=f"{title}, {size}"))
     typer.echo("tokens needed: exact; certified: by a proved bound; effective: at that length")
     for row in rows:
         if row["length"] is None:
@@ -158,47 +142,35 @@ def _setting(
 ) -> tuple[Measure, Tensor | Gaussian]:
     """Tokens and query, or law of queries, from the options.
 
-    Where the coordinates across the query are independent of the scores, they add up: as one
-    coordinate with the sum of their variances they have the same errors, the same bounds, and no
-    matrix is larger than (2, 2).
+    Coordinates across the query that are independent of the scores add up to one with the sum of
+    their variances: it has the same errors and bounds.
     """
     import torch
 
     from largeprompt import Gaussian, validation
-    from largeprompt.errors import InvalidArgumentError
 
     if dim is not None and path is not None:
         raise InvalidArgumentError(
             "--dim and --covariance", "both", "one of them", "Leave one of them out."
         )
-    matrix = None if path is None else torch.from_numpy(_covariance(path))
     if dim is not None:
         most = MOST_ENTANGLED if random_query or law == "sphere" else MOST_DIM
         if not 1 <= dim <= most:
-            remedy = (
-                ""
-                if most == MOST_DIM
-                else "Larger ones would take minutes; one query and independent coordinates take "
-                f"up to {MOST_DIM:,}."
+            slow = (
+                "Larger ones would take minutes; one query and independent coordinates take up to "
+                f"{MOST_DIM:,}."
             )
-            raise InvalidArgumentError(
-                "--dim",
-                validation.text(dim),
-                f"an integer from 1 to {most:,}",
-                remedy if dim > 1 else "",
-            )
+            remedy = slow if dim > 1 and most < MOST_DIM else ""
+            allowed = f"an integer from 1 to {most:,}"
+            raise InvalidArgumentError("--dim", validation.text(dim), allowed, remedy)
         if dim > MOST_ENTANGLED:
-            return _tokens(
-                torch.diag(torch.tensor([1.0, dim - 1.0], dtype=torch.float64)), law
-            ), _axis(score_variance)
-        matrix = torch.eye(dim, dtype=torch.float64)
-    assert matrix is not None
+            return _two_axes(1.0, dim - 1.0, law, score_variance)
+    matrix = torch.eye(dim or 1) if path is None else torch.from_numpy(_covariance(path))
     if len(matrix) > MOST_ENTANGLED and (random_query or law != "gaussian"):
-        allowed, remedy = (
-            f"at most {MOST_ENTANGLED} with these options",
-            "Larger ones would take minutes.",
-        )
+        allowed = f"at most {MOST_ENTANGLED} with these options"
+        remedy = "Larger ones would take minutes."
         raise InvalidArgumentError("--covariance", f"{len(matrix):,} rows", allowed, remedy)
+    matrix = matrix.double()
     tokens = _tokens(matrix, law)
     if random_query:  # N(0, cI) with E z^TΓz = c tr Γ
         eye = torch.eye(len(matrix), dtype=torch.float64)
@@ -209,19 +181,22 @@ def _setting(
     along = float(values[index])
     if law == "gaussian" and len(matrix) > 1:
         across = max(0.0, float(values.sum()) - along)
-        return _tokens(torch.diag(torch.tensor([along, across], dtype=torch.float64)), law), _axis(
-            score_variance / along
-        )
+        return _two_axes(along, across, law, score_variance / along)
     return tokens, vectors[:, index] * math.sqrt(score_variance / along)
 
 
+def _two_axes(along: float, across: float, law: Law, square: float) -> tuple[Measure, Tensor]:
+    """Tokens with these variances along and across a query, and the query of this square."""
+    import torch
+
+    matrix = torch.diag(torch.tensor([along, across], dtype=torch.float64))
+    return _tokens(matrix, law), torch.tensor([math.sqrt(square), 0.0], dtype=torch.float64)
+
+
 def _covariance(path: Path) -> NDArray[np.float64]:
-    """A square matrix from a plain file, which is refused before it is read where it
-    is too large.
-    """
+    """A square matrix from a plain file; one that is too large is not read."""
     import numpy as np
 
-    from largeprompt.errors import InvalidArgumentError
     from largeprompt.runs.files import read_plain
 
     try:
@@ -229,17 +204,12 @@ def _covariance(path: Path) -> NDArray[np.float64]:
         if path.suffix == ".npy":
             matrix = np.load(io.BytesIO(content), allow_pickle=False)
         else:
+            lines = content.decode().replace(",", " ").splitlines()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an empty file is refused below
-                matrix = np.loadtxt(
-                    content.decode().replace(",", " ").splitlines(), ndmin=2, max_rows=MOST_ROWS + 1
-                )
-        if (
-            matrix.ndim != 2
-            or matrix.shape[0] != matrix.shape[1]
-            or not matrix.size
-            or matrix.dtype.kind not in "biuf"
-        ):
+                matrix = np.loadtxt(lines, ndmin=2, max_rows=MOST_ROWS + 1)
+        square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] > 0
+        if not square or matrix.dtype.kind not in "biuf":
             raise ValueError(f"{matrix.dtype} of shape {matrix.shape}")
         if len(matrix) > MOST_ROWS:
             raise ValueError(f"more than {MOST_ROWS:,} rows")
@@ -247,29 +217,19 @@ def _covariance(path: Path) -> NDArray[np.float64]:
             raise ValueError("all zero: the scores would not vary")
     except (OSError, ValueError, EOFError, AttributeError, MemoryError) as error:
         # an OSError's own words, without its number
-        trouble = getattr(error, "strerror", None) or error
-        raise InvalidArgumentError(
-            "--covariance", f"{path} ({trouble})", "a square matrix of numbers, .npy or text"
-        ) from None
+        given = f"{path} ({getattr(error, 'strerror', None) or error})"
+        allowed = "a square matrix of numbers, .npy or text"
+        raise InvalidArgumentError("--covariance", given, allowed) from None
     return np.asarray(matrix, dtype=np.float64)
 
 
 def _positive(name: str, value: float, most: float = math.inf) -> float:
     from largeprompt import validation
-    from largeprompt.errors import InvalidArgumentError
 
     if validation.positive(name, value) > most:
-        raise InvalidArgumentError(
-            name, f"{value:g}", f"a positive number up to {most:g} for this law"
-        )
+        allowed = f"a positive number up to {most:g} for this law"
+        raise InvalidArgumentError(name, f"{value:g}", allowed)
     return value
-
-
-def _axis(square: float) -> Tensor:
-    """A query along the first of two axes."""
-    import torch
-
-    return torch.tensor([math.sqrt(square), 0.0], dtype=torch.float64)
 
 
 def _tokens(covariance: Tensor, law: Law) -> Measure:
@@ -282,13 +242,7 @@ def _tokens(covariance: Tensor, law: Law) -> Measure:
     gaussian = lp.Gaussian(torch.zeros(len(covariance), dtype=torch.float64), covariance)
     if law == "gaussian":
         return gaussian
-    kinds = {
-        "rademacher": lp.Rademacher,
-        "uniform": lp.Uniform,
-        "laplace": lp.Laplace,
-        "sphere": lp.Sphere,
-    }
-    standard: Measure = kinds[law](len(covariance))
+    standard: Measure = getattr(lp, law.capitalize())(len(covariance))
     if bool((covariance == torch.eye(len(covariance))).all()):
         return standard
     values, vectors = torch.linalg.eigh(covariance)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from largeprompt.cli.perform import left_out, reporting_errors
+from largeprompt.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
@@ -27,48 +28,37 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write one self-contained HTML page: a verdict for each claim, then question, method, figures
-    and settings of each run.
-    """
+    """Write one self-contained HTML page: verdicts on claims, then each run with its figures."""
     from largeprompt.report.page import write_report
 
     with reporting_errors():
+        from largeprompt.runs.files import RunError
+
         found = {run.folder.resolve(): run for path in runs for run in _runs(path)}
         target = next(iter(found)).parent / "report.html" if out is None else out
         try:
             write_report(list(found.values()), target)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            typer.echo(
-                f"error: cannot write {target} ({reason}); choose with --out a file that you may "
-                "write.",
-                err=True,
-            )
-            raise typer.Exit(1) from None
+            advice = "choose with --out a file that you may write"
+            raise RunError(f"cannot write {target} ({reason}); {advice}.") from None
     typer.echo(f"wrote {target}")
 
 
 def _runs(path: Path) -> list[Run]:
-    """The run in this folder, or those below it in the order of the registry; what cannot be read
-    is reported and left out.
-    """
-    from largeprompt.errors import InvalidArgumentError
+    """The run in this folder, or those below it that can be read, in the order of the registry."""
     from largeprompt.runs.store import Run, find_runs
     from largeprompt.studies.registry import place
 
-    remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
-    if not path.is_dir():
-        given = f"{path}, which is {'a file' if path.exists() else 'not there'}"
-        raise InvalidArgumentError(
-            "RUN", given, "a run folder, or a folder that holds runs", remedy
-        )
     if (path / "config.json").exists():
         return [Run.open(path)]
-    below = [run for run in find_runs(path, left_out) if _answered(run)]
+    below = [run for run in find_runs(path, left_out) if _answered(run)] if path.is_dir() else []
     if not below:
-        raise InvalidArgumentError(
-            "RUN", f"{path}, with no run in it", "a run folder, or a folder that holds runs", remedy
-        )
+        what = "which is a file" if path.exists() else "which is not there"
+        given = f"{path}, {'with no run in it' if path.is_dir() else what}"
+        remedy = "`largeprompt run NAME` makes one; `largeprompt runs` lists those there are."
+        allowed = "a run folder, or a folder that holds runs"
+        raise InvalidArgumentError("RUN", given, allowed, remedy)
     return sorted(below, key=lambda run: place(run.study))
 
 

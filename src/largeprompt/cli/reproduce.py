@@ -65,16 +65,14 @@ def reproduce(
             try:
                 chosen = registry.study(name)
                 config = chosen.quick if quick else chosen.config()
-                wanted.append(
-                    (chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))
-                )
+                run = prepare(chosen, config, out, quick=quick, fresh=fresh)
+                wanted.append((chosen, config, run))
             except StorageError:
                 raise
             # one study that cannot be loaded does not take the others with it
             except Exception as error:
-                errors.append(
-                    RunError(f"{name}: cannot be begun ({type(error).__name__}: {error}).")
-                )
+                why = f"{type(error).__name__}: {error}"
+                errors.append(RunError(f"{name}: cannot be begun ({why})."))
         runs = [run for _, _, run in wanted]
         # a first look does not replace the full report
         page = out / ("report-quick.html" if quick else "report.html")

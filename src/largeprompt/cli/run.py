@@ -73,7 +73,6 @@ def run(
         check_needed(chosen.name)
         config = configured(chosen, settings or [], quick=quick, seed=seed)
         places = Places(workers, executor, cell_limit)
-        for error in perform(
-            [(chosen, config, prepare(chosen, config, out, quick=quick, fresh=fresh))], places
-        ):
+        made = prepare(chosen, config, out, quick=quick, fresh=fresh)
+        for error in perform([(chosen, config, made)], places):
             raise error

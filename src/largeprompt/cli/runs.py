@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from largeprompt.cli.perform import Out, left_out, printable, reporting_errors
+from largeprompt.cli.perform import AsJson, Out, left_out, print_rows, printable, reporting_errors
 
 if TYPE_CHECKING:
     from largeprompt.runs.store import Run
 
-COLUMNS = ("run", "study", "state", "cells", "finished", "elapsed", "verdicts")
-RIGHT: dict[str, Literal["right"]] = {"cells": "right", "elapsed": "right"}
+COLUMNS = ("run", "state", "cells", "finished", "elapsed", "verdicts")
 CONTROL = " (control)"  # after the outcome of one
 
 
@@ -27,7 +23,7 @@ def runs(
         typer.Argument(metavar="FOLDER", help="Folder that holds runs; --out says the same."),
     ] = None,
     out: Out = Path("runs"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the runs in a folder: state, cells, when and how long, verdicts."""
     from largeprompt.runs.store import find_runs
@@ -41,21 +37,7 @@ def runs(
     if not found:
         typer.echo(printable(f"no runs in {folder}; `largeprompt run NAME` makes one."))
         return
-    console = Console()
-    if not console.is_terminal:
-        for words in [COLUMNS, *map(_words, found)]:
-            typer.echo(printable("\t".join(words)))
-        return
-    table = Table(box=None, pad_edge=False, title=printable(str(folder)), title_justify="left")
-    for column in COLUMNS:
-        if column != "study":  # the name of the folder begins with it
-            # a name is folded over lines: cut off, two would look alike
-            table.add_column(column, overflow="fold", justify=RIGHT.get(column, "left"))
-    for row in found:
-        name, _, *rest = _words(row)
-        rest[2] = rest[2].partition("+")[0].replace("T", " ")
-        table.add_row(*(Text(printable(word)) for word in (Path(name).name, *rest)))
-    console.print(table)
+    print_rows(COLUMNS, map(_words, found), right=("cells", "elapsed"))
 
 
 def _row(run: Run) -> dict[str, Any]:
@@ -81,10 +63,9 @@ def _words(row: dict[str, Any]) -> tuple[str, ...]:
     """A run as a person reads it, in the order of the columns."""
     return (
         row["run"],
-        row["study"],
         row["state"] + (f" ({', '.join(row['damaged'])})" if row["damaged"] else ""),
         f"{row['cells_done']}/{row['cells']}",
-        row["finished"] or "-",
+        (row["finished"] or "-").partition("+")[0].replace("T", " "),
         "-" if row["seconds"] is None else f"{row['seconds']:.1f} s",
         _counts(row["verdicts"]),
     )

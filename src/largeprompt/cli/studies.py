@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from largeprompt.cli.perform import reporting_errors
+from largeprompt.cli.perform import AsJson, print_rows, reporting_errors
 
 
 def studies(
@@ -19,7 +17,7 @@ def studies(
     claims: Annotated[
         bool, typer.Option("--claims", help="List the claims and questions by their ids instead.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the studies in the order of the report, or the settings of one."""
     with reporting_errors():
@@ -30,7 +28,7 @@ def studies(
         _describe(name, rows)
     elif claims:
         said = [(row["id"], row["name"], row["sentence"]) for row in rows]
-        _show(("id", "claim", "what it says"), said)
+        print_rows(("id", "claim", "what it says"), said, whole=["id"])
     else:
         lines = [
             (
@@ -42,7 +40,9 @@ def studies(
             )
             for row in rows
         ]
-        _show(("study", "claims", "about", "--quick", "full"), lines)
+        times = ("--quick", "full")
+        columns = ("study", "claims", "about", *times)
+        print_rows(columns, lines, right=times, whole=("study", *times))
 
 
 def _studies() -> list[dict[str, Any]]:
@@ -90,27 +90,6 @@ def _describe(name: str, rows: Sequence[dict[str, str]]) -> None:
         quick = f"    --quick: {row['quick']}" if row["quick"] != row["default"] else ""
         typer.echo(f"\n{row['name']} = {row['default']}{quick}")
         typer.echo(f"    {': '.join(each for each in (row['meaning'], row['kind']) if each)}")
-
-
-def _show(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """A table in a terminal, else lines of words between tabs."""
-    console = Console()
-    if not console.is_terminal:
-        for line in (columns, *lines):
-            typer.echo("\t".join(line))
-        return
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        narrow = column in ("--quick", "full") and columns[0] == "study"
-        table.add_column(
-            column,
-            justify="right" if narrow else "left",
-            no_wrap=narrow or column == columns[0],
-            overflow="fold",
-        )
-    for line in lines:
-        table.add_row(*line)
-    console.print(table)
 
 
 def _duration(seconds: float | None) -> str:
