@@ -80,7 +80,8 @@ def test_stages_follow_each_other_until_the_cell_runs_again(leave_after, stages)
         return f"stage {number}"
 
     notebook = Notebook(leave_after)
-    in_stages(notebook, "computing", *(functools.partial(stage, number) for number in (1, 2, 3)))
+    later = (functools.partial(stage, number) for number in (1, 2, 3))
+    in_stages(notebook, [lambda: "computing", *later])
     notebook.started[0].join()
     assert computed == [1, 2, 3][:stages]
     words = ["computing", "stage 1", '<p class="foot">there is &lt;no&gt; answer</p>', "stage 3"]

@@ -25,9 +25,9 @@ def parts(page):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_both_rows_are_well_formed_with_all_pictures(law):
+def test_the_page_is_well_formed_with_all_pictures(law):
     state = LawState(law=law, dim=2, strength=1.0)
-    found = parts(law_page.first_row(state)) | parts(law_page.second_row(state, "words"))
+    found = parts(law_page.page(state, "words"))
     assert set(found) == set(PICTURES)
     assert all("nan" not in card.replace("on-map", "") for card in found.values())
 
@@ -105,9 +105,9 @@ def test_tokens_read_are_whole_and_squares_hold_more_than_one(length, whole, squ
 def test_a_query_that_is_too_strong_for_laplace_tokens_is_weakened_and_said_to_be():
     state = LawState.of({"law": "laplace"})
     said = law_page.too_strong(1.5, state)
-    assert said == "Laplace tokens have a limit for strengths below 1.41 only: shown at 1.4."
+    assert said == "Laplace tokens have no limit at strength 1.5: shown at 1.4."
     assert law_page.too_strong(1.4, state) == law_page.too_strong(4.0, LawState(strength=4.0)) == ""
-    page = law_page.first_row(state) + law_page.second_row(state, "words")
+    page = law_page.page(state, "words")
     assert "nan" not in page.replace("on-map", "")
 
 
@@ -115,3 +115,9 @@ def test_gaussian_tokens_are_linear_and_signs_are_not():
     assert "a linear map of the query" in law_page.read_out(LawState())
     # 1 - tanh(2)/2 = 0.518
     assert "52 % off the affine read-out" in law_page.read_out(LawState(law="signs", strength=2.0))
+
+
+def test_the_answer_comes_second():
+    first, second = (stage() for stage in law_page.stages(LawState(dim=2)))
+    assert "Counting the tokens that are needed for an error of 0.2" in first
+    assert law_page.sentence(LawState(dim=2)) in second

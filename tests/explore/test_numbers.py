@@ -95,15 +95,6 @@ def test_the_length_that_is_enough_is_that_of_the_library():
         assert found.rmse <= 0.3
 
 
-def test_regimes_are_the_effective_tokens_of_gaussian_scores():
-    variances, lengths, tokens = numbers.regimes()
-    here = numbers.problem(LawState(dim=1, strength=2.0))
-    row, column = list(lengths).index(1e4), list(variances).index(4.0)
-    assert tokens[row, column] == pytest.approx(
-        float(lp.finite_prompt(here.attention, here.mu, here.z, 10_000).effective_tokens), rel=1e-6
-    )
-
-
 def test_a_longer_prompt_costs_nothing():
     """What only the length changes is computed once: a slider of lengths answers at once."""
     state = LawState(law="uniform")

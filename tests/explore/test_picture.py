@@ -35,7 +35,7 @@ def test_a_picture_is_well_formed_and_in_its_frame():
     assert "x < y" in [node.text for node in root.iter("text")]
     assert [node.text for node in root.iter("title")] == ["<b>", "two"]
     assert axes.legend == [("c1", "dots & bars")]
-    assert "dots &amp; bars" in axes.card("name", "title", "described")
+    assert "dots &amp; bars" in axes.card("name", "title")
     inner = root.find("svg")
     line = next(node for node in inner if node.attrib["class"] == "line c0")
     width = WIDTH - LEFT - RIGHT

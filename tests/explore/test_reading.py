@@ -45,7 +45,6 @@ def test_heads_by_name(audit):
     assert audit.chosen("L9H9") == audit.chosen("<b>") == "L0H0"
     assert audit.picked([("1", "h2")]) == "L1H2"
     assert audit.picked([("1", "layer")]) == "L1H0"
-    assert audit.picked([]) == "L0H0"
     for name, row in audit.rows.items():
         one = audit.data.sel(audit.where(name))
         assert row["verdict"] == FINDINGS[int(one.head_finding)]

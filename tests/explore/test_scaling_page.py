@@ -35,7 +35,7 @@ def test_the_exact_factor_keeps_the_tokens_that_are_read():
 
 
 def test_each_rule_crosses_the_exact_factor_once():
-    said = re.findall(r"<title>σ² = ([\d.]+)</title>", scaling_page.by_variance(STATE))
+    said = re.findall(r"<title>σ² = ([\d.]+)</title>", scaling_page.page(STATE))
     for variance, rule in zip(said, (1.2, (1 + 0.1 * np.log(4)) ** 2), strict=True):
         assert float(lp.length_scaling(4096, 1024, float(variance))) == pytest.approx(
             rule, rel=0.01

@@ -54,7 +54,8 @@ def test_the_page_is_well_formed_and_shows_the_flows():
 
 
 def test_the_stages_are_coarse_then_fine():
-    coarse, fine = (stage() for stage in training_page.stages(STATE))
+    first, coarse, fine = (stage() for stage in training_page.stages(STATE))
+    assert "Computing" in first
     assert "coarse; refining" in coarse
     assert "refining" not in fine
     assert fine == training_page.page(STATE, True)

@@ -18,16 +18,11 @@ with app.setup:
 
     from largeprompt.explore import code, law_page, reading, runs_page, scaling_page, training_page
     from largeprompt.explore.controls import controls, in_stages, with_values
-    from largeprompt.explore.state import (
-        TITLES,
-        LawState,
-        RunsState,
-        ScalingState,
-        TrainingState,
-        address_bar,
-        last,
-    )
+    from largeprompt.explore.state import STATES, TITLES, RunsState, address_bar, last
     from largeprompt.explore.text import note
+
+    PAGES = {"law": law_page, "training": training_page, "scaling": scaling_page}
+    CODES = {"law": code.law_code, "training": code.training_code, "scaling": code.scaling_code}
 
 
 @app.cell
@@ -60,111 +55,50 @@ def _(tabs):
 
 @app.cell
 def _(asked):
-    law_controls = controls(LawState.of(asked))
-    training_controls = controls(TrainingState.of(asked), patient=True)
-    scaling_controls = controls(ScalingState.of(asked))
-    return law_controls, scaling_controls, training_controls
+    moved = mo.ui.dictionary(
+        {kind.tab: controls(kind.of(asked)) for kind in STATES if kind.tab in PAGES}
+    )
+    return (moved,)
 
 
 @app.cell
 def _(asked, folder):
     runs, left_out = reading.available(folder)
-    wanted_run = RunsState.of(asked).run
+    wanted = RunsState.of(asked)
     run_control = mo.ui.dropdown(
         list(runs),
-        value=wanted_run if wanted_run in runs else next(iter(runs), None),
+        value=wanted.run if wanted.run in runs else next(iter(runs), None),
         label="Run",
         full_width=True,
     )
-    get_head, set_head = mo.state(RunsState.of(asked).head)
-    return get_head, left_out, run_control, runs, set_head
+    return left_out, run_control, runs, wanted
 
 
 @app.cell
-def _(audit, get_head, set_head):
-    head_control = None
-    if audit is not None:
-        head_control = mo.ui.dropdown(
-            list(audit.rows),
-            value=audit.chosen(get_head()),
-            label="Head",
-            full_width=True,
-            on_change=set_head,
-        )
-    return (head_control,)
+def _(moved):
+    states = {kind.tab: kind.of(moved.value[kind.tab]) for kind in STATES if kind.tab in PAGES}
+    return (states,)
 
 
 @app.cell
-def _(law_controls, scaling_controls, training_controls):
-    law_state = LawState.of(law_controls.value)
-    training_state = TrainingState.of(training_controls.value)
-    scaling_state = ScalingState.of(scaling_controls.value)
-    return law_state, scaling_state, training_state
-
-
-@app.cell
-def _(
-    folder,
-    head_control,
-    law_controls,
-    law_state,
-    left_out,
-    run_control,
-    runs,
-    scaling_controls,
-    tab,
-    training_controls,
-):
-    if tab == "runs":
-        _said = [f"left out: {each}" for each in left_out]
+def _(folder, left_out, moved, run_control, runs, states, tab):
+    if tab in PAGES:
+        _shown, _said = with_values(mo, moved.elements[tab].elements), []
+        if tab == "law":
+            _said = [law_page.too_strong(moved.value[tab]["strength"], states[tab])]
+    else:
+        _shown, _said = ([run_control] if runs else []), [f"left out: {each}" for each in left_out]
         if not runs:
             _said.insert(0, f"No finished runs in {folder}; largeprompt run NAME makes one.")
-        _shown = [
-            each for each in (run_control if runs else None, head_control) if each is not None
-        ]
-    else:
-        _elements = {
-            "law": law_controls,
-            "training": training_controls,
-            "scaling": scaling_controls,
-        }[tab].elements
-        _shown = with_values(mo, _elements)
-        _weaker = law_page.too_strong(law_controls.value["strength"], law_state)
-        _said = [_weaker] if tab == "law" and _weaker else []
-    _column = mo.vstack([*_shown, *(mo.Html(note(each)) for each in _said)], gap=0.9)
+    _column = mo.vstack([*_shown, *(mo.Html(note(each)) for each in _said if each)], gap=0.9)
     mo.Html(f'<aside class="side" aria-label="Controls">{_column}</aside>')
     return
 
 
 @app.cell
-def _(law_state, tab):
-    mo.stop(tab != "law")
-    mo.Html(law_page.first_row(law_state))
-    return
-
-
-@app.cell
-def _(law_state, tab):
-    mo.stop(tab != "law")
-    in_stages(
-        mo,
-        law_page.second_row(law_state, law_page.counting(law_state)),
-        lambda: law_page.second_row(law_state, law_page.sentence(law_state)),
-    )
-    return
-
-
-@app.cell
-def _(tab, training_state):
-    mo.stop(tab != "training")
-    in_stages(mo, note("Computing the flows …"), *training_page.stages(training_state))
-    return
-
-
-@app.cell
-def _(scaling_state, tab):
-    mo.stop(tab != "scaling")
-    mo.Html(scaling_page.page(scaling_state))
+def _(states, tab):
+    mo.stop(tab not in PAGES)
+    in_stages(mo, PAGES[tab].stages(states[tab]))
     return
 
 
@@ -177,29 +111,33 @@ def _(run_control, runs, tab):
 
 
 @app.cell
-def _(audit, set_head):
-    mo.stop(audit is None)
-    _heads = audit.data["head"].values.tolist()
-    _map = mo.ui.table(
-        runs_page.head_map(audit),
-        selection="single-cell",
-        on_change=lambda cells: set_head(audit.picked([(one.row, one.column) for one in cells])),
-        style_cell=runs_page.cell_style,
-        pagination=False,
-        show_column_summaries=False,
-        show_data_types=False,
-        show_download=False,
-        show_search=False,
-        max_columns=None,
-        column_widths={f"h{head}": 52 for head in _heads} | {"layer": 60},
-    )
-    mo.vstack([mo.Html(runs_page.map_legend(audit)), _map], gap=0.2)
-    return
+def _(audit):
+    head_map = None
+    if audit is not None:
+        _heads = audit.data["head"].values.tolist()
+        head_map = mo.ui.table(
+            runs_page.head_map(audit),
+            selection="single-cell",
+            style_cell=runs_page.cell_style,
+            pagination=False,
+            show_column_summaries=False,
+            show_data_types=False,
+            show_download=False,
+            show_search=False,
+            max_columns=None,
+            column_widths={f"h{head}": 52 for head in _heads} | {"layer": 60},
+        )
+    _legend = [mo.Html(runs_page.map_legend(audit)), head_map] if head_map is not None else []
+    mo.vstack(_legend, gap=0.2) if _legend else None
+    return (head_map,)
 
 
 @app.cell
-def _(audit, get_head):
-    head = "" if audit is None else audit.chosen(get_head())
+def _(audit, head_map, wanted):
+    head = ""
+    if audit is not None:
+        _cells = [(cell.row, cell.column) for cell in head_map.value]
+        head = audit.picked(_cells) if _cells else audit.chosen(wanted.head)
     mo.Html(runs_page.head(audit, head)) if head else None
     return (head,)
 
@@ -211,18 +149,14 @@ def _(run):
 
 
 @app.cell
-def _(audit, folder, head, law_state, run, run_control, scaling_state, tab, training_state):
-    if tab == "runs":
+def _(audit, head, run, run_control, states, tab):
+    if tab in PAGES:
+        state = states[tab]
+        program = CODES[tab](state)
+    else:
         state = RunsState(run_control.value or "", head)
         _where = audit.where(head) if head else {}
         program = "" if run is None else code.runs_code(str(run.folder), _where)
-    else:
-        state, _code = {
-            "law": (law_state, code.law_code),
-            "training": (training_state, code.training_code),
-            "scaling": (scaling_state, code.scaling_code),
-        }[tab]
-        program = _code(state)
     return program, state
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from largeprompt.errors import LargePromptError
@@ -12,11 +12,11 @@ from largeprompt.explore.text import note
 BUSY = threading.Lock()  # one stage at a time, so that moved sliders do not pile up work
 
 
-def controls(state: State, *, patient: bool = False) -> Any:
-    """Return a marimo dictionary of one element a field; ``patient`` ones report when let go."""
+def controls(state: State) -> Any:
+    """Return a marimo dictionary of one element a field; slow pages wait until it is let go."""
     import marimo as mo
 
-    fields = dataclasses.fields(state)
+    patient, fields = state.tab == "training", dataclasses.fields(state)
     return mo.ui.dictionary(
         {each.name: _control(mo, each, getattr(state, each.name), patient) for each in fields}
     )
@@ -48,16 +48,16 @@ def with_values(mo: Any, elements: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def in_stages(mo: Any, first: str, *stages: Callable[[], str]) -> None:
-    """Show a page now, and replace it by what each stage gives, without holding up other cells.
+def in_stages(mo: Any, stages: Sequence[Callable[[], str]]) -> None:
+    """Show the first page, and the others as they get ready, without holding up other cells.
 
-    Stages run in a thread; those that are left when the cell runs again are dropped.
+    They are computed in a thread; those that are left when the cell runs again are dropped.
     """
-    mo.output.replace(mo.Html(first))
+    mo.output.replace(mo.Html(stages[0]()))
 
     def work() -> None:
         thread = mo.current_thread()
-        for stage in stages:
+        for stage in stages[1:]:
             with BUSY:
                 if thread.should_exit:
                     return

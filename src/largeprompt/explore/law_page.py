@@ -2,19 +2,20 @@
 
 import base64
 import functools
-import html
 import io
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from largeprompt import output_scale
 from largeprompt.explore import numbers
 from largeprompt.explore.picture import Picture, Scale, decades
 from largeprompt.explore.state import LAWS, LENGTHS, LawState
 from largeprompt.explore.text import answer, cards, figure, in_words, table
 from largeprompt.law import regime
 
-SQUARES = (20, 10)  # across and down, in the picture of effective tokens
+ACROSS, DOWN, SIDE, GAP = 20, 10, 14, 2  # of squares, in the picture of effective tokens
 REGIMES = {
     "linear": "linear: an average over many tokens",
     "heavy": "heavy: a few tokens count for much",
@@ -22,14 +23,16 @@ REGIMES = {
 }
 
 
-def first_row(state: LawState) -> str:
-    """Where the softmax looks, how much of the prompt it reads, and what it reads."""
-    return cards(scores(state), effective_tokens(state), read_out(state))
+def stages(state: LawState) -> tuple[Callable[[], str], ...]:
+    """The page, first without the answer, which may take half a second."""
+    counting = f"Counting the tokens that are needed for an error of {state.tolerance:g} …"
+    return (lambda: page(state, counting), lambda: page(state, sentence(state)))
 
 
-def second_row(state: LawState, words: str) -> str:
-    """How far from the limit, where that lies among the regimes, and the numbers."""
-    return cards(errors(state), phase_diagram(state), summary(state, words))
+def page(state: LawState, words: str) -> str:
+    """Where the softmax looks, what it reads, how far that is from the limit, and the answer."""
+    drawings = (scores, effective_tokens, read_out, errors, phase_diagram)
+    return cards(*(draw(state) for draw in drawings), summary(state, words))
 
 
 def scores(state: LawState) -> str:
@@ -43,40 +46,33 @@ def scores(state: LawState) -> str:
     words = f"{len(drawn)} drawn token{'s' if len(drawn) > 1 else ''}, by weight"
     sizes = 1.0 + 7.0 * np.sqrt(weights)
     axes.dots(drawn, np.full(len(drawn), 0.92 * top), "c1 see-through", words, radius=sizes)
-    center = in_words(float(np.average(places, weights=tilted)))
-    return axes.card(
-        "scores",
-        "Where the softmax looks",
-        f"Density of the scores with standard deviation {state.strength:g}, and of the scores "
-        f"weighted by the softmax. The weighted mean score is {center}.",
-    )
+    return axes.card("scores", "Where the softmax looks")
 
 
 def effective_tokens(state: LawState) -> str:
     """The whole prompt as squares, of which the effective tokens are filled."""
     tokens = float(numbers.curve(state).tokens[LENGTHS.index(state.length)])
-    (across, down), side, full = SQUARES, 16, 14
-    count = across * down
-    filled = min(1.0, tokens / state.length) * count
+    filled = min(1.0, tokens / state.length) * ACROSS * DOWN
     squares = []
-    for i in range(count):
-        a, b, share = i // down * side, i % down * side, min(max(filled - i, 0.0), 1.0)
-        size = f'width="{full}" height="{full}" rx="2"'
-        squares.append(f'<rect class="empty" x="{a}" y="{b}" {size}/>')
-        if share:
-            high = max(full * share, 0.6)  # one token of millions can still be seen
-            size = f'width="{full}" height="{high:.2f}" rx="{min(2.0, high / 2):.1f}"'
-            squares.append(f'<rect class="full" x="{a}" y="{b + full - high:.2f}" {size}/>')
+    for i in range(ACROSS * DOWN):
+        share = min(max(filled - i, 0.0), 1.0)
+        high = max(SIDE * share, 0.6)  # one token of millions can still be seen
+        marks = [("empty", SIDE), ("full", high)] if share else [("empty", SIDE)]
+        a, b = i // DOWN * (SIDE + GAP), i % DOWN * (SIDE + GAP) + SIDE
+        squares += [
+            f'<rect class="{look}" x="{a}" y="{b - high:.2f}" width="{SIDE}" height="{high:.2f}" '
+            f'rx="{min(2.0, high / 2):.1f}"/>'
+            for look, high in marks
+        ]
     number = f"{tokens:,.0f}" if tokens < 1000 else in_words(tokens)
-    whole = f"{state.length:,} token{'s' if state.length > 1 else ''}"
-    title = f"It reads about {number} of {whole}"
-    legend = [("c0", f"one square: {state.length / count:,g} tokens")]
+    title = f"It reads about {number} of {state.length:,} token{'s' if state.length > 1 else ''}"
+    each = state.length / (ACROSS * DOWN)
     svg = (
-        '<svg class="picture" viewBox="-8 -34 340 236" role="img" '
-        f'aria-label="{html.escape(title)}: {filled:.2f} of {count} squares are filled.">'
-        f'<text class="big" x="0" y="-10">{html.escape(number)}</text>{"".join(squares)}</svg>'
+        f'<svg class="picture" viewBox="-8 -34 340 236" role="img" aria-label="{title}">'
+        f'<text class="big" x="0" y="-10">{number}</text>{"".join(squares)}</svg>'
     )
-    return figure("tokens", title, svg, legend if state.length > count else [])
+    legend = [("c0", f"one square: {each:,g} tokens")] if each > 1 else []
+    return figure("tokens", title, svg, legend)
 
 
 def read_out(state: LawState) -> str:
@@ -101,12 +97,7 @@ def read_out(state: LawState) -> str:
         if off.max() < 1e-9
         else f"{in_words(100 * float(off[here]), 2)} % off the affine read-out"
     )
-    return axes.card(
-        "readout",
-        f"What it reads: {title}",
-        f"Limit {in_words(limit[here])} and affine read-out {in_words(affine[here])} at strength "
-        f"{state.strength:g}.",
-    )
+    return axes.card("readout", f"What it reads: {title}")
 
 
 def errors(state: LawState) -> str:
@@ -132,11 +123,7 @@ def errors(state: LawState) -> str:
     here = float(found.errors[LENGTHS.index(state.length)])
     words = [f"exact, L = {state.length}: {in_words(here)}"]
     axes.dots([state.length], [here], "c0", radius=5, words=words)
-    return axes.card(
-        "errors",
-        "How far from the infinite prompt",
-        f"Exact error {in_words(here)} at length {state.length}.",
-    )
+    return axes.card("errors", "How far from the infinite prompt")
 
 
 def phase_diagram(state: LawState) -> str:
@@ -160,8 +147,7 @@ def phase_diagram(state: LawState) -> str:
         if state.law == "gaussian"
         else f"Regime, if the scores were Gaussian: {name}"
     )
-    described = f"Score variance {variance:.3g}, length {state.length}: regime {name}."
-    return axes.card("phase", title, described)
+    return axes.card("phase", title)
 
 
 @functools.cache
@@ -169,14 +155,10 @@ def _backdrop() -> str:
     """Effective tokens over score variance and length as an image, base64."""
     from matplotlib import image
 
-    tokens, buffer = numbers.regimes()[2], io.BytesIO()
-    image.imsave(buffer, np.log10(tokens), cmap="cividis", origin="lower", format="png")
+    lengths, buffer = np.logspace(0, 7, 29).round(), io.BytesIO()
+    scale = output_scale(lengths[:, None], np.linspace(0.0, 16.0, 41))
+    image.imsave(buffer, -scale.log(), cmap="cividis", origin="lower", format="png")
     return base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def counting(state: LawState) -> str:
-    """What stands for the sentence until it is there."""
-    return f"Counting the tokens that are needed for an error of {state.tolerance:g} …"
 
 
 def sentence(state: LawState) -> str:
@@ -209,8 +191,5 @@ def too_strong(asked: float, state: LawState) -> str:
     """Why the query is weaker than asked for; empty where it is not."""
     if asked <= state.strongest:
         return ""
-    return (
-        f"{LAWS[state.law]} tokens have a limit for strengths below "
-        f"{math.sqrt(2 * (state.dim if state.direction == 'all' else 1)):.3g} only: shown at "
-        f"{state.strength:g}."
-    )
+    name = LAWS[state.law]
+    return f"{name} tokens have no limit at strength {asked:g}: shown at {state.strength:g}."

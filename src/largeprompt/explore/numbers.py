@@ -12,14 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from largeprompt import (
-    affine_limit,
-    certificate,
-    finite_prompt,
-    output_scale,
-    prompt_length,
-    sample_prompts,
-)
+from largeprompt import affine_limit, certificate, finite_prompt, prompt_length, sample_prompts
 from largeprompt.explore.code import executed, law_setup
 from largeprompt.explore.picture import Array
 from largeprompt.explore.state import LENGTHS, LawState
@@ -155,10 +148,3 @@ def read_outs(state: LawState) -> tuple[Array, Array, Array]:
     matrix, offset = affine_limit(here.attention, here.mu)
     limit, affine = here.attention(here.mu, queries), queries @ matrix.mT + offset
     return strengths, (limit @ here.unit).numpy(), (affine @ here.unit).numpy()
-
-
-@functools.cache
-def regimes() -> tuple[Array, Array, Array]:
-    """Return score variances, lengths, and the exact effective tokens of Gaussian scores."""
-    variances, lengths = np.linspace(0.0, 16.0, 41), np.logspace(0, 7, 29).round()
-    return variances, lengths, output_scale(lengths[:, None], variances).numpy() ** -2

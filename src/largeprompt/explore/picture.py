@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from largeprompt.explore.text import figure, power_of_ten
@@ -44,13 +45,9 @@ class Scale:
             last = math.floor(math.log10(self.high) + 1e-9)
             step = max(1, math.ceil((last - first) / 5))
             return [(10.0**k, power_of_ten(k)) for k in range(first, last + 1, step)]
-        rough = (self.high - self.low) / 5
-        unit = 10.0 ** math.floor(math.log10(rough))
-        spacing = next(m * unit for m in (1, 2, 5, 10) if m * unit >= rough * 0.999)
-        first = math.ceil(self.low / spacing - 1e-9)
-        last = math.floor(self.high / spacing + 1e-9)
-        places = [spacing * k for k in range(first, last + 1)]
-        return [(place, f"{place:.6g}".replace("-", "−")) for place in places]
+        places = MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(self.low, self.high)
+        inside = [float(place) for place in places if self.low <= place <= self.high]
+        return [(place, f"{place:.6g}".replace("-", "−")) for place in inside]
 
 
 class Picture:
@@ -135,9 +132,10 @@ class Picture:
         size = f'width="{self.x.end:.1f}" height="{self.y.start:.1f}" preserveAspectRatio="none"'
         self.marks.insert(0, f'<image {size} href="data:image/png;base64,{png}"/>')
 
-    def card(self, name: str, title: str, described: str) -> str:
-        """The picture with its title and legend; ``described`` is for those who do not see it."""
-        return figure(name, title, self.svg(described), self.legend)
+    def card(self, name: str, title: str) -> str:
+        """The picture with its title and legend, which also tell those who do not see it."""
+        words = "; ".join([title, *(words for _, words in self.legend)])
+        return figure(name, title, self.svg(words), self.legend)
 
     def svg(self, described: str) -> str:
         """The picture alone."""

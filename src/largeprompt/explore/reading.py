@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,24 @@ from largeprompt.runs.files import RunError
 from largeprompt.runs.store import Run, find_runs
 from largeprompt.studies.registry import place
 
+AFFINE = "The affine read-out of mean and covariance misses {affine_error} of the output"
+MISSES = f"{AFFINE}, more than the tolerance of {{tolerance}}."
+TRIED = f"{MISSES} No mixture that was tried is within the tolerance."
+READS = "it reads {effective_tokens} effective tokens, with scores at σ/√(2 ln L) = {alpha}"
+WHY = {
+    "not judged": "No query position sees enough keys for a verdict.",
+    "uniform": (
+        "Uniform weights do: the mean value alone misses {mean_error} of the output, at a "
+        "tolerance of {tolerance}."
+    ),
+    "moments": f"{AFFINE}, which is within the tolerance of {{tolerance}}.",
+    "few clusters": f"{MISSES} A Gaussian mixture of {{count}} misses only {{mixture_error}}.",
+    "mixtures not tried": f"{MISSES} The head averages: {READS}. Mixtures were not tried.",
+    "selects": f"{TRIED} The head picks tokens: {READS}, where an average has less than 1/2.",
+    "other shape": (
+        f"{TRIED} Yet the head averages: {READS}. Its keys and values have another shape."
+    ),
+}
 PLOTTED = ("query", "tokens", "score_variance", "affine_error")
 
 
@@ -59,9 +76,7 @@ class Audit:
         return name if name in self.rows else next(iter(self.rows))
 
     def picked(self, cells: list[tuple[Any, str]]) -> str:
-        """Return the head of a cell on the map, or the first of its layer, or of all."""
-        if not cells:
-            return self.chosen("")
+        """Return the head of a cell on the map, or the first of its layer."""
         (row, column), heads = cells[0], self.data["head"].values.tolist()
         head = heads[0] if column == "layer" else int(column.removeprefix("h"))
         return self.chosen(head_name(self.data.layer.values.tolist()[int(row)], head))
@@ -85,38 +100,12 @@ class Audit:
     def why(self, name: str) -> str:
         """Return the numbers that decided the verdict, in the order in which the rule asks."""
         row = self.rows[name]
-        verdict = row["verdict"]
-
-        def number(column: str) -> str:
-            value = row.get(column)
-            return in_words(math.nan if value is None else value)
-
-        if verdict == "not judged":
-            return "No query position sees enough keys for a verdict."
-        if verdict == "uniform":
-            return (
-                f"Uniform weights do: the mean value alone misses {number('mean_error')} of the "
-                f"output, at a tolerance of {self.tolerance:g}."
-            )
-        error = number("affine_error")
-        misses = f"The affine read-out of mean and covariance misses {error} of the output"
-        if verdict == "moments":
-            return f"{misses}, which is within the tolerance of {self.tolerance:g}."
-        misses += f", more than the tolerance of {self.tolerance:g}."
-        if verdict == "few clusters":
+        known = {key: in_words(x) for key, x in row.items() if isinstance(x, float)}
+        known |= {"tolerance": f"{self.tolerance:g}"}
+        if row["verdict"] == "few clusters":
             count = int(row["clusters"])
-            error = number(f"mixture_{count}_error")
-            return f"{misses} A Gaussian mixture of {count} misses only {error}."
-        reads = (
-            f"it reads {number('effective_tokens')} effective tokens, with scores at "
-            f"σ/√(2 ln L) = {number('alpha')}"
-        )
-        if verdict == "mixtures not tried":
-            return f"{misses} The head averages: {reads}. Mixtures were not tried."
-        tried = f"{misses} No mixture that was tried is within the tolerance."
-        if verdict == "selects":
-            return f"{tried} The head picks tokens: {reads}, where an average has less than 1/2."
-        return f"{tried} Yet the head averages: {reads}. Its keys and values have another shape."
+            known |= {"count": str(count), "mixture_error": known[f"mixture_{count}_error"]}
+        return WHY[row["verdict"]].format(**known)
 
 
 @functools.lru_cache(maxsize=8)

@@ -136,9 +136,7 @@ def scores(audit: Audit, name: str) -> str:
     axes.line(position, linear, "ink", "linear below")
     axes.line(position, frozen, "ink dashed", "frozen above")
     axes.dots(position, variance, "c0 see-through", "queries", radius=3.5)
-    median = in_words(float(np.median(variance)))
-    described = f"Score variances of {len(variance)} queries, median {median}."
-    return axes.card("head-scores", "Its scores", described)
+    return axes.card("head-scores", "Its scores")
 
 
 def read_outs(audit: Audit, name: str) -> str:
@@ -163,4 +161,4 @@ def read_outs(audit: Audit, name: str) -> str:
     axes.bars(places, spread[:, 0], spread[:, 2], "c0 thick")
     legend = "median and middle 80 % of queries"
     axes.dots(places, spread[:, 1], "c0", legend, radius=4.5, words=words)
-    return axes.card("head-readouts", "Its read-outs", f"Median errors: {', '.join(words)}.")
+    return axes.card("head-readouts", "Its read-outs")

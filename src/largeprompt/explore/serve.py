@@ -23,18 +23,9 @@ class ExplorerError(LargePromptError):
 
 
 def serve(folder: Path | None, port: int, *, browser: bool, say: Callable[[str], None]) -> None:
-    """Serve the explorer until it is interrupted.
+    """Serve the explorer until it is interrupted, and ``say`` its address once it answers.
 
-    Parameters
-    ----------
-    folder
-        Where the last tab looks for runs; None for ``runs``, which need not be there.
-    port
-        0 takes any that is free.
-    browser
-        Whether to open one.
-    say
-        Told the address once the page answers.
+    A folder of None is ``runs``, which need not be there; port 0 takes any that is free.
     """
     if importlib.util.find_spec("marimo") is None:
         raise ExplorerError(
@@ -104,12 +95,13 @@ def warm_up() -> None:
     from largeprompt.explore import law_page, scaling_page, training_page
     from largeprompt.explore.state import LAWS, LawState, ScalingState, TrainingState
 
-    for law in LAWS:
-        state = LawState.of({"law": law})
-        law_page.first_row(state)
-        law_page.second_row(state, law_page.sentence(state))
-    training_page.page(TrainingState(), fine=True)
-    scaling_page.page(ScalingState())
+    pages = [law_page.stages(LawState.of({"law": law})) for law in LAWS]
+    for stages in (
+        *pages,
+        training_page.stages(TrainingState()),
+        scaling_page.stages(ScalingState()),
+    ):
+        stages[-1]()
 
 
 def from_here(headers: dict[str, str]) -> bool:

@@ -1,13 +1,13 @@
 """The second tab: training by gradient flow, at several lengths against infinity."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from largeprompt.explore.code import executed, training_setup
 from largeprompt.explore.picture import Picture, Scale, decades
 from largeprompt.explore.state import TrainingState
-from largeprompt.explore.text import answer, cards, in_words, table
+from largeprompt.explore.text import answer, cards, in_words, note, table
 
 COLORS = ("c1", "c2", "c4")
 SHOWN = 1e-6  # smaller distances between parameters are those of the solver
@@ -21,8 +21,12 @@ def flows(state: TrainingState, fine: bool = True) -> dict[str, Any]:
 
 
 def stages(state: TrainingState) -> tuple[Callable[[], str], ...]:
-    """The page with coarse flows, then with those of the code."""
-    return (lambda: page(state, False), lambda: page(state, True))
+    """A word, the page with coarse flows, and that of the code."""
+    return (
+        lambda: note("Computing the flows …"),
+        lambda: page(state, False),
+        lambda: page(state, True),
+    )
 
 
 def page(state: TrainingState, fine: bool) -> str:
@@ -43,12 +47,7 @@ def risks(found: dict[str, Any]) -> str:
     axes.level(_floor(found), "c0 dotted")
     axes.line(tube.times, limit, "c0", "L = ∞")
     axes.named("ink dotted", "Bayes")
-    return axes.card(
-        "risks",
-        "Risk along training",
-        f"Risk at the end: {_by_length(found, tube.flow.risk[:, -1])}; "
-        f"{in_words(float(limit[-1]))} at infinity.",
-    )
+    return axes.card("risks", "Risk along training")
 
 
 def distances(found: dict[str, Any]) -> str:
@@ -62,11 +61,7 @@ def distances(found: dict[str, Any]) -> str:
         axes.line(tube.times[1:], envelope[1:], f"{look} dotted")
         axes.line(tube.times[1:], distance[1:], look, f"L = {length:,}")
     axes.named("ink dotted", "tube (Grönwall)")
-    return axes.card(
-        "tube",
-        "Distance from the infinite-prompt flow",
-        f"Largest distance: {_by_length(found, tube.distance.amax(1))}.",
-    )
+    return axes.card("tube", "Distance from the infinite-prompt flow")
 
 
 def ends(state: TrainingState, found: dict[str, Any], fine: bool) -> str:
@@ -94,8 +89,3 @@ def _times(found: dict[str, Any]) -> Scale:
 
 def _floor(found: dict[str, Any]) -> float:
     return float(found["task"].bayes_risk(float("inf")))
-
-
-def _by_length(found: dict[str, Any], values: Iterable[Any]) -> str:
-    pairs = zip(found["lengths"], values, strict=True)
-    return ", ".join(f"{in_words(float(value))} at L = {length}" for length, value in pairs)
