@@ -88,10 +88,11 @@ def test_the_settings_of_one_study(monkeypatch):
 
 
 def test_every_setting_can_be_described():
-    """Of every study: a range in words, a default that reads back."""
+    """Of every study: a meaning, a range in words, a default that reads back."""
     for name in registry.names():
         asked = registry.study(name)
         rows = listed(asked)
+        assert [row.name for row in rows if not row.meaning] == [], name
         assert all(row.kind and "Annotated" not in row.kind for row in rows), name
         words = [f"{row.name}={row.default}" for row in rows]
         assert configured(asked, words) == asked.config()

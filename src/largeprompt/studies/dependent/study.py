@@ -40,31 +40,37 @@ class DependentConfig:
     Gaussian AR(1) tokens.
     """
 
+    # sizes of the alphabet and orders of the chains
     cases: Distinct[tuple[Letters, Few]] = ((3, 1), (5, 1), (10, 1), (3, 2), (2, 3))
-    concentration: Positive = 1.0
-    betas: Increasing[NonNegative] = (0.5, 2.0, 4.0)
+    concentration: Positive = 1.0  # parameter of the Dirichlet law of the rows
+    betas: Increasing[NonNegative] = (0.5, 2.0, 4.0)  # scores of a match
     lengths: Increasing[Length] = (32, 128, 512, 2048, 8192, 100_000)
-    drawn_lengths: Increasing[Length] = (32, 128)
+    drawn_lengths: Increasing[Length] = (32, 128)  # prompt lengths at which prompts are drawn
     replicas: TwoOrMore = 20_000
-    mixing_alphabet: Letters = 5
+    mixing_alphabet: Letters = 5  # letters of the chains that mix slowly
+    # scores of a match in these chains
     mixing_betas: Increasing[NonNegative] = (0.0, 2.0, 4.0, 8.0)
+    # probabilities of staying at a letter
     holdings: Increasing[Annotated[float, Field(ge=0, lt=1)]] = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98)
-    mixing_length: Length = 1_000_000
+    mixing_length: Length = 1_000_000  # prompt length of these chains
+    # scores at which the limit is compared with the affine read-out
     operator_betas: Annotated[Increasing[Positive], Field(min_length=2)] = (
         *(0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 12.0),
     )
-    training_alphabet: Letters = 4
-    training_chains: Few = 3
+    training_alphabet: Letters = 4  # letters of the chains that are trained on
+    training_chains: Few = 3  # number of chains that are trained on
+    # prompt lengths in training
     training_lengths: Annotated[Increasing[Length], Field(min_length=3)] = (
         *(32, 128, 512, 2048, 8192),
     )
-    until: Positive = 1e8
-    times: SomeFew = 81
-    tube_until: Positive = 100.0
+    until: Positive = 1e8  # time until which the flow is computed
+    times: SomeFew = 81  # times at which a flow is recorded
+    tube_until: Positive = 100.0  # time until which flows are compared with their bound
+    # correlations of successive Gaussian tokens
     correlations: Distinct[Annotated[float, Field(gt=-1, lt=1)]] = (0.5, 0.9, -0.5)
     score_variances: Increasing[Positive] = (0.25, 1.0, 2.0)
-    correlated_length: Length = 10_000
-    correlated_replicas: TwoOrMore = 1000
+    correlated_length: Length = 10_000  # prompt length of correlated tokens
+    correlated_replicas: TwoOrMore = 1000  # prompts of correlated tokens that are drawn
     seed: Seed = 0
 
     @pydantic.model_validator(mode="after")

@@ -41,20 +41,22 @@ class DepthConfig:
     """
 
     dim: Dimension = 4
-    layers: Few = 24
-    mean: pydantic.FiniteFloat = 0.25
-    spectra: Distinct[Spectrum] = ("isotropic", "power law")
+    layers: Few = 24  # number of layers
+    mean: pydantic.FiniteFloat = 0.25  # each coordinate of the mean of the tokens
+    spectra: Distinct[Spectrum] = ("isotropic", "power law")  # covariances of the tokens
+    # weights that are drawn for each layer, or shared by all
     weights: Distinct[Weights] = ("random", "shared")
-    scales: Distinct[Scale] = ("1/N", "1/√N", "1")
-    score_variance: Positive = 0.2
-    degree: Few = 4
+    scales: Distinct[Scale] = ("1/N", "1/√N", "1")  # size of V, with N layers
+    score_variance: Positive = 0.2  # variance of the scores over the tokens of the first layer
+    degree: Few = 4  # highest degree of the polynomials of the predicted noise
     lengths: Increasing[Length] = (32, 128, 512, 2048)
-    judged_from: Length = 128
-    replicas: tuple[Replicas, Replicas] = (6, 400)
-    normalized_dims: Distinct[Dimension] = (4, 8)
-    normalized_score_variance: Positive = 0.5
+    judged_from: Length = 128  # shortest prompt that is compared with the first order
+    replicas: tuple[Replicas, Replicas] = (6, 400)  # fewest and most prompts drawn for each number
+    normalized_dims: Distinct[Dimension] = (4, 8)  # dimensions of the stacks with normalized tokens
+    normalized_score_variance: Positive = 0.5  # variance of the scores in these stacks
+    # prompt lengths in these stacks
     normalized_lengths: Annotated[Increasing[Length], Two] = (128, 512, 2048)
-    reference: Replicas = 1024
+    reference: Replicas = 1024  # Sobol points in place of the infinite prompt
     seed: Seed = 0
 
     @pydantic.model_validator(mode="after")

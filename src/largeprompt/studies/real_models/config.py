@@ -28,6 +28,7 @@ Growth = Annotated[Whole, Field(ge=2, le=8, multiple_of=2)]
 class RealModelsConfig:
     """Which models read what, and which parts are run."""
 
+    # parts of the study that are computed
     parts: Distinct[Part] = ("heads", "replacement", "temperature", "tables", "accuracy")
     language_model: str = "smollm2"  # a name that is fetched, or a folder
     table_model: str = "tabpfn"  # a name that is fetched, or a folder
@@ -42,6 +43,7 @@ class RealModelsConfig:
     replaced_shares: Increasing[Annotated[Number, Field(gt=0, le=1)]] = (0.25, 0.5, 0.75)
     long_texts: Distinct[str] = ("novel 1", "manual")  # texts longer than the model was trained on
     longer: Increasing[Growth] = (2,)  # lengths of these texts, in trained lengths
+    # tasks of the drawn tables
     kinds: Distinct[Literal["two classes", "regression"]] = ("two classes", "regression")
     # labeled rows of a table
     rows: Increasing[Annotated[Whole, Field(ge=16)]] = (32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -49,6 +51,7 @@ class RealModelsConfig:
     most_rows: Count = 8192  # labeled rows of these tables together, but two tables at least
     answered: Count = 32  # rows without a label
     columns: Annotated[Whole, Field(ge=1, le=20)] = 5  # columns of a table
+    # public tables of scikit-learn
     sets: Distinct[Literal["iris", "wine", "breast cancer"]] = ("iris", "wine", "breast cancer")
     folds: TwoOrMore = 10  # folds of the cross-validation
     tolerance: Positive = 0.2  # relative error up to which a read-out is enough

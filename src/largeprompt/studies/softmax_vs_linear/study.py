@@ -38,30 +38,41 @@ class SoftmaxVsLinearConfig:
     """
 
     dims: Distinct[LatticeDim] = (1, 2, 3, 5, 10, 20)
-    noises: Distinct[NonNegative] = (0.0, 0.1, 1.0, 10.0)
+    noises: Distinct[NonNegative] = (0.0, 0.1, 1.0, 10.0)  # variances of the noise in the answers
     lengths: Increasing[Length] = (
         *(1, 2, 3, 5, 10, 20, 50, 100, 300, 1000, 10_000, 1_000_000, 1_000_000_000),
     )
+    # covariances of inputs and weights
     spectra: Distinct[Spectrum] = ("toeplitz", "condition 1e4", "queries near a line")
-    spectrum_dim: Dimension = 5
+    spectrum_dim: Dimension = 5  # dimension of the inputs with these covariances
+    # prompt lengths with these covariances
     spectrum_lengths: Increasing[Length] = (10, 1000, 1_000_000_000)
+    # variances of the noise with these covariances
     spectrum_noises: Distinct[NonNegative] = (0.0, 1.0)
-    largest_scale: Scale = 6.5
+    largest_scale: Scale = 6.5  # largest scale of the scores that is searched
+    # dimensions at which two heads with opposite tilts answer
     pair_dims: Distinct[LatticeDim] = (1, 2, 5)
-    pair_noises: Distinct[NonNegative] = (0.0, 1.0)
+    pair_noises: Distinct[NonNegative] = (0.0, 1.0)  # variances of the noise for pairs of heads
+    # prompt lengths for pairs of heads
     pair_lengths: Increasing[SeveralTokens] = (
         *(2, 3, 4, 7, 20, 50, 300, 1000, 1_000_000, 1_000_000_000),
     )
+    # variances of a prompt's own mean
     shift_variances: Increasing[Positive] = (0.01, 0.1, 1.0, 10.0)
-    shift_dims: Distinct[LatticeDim] = (1, 5)
+    shift_dims: Distinct[LatticeDim] = (1, 5)  # dimensions of prompts with a mean of their own
+    # lengths of prompts with a mean of their own
     shift_lengths: Increasing[SeveralTokens] = (3, 10, 30, 100, 1000, 10_000)
+    # strengths of the mark on the informative token
     spikes: Increasing[NonNegative] = (
         *(0.0, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0),
     )
+    # lengths of prompts with one informative token
     location_lengths: Increasing[SeveralTokens] = (10, 100, 1000, 10_000, 1_000_000, 1_000_000_000)
+    # shares of outliers among the tokens
     outlier_shares: Increasing[Annotated[float, Field(gt=0, lt=0.7)]] = (0.05, 0.1, 0.2, 0.4, 0.6)
+    # lengths of prompts with outliers
     outlier_lengths: Increasing[ManyTokens] = (30, 100, 1000, 100_000)
-    outlier_dim: LatticeDim = 5
+    outlier_dim: LatticeDim = 5  # dimension of prompts with outliers
 
 
 LABELS = {

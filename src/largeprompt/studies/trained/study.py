@@ -36,6 +36,7 @@ class TrainedConfig:
     prompts of all training lengths at once; 'shuffled' ones on prompts without information.
     """
 
+    # architecture, layers x heads
     models: Distinct[Annotated[str, Field(pattern=NAME)]] = (
         "blocks 4x2",
         "blocks 2x2",
@@ -45,21 +46,21 @@ class TrainedConfig:
         "shuffled blocks 1x2",
     )
     dim: Dimension = 3
-    noise_variance: NonNegative = 0.1
-    training_lengths: Increasing[Length] = (8, 16, 32)
-    test_lengths: Increasing[Length] = (8, 16, 32, 64, 128)
-    width: Count = 32
-    runs: Count = 4
-    batch: Count = 32
-    queries: Count = 9
-    attention_steps: Count = 2000
-    attention_rate: Positive = 0.01
-    blocks_steps: Count = 1000
-    blocks_rate: Positive = 0.003
-    checkpoints: Few = 6
-    test_prompts: Replicas = 1024
-    test_queries: Count = 4
-    audit_prompts: Replicas = 128
+    noise_variance: NonNegative = 0.1  # variance of the noise in the answers
+    training_lengths: Increasing[Length] = (8, 16, 32)  # prompt lengths in training
+    test_lengths: Increasing[Length] = (8, 16, 32, 64, 128)  # prompt lengths in tests
+    width: Count = 32  # width of the blocks
+    runs: Count = 4  # copies of each model, from other seeds
+    batch: Count = 32  # prompts in a step of training
+    queries: Count = 9  # queries of each prompt in training
+    attention_steps: Count = 2000  # training steps of models without MLP
+    attention_rate: Positive = 0.01  # learning rate of models without MLP
+    blocks_steps: Count = 1000  # training steps of models with MLP
+    blocks_rate: Positive = 0.003  # learning rate of models with MLP
+    checkpoints: Few = 6  # times in training at which models are tested
+    test_prompts: Replicas = 1024  # prompts of a test
+    test_queries: Count = 4  # queries of each prompt in tests
+    audit_prompts: Replicas = 128  # prompts on which heads are audited
     seed: Seed = 0
 
     @pydantic.model_validator(mode="after")
