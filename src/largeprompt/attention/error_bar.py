@@ -16,12 +16,10 @@ FEWEST_CARRYING_TOKENS = 20.0  # a variance estimated from n terms is known to a
 class ErrorBar:
     """What one prompt says about its own sampling error: see :meth:`SoftmaxAttention.error_bar`.
 
-    No number here says that the error bar of this prompt is right. A tail index of 1/2 and more, or
-    few carrying tokens, say that prompts of this law and length have no reliable one. The contrary
-    does not follow: a prompt that happens to lack its largest tokens has the smaller tail index,
-    the smaller error bar and the larger error, so that among prompts of one law those that look
-    better cover *worse* (measured in docs/howto/real_prompt.md), and a kind of token that did not
-    occur cannot be seen at all.
+    A tail index of 1/2 and more, or few carrying tokens, say that prompts of this law and length
+    have no reliable error bar. The contrary does not follow: a prompt that lacks its largest tokens
+    has the smaller tail index, the smaller error bar and the larger error (measured in
+    docs/howto/real_prompt.md).
 
     Attributes
     ----------
@@ -51,16 +49,12 @@ class ErrorBar:
 
     @property
     def standard_error(self) -> Tensor:
-        """Square root of the diagonal of the covariance, shape (..., o): long prompts have T_L ±
-        1.96 of it cover in 95 %.
-        """
+        """Square root of the diagonal of the covariance, shape (..., o)."""
         return self.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
 
     @property
     def warning(self) -> str:
-        """One sentence on the queries with tail index >= 1/2 or fewer than 20 carrying tokens; its
-        absence vouches for nothing.
-        """
+        """One sentence on queries of tail index >= 1/2 or fewer than 20 carrying tokens, or ''."""
         outside = (self.tail_index >= LARGEST_TAIL_INDEX) | (
             self.carrying_tokens < FEWEST_CARRYING_TOKENS
         )

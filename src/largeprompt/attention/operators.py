@@ -33,9 +33,7 @@ def _second_moment(mean: Tensor, covariance: Tensor) -> Tensor:
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, init=False)
 class Attention(abc.ABC):
-    """What softmax and linear attention share: tilts Uz, a read-out of the measure in R^d, and the
-    value matrix V.
-    """
+    """What softmax and linear attention share: tilts Uz, a read-out of the measure, and V."""
 
     U: Tensor
     V: Tensor
@@ -52,8 +50,7 @@ class Attention(abc.ABC):
     def from_projections(
         cls, K: ArrayLike, Q: ArrayLike, V: ArrayLike, scale: ArrayLike = 1.0
     ) -> Self:
-        """Attention with scores scale·<Kx, Qz>: U = scale·K^T Q. Transformers use scale = 1/√(rows
-        of K).
+        """Attention with scores scale·<Kx, Qz>: U = scale·K^T Q.
 
         Parameters
         ----------
@@ -62,7 +59,7 @@ class Attention(abc.ABC):
         V
             Value projection, shape (..., o, d).
         scale
-            Factor on the scores.
+            Factor on the scores; transformers use 1/√(rows of K).
         """
         K, Q, factor = validation.tensors(K=K, Q=Q, scale=scale)
         validation.last_dimensions("K", K, ("k", "d"))
@@ -98,9 +95,7 @@ class Attention(abc.ABC):
 
     @abc.abstractmethod
     def _affine(self, mu: Measure) -> tuple[Tensor, Tensor]:
-        """Affine map z -> matrix z + offset that the layer is on the Gaussian with the moments of
-        mu.
-        """
+        """Affine map (matrix, offset) of the layer on the Gaussian with the moments of mu."""
 
     def tilts(self, z: ArrayLike) -> Tensor:
         """u = Uz, shape ``(*heads, *queries, d)`` for z of shape ``(*queries, d)``."""
@@ -162,9 +157,11 @@ class Attention(abc.ABC):
         if not isinstance(mu, Measure):
             raise InvalidArgumentError("mu", type(mu).__name__, "a Measure", WRAP)
         if mu.dim != self.dim:
-            raise InvalidArgumentError(
-                "mu", f"a measure on R^{mu.dim}", f"a measure on R^{self.dim}, as U acts there"
+            given, allowed = (
+                f"a measure on R^{mu.dim}",
+                f"a measure on R^{self.dim}, as U acts there",
             )
+            raise InvalidArgumentError("mu", given, allowed)
         if mu.dtype != self.U.dtype or mu.device != self.U.device:
             given, wanted = f"{mu.dtype} on {mu.device}", f"{self.U.dtype} on {self.U.device}, as U"
             remedy = f"Use mu.to({self.U.dtype}, '{self.U.device}')."
@@ -226,16 +223,13 @@ class SoftmaxAttention(Attention):
 
     @one_dtype
     def error_bar(self, prompt: Empirical, z: ArrayLike) -> ErrorBar:
-        """Sampling error of attention on one prompt, from that prompt alone: no law of the tokens
-        is assumed.
+        """Sampling error of attention on one prompt, from that prompt alone.
 
         For independent tokens Cov T_L ≈ Σ_l w_l² (V z_l - T_L)(V z_l - T_L)^T, w the softmax:
         formula (first.7) of docs/mathematics/first_order.md. It cannot see a missing second moment,
-        nor rare tokens that did not occur: the tail index of the largest weights and the number of
-        tokens that carry the covariance stand beside it; what they do and do not say:
-        :class:`ErrorBar`. They speak of the weights alone: where these are nearly equal (u near 0)
-        and the tokens themselves have no variance, nothing warns. The tokens are streamed three
-        times, in chunks.
+        nor rare tokens that did not occur: :class:`ErrorBar` says what its warnings mean. They
+        speak of the weights alone: tokens of infinite variance under nearly equal weights (u near
+        0) give none.
 
         Parameters
         ----------
@@ -266,8 +260,7 @@ class SoftmaxAttention(Attention):
         self._check_prompt(prompt)
         values, z = self._values(prompt, z)
         u = self._tilts(z)
-        queries = torch.Size((*self.heads, *z.shape[:-1]))
-        batch = validation.broadcast("prompt and (*heads, *queries)", prompt.batch_shape, queries)
+        batch = self._batch(prompt, z)
         # the prompt's batch is aligned from the right, so that the axis of the two tilts must come
         # before all of it
         u = u.expand(*np.broadcast_shapes(u.shape[:-1], prompt.batch_shape), self.dim)
@@ -294,20 +287,15 @@ class SoftmaxAttention(Attention):
     def _check_prompt(self, prompt: Empirical) -> None:
         """Error bars are for independent tokens of equal weight, in the space that U acts on."""
         if not isinstance(prompt, Empirical):
-            draw = (
-                "A law has no sampling error; draw a prompt from it: Empirical(mu.sample(n, "
-                "generator))."
-            )
+            draw = "A law has no sampling error; draw a prompt: Empirical(mu.sample(n, generator))."
             remedy = draw if isinstance(prompt, Measure) else WRAP
             raise InvalidArgumentError("prompt", type(prompt).__name__, "an Empirical", remedy)
         if prompt.weights is not None:
-            remedy = "Leave the weights out if the tokens are independent draws."
-            raise InvalidArgumentError(
-                "prompt", "tokens with weights", "tokens of equal weight", remedy
-            )
+            allowed = "independent tokens of equal weight"
+            raise InvalidArgumentError("prompt", "tokens with weights", allowed)
         if prompt.dim != self.dim:
             given, allowed = f"tokens in R^{prompt.dim}", f"tokens in R^{self.dim}, as U acts there"
-            raise InvalidArgumentError("prompt", given, allowed, "Look at the last axis of tokens.")
+            raise InvalidArgumentError("prompt", given, allowed)
         validation.tensor("prompt", prompt.tokens, like=self.U, finite=False)
 
 
@@ -337,30 +325,24 @@ class LinearAttention(Attention):
 def one_head(attention: Attention) -> None:
     """Check that there is one head of softmax attention."""
     if not isinstance(attention, SoftmaxAttention) or attention.heads:
-        raise InvalidArgumentError(
-            "attention",
-            validation.text(attention),
-            "SoftmaxAttention with one head",
-            "Loop over the heads.",
-        )
+        given, allowed = validation.text(attention), "SoftmaxAttention with one head"
+        raise InvalidArgumentError("attention", given, allowed, "Loop over the heads.")
 
 
 def one_law(mu: Measure) -> None:
     """Check that a measure has no batch dimensions."""
     if not isinstance(mu, Measure) or mu.batch_shape:
-        raise InvalidArgumentError(
-            "mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws."
-        )
+        allowed = "one law, without batch dimensions"
+        raise InvalidArgumentError("mu", validation.text(mu), allowed, "Loop over the laws.")
 
 
 @one_dtype
 def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
-    """Affine map (matrix, offset) that attention is on an infinite prompt of Gaussian tokens with
-    the moments of ``mu``.
+    """Affine map (matrix, offset) of attention on Gaussian tokens with the moments of ``mu``.
 
     For softmax attention z -> VΓU z + Vm (claim C2), formula (tilt.6) of
-    docs/mathematics/tilting.md. On tokens that are not Gaussian it is not the limit, but what the
-    limit would be if only the mean and the covariance mattered.
+    docs/mathematics/tilting.md. For other tokens it is what the limit would be if only the mean
+    and the covariance mattered.
 
     Parameters
     ----------
@@ -383,8 +365,7 @@ def affine_limit(attention: Attention, mu: Measure) -> tuple[Tensor, Tensor]:
     tensor([0.9640], dtype=torch.float64)
     """
     if not isinstance(attention, Attention):
-        raise InvalidArgumentError(
-            "attention", type(attention).__name__, "SoftmaxAttention or LinearAttention"
-        )
+        given, allowed = type(attention).__name__, "SoftmaxAttention or LinearAttention"
+        raise InvalidArgumentError("attention", given, allowed)
     attention._values(mu, attention.U.new_zeros(attention.dim))
     return attention._affine(mu)

@@ -34,16 +34,16 @@ def as_measure(obj: Any) -> Measure:
     Parameters
     ----------
     obj
-        A law of ``torch.distributions``: Normal, MultivariateNormal, mixtures of these
-        (MixtureSameFamily), Laplace, StudentT, Uniform, Independent. A frozen law of
-        ``scipy.stats``: multivariate_normal, norm, laplace, t, uniform, gennorm, skewnorm, lognorm,
-        or discrete. A fitted scikit-learn GaussianMixture. A Measure is returned as it is.
+        A law of ``torch.distributions`` (Normal, MultivariateNormal, mixtures of these, Laplace,
+        StudentT, Uniform, Independent), a frozen law of ``scipy.stats`` (multivariate_normal, norm,
+        laplace, t, uniform, gennorm, skewnorm, lognorm, discrete), a fitted scikit-learn
+        GaussianMixture, or a Measure.
 
     Returns
     -------
     Measure
-        A law of numbers is a measure on R¹. A batch of Gaussian laws gives a batch of measures; to
-        make one law on R^d of a batch of numbers, wrap it in ``Independent(law, 1)``.
+        A law of numbers is a measure on R¹, a batch of Gaussian laws a batch of measures;
+        ``Independent(law, 1)`` makes one law on R^d of a batch of numbers.
 
     Examples
     --------
@@ -95,8 +95,7 @@ def _from_torch(law: Any) -> Measure:
     if isinstance(base, distributions.Normal):
         return Gaussian(vector(base.loc), torch.diag_embed(vector(base.scale).square()))
     if len(base.batch_shape) != events:
-        remedy = "Convert the members of the batch one by one, or use Independent(law, 1)."
-        raise _refused(law, remedy)
+        raise _refused(law, "Convert its members one by one, or use Independent(law, 1).")
     if isinstance(base, distributions.Uniform):
         center, scale = (base.low + base.high) / 2, (base.high - base.low) / 12**0.5
         return _product([UniformLaw()] * vector(scale).numel(), vector(scale), vector(center))
@@ -146,12 +145,8 @@ def _from_scipy(law: Any) -> Measure:
 def _sklearn_covariances(mixture: Any) -> Any:
     """Covariances (k, d, d) of the four kinds."""
     (count, dim), found = mixture.means_.shape, np.asarray(mixture.covariances_)
-    eye = np.eye(dim)
-    match mixture.covariance_type:
-        case "tied":
-            return np.broadcast_to(found, (count, dim, dim)).copy()
-        case "diag":
-            return found[:, None, :] * eye
-        case "spherical":
-            return found[:, None, None] * eye
+    if mixture.covariance_type == "tied":
+        return np.broadcast_to(found, (count, dim, dim)).copy()
+    if mixture.covariance_type in ("diag", "spherical"):
+        return found.reshape(count, 1, -1) * np.eye(dim)
     return found

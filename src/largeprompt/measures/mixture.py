@@ -113,9 +113,7 @@ class GaussianMixture(TensorMeasure):
         return tuple(found)
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
-        """Given its component a token is m + eξ + r, e = Γu/σ, with score u·m + σξ and r ~ N(0, Γ -
-        ee^T) independent of it.
-        """
+        """By component: x = m + eξ + r, e = Γu/σ, of score u·m + σξ, and r ~ N(0, Γ - ee^T)."""
         found, tilt = [], u.numpy()
         parts = (each.numpy() for each in (self.weights, self.means, self.covariances))
         for weight, mean, covariance in zip(*parts, strict=True):

@@ -21,8 +21,7 @@ def log_masses(masses: Tensor) -> Tensor:
 class RunningTilt:
     """Tilted moments of the tokens seen so far, for a batch of tilts.
 
-    States of disjoint parts merge exactly, in any order, so that a prompt may be sharded over
-    chunks, processes or machines.
+    States of disjoint parts merge exactly, in any order: shards of a prompt, on several machines.
 
     Attributes
     ----------

@@ -19,12 +19,11 @@ Array = NDArray[np.float64]
 
 
 class ScoreNodes(NamedTuple):
-    """Nodes j of probability p_j at which the score is s_j and the token has a known mean and
-    covariance.
+    """Nodes j of probability p_j, with the score s_j and the mean and covariance of the token.
 
-    Covariances are multiples ``scale`` (node,) of one matrix ``spread`` (d, d); none for plain
-    atoms. Tokens are Gaussian given the node, or where ``sphere`` is given uniform on a sphere:
-    κ4::AB is its entry times tr CA tr CB + 2 tr CACB.
+    Covariances are multiples ``scale`` (node,) of a matrix ``spread`` (d, d); none for atoms. Given
+    the node tokens are Gaussian, or with ``sphere`` uniform on a sphere: κ4::AB is its entry times
+    tr CA tr CB + 2 tr CACB.
     """
 
     log_mass: Array  # log p_j
@@ -40,9 +39,7 @@ class HasScoreNodes(Protocol):
     """A law that declares real nodes of its score, from which finite prompts are exact."""
 
     def _score_nodes(self, u: Tensor, top: float) -> Sequence[ScoreNodes]:
-        """Groups of nodes along the tilt u, shape (d,); they need to serve scores up to ``top``,
-        tilted once.
-        """
+        """Groups of nodes along the tilt u, shape (d,), for scores up to ``top``, tilted once."""
 
 
 def check_scores(widest: float) -> None:

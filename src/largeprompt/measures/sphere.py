@@ -124,9 +124,7 @@ class Sphere(PlacedMeasure):
         return logs[0], m1.unsqueeze(-1) * w, hessian
 
     def _score_nodes(self, u: Tensor, top: float) -> list[ScoreNodes]:
-        """x = r(c û + √(1-c²) ω): the cosine c has density ∝ (1-c²)^{(d-3)/2} and ω is uniform on
-        the sphere across u.
-        """
+        """x = r(c û + √(1-c²) ω), c of density ∝ (1-c²)^{(d-3)/2}, ω uniform across u."""
         dim, radius, tilt = self.dim, float(self._radius), u.numpy()
         size = float(np.linalg.norm(tilt))
         check_scores(radius * size)

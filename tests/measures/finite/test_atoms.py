@@ -78,7 +78,7 @@ def test_batches_of_prompts(batch, queries):
 
 @pytest.mark.usefixtures("chunk")
 def test_gradients_of_the_stream():
-    tokens, weights, u = draw(9, 2), torch.softmax(draw(9, seed=3), 0), draw(3, 2, seed=1)
+    tokens, weights, u = draw(5, 2), torch.softmax(draw(5, seed=3), 0), draw(2, 2, seed=1)
 
     def through(u, tokens, logits):
         weights = torch.softmax(logits, 0)

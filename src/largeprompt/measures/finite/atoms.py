@@ -13,7 +13,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from largeprompt import validation
-from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures.base import Measure
 from largeprompt.measures.numerics.special import log_sum, weighted_softmax
 from largeprompt.measures.placed import TensorMeasure, random_index
@@ -73,12 +72,10 @@ class AtomicMeasure(TensorMeasure):
     def running(self, u: ArrayLike, *, covariance: bool = False) -> RunningTilt:
         """Mergeable state of softmax attention for tilts u, in one pass over the atoms.
 
-        Each atom has mass one (l·ω_l when weighted), so that the states of shards merge in
-        proportion to their sizes.
+        Each atom has mass one (l·ω_l when weighted): shards merge in proportion to their sizes.
         """
         mu, u = self._at(u)
-        found: RunningTilt = mu._running(u, covariance=covariance)
-        return found
+        return mu._running(u, covariance=covariance)
 
     def _running(self, u: Tensor, *, covariance: bool = False) -> RunningTilt:
         queries, restore = self._layout(u)
@@ -138,10 +135,7 @@ class AtomicMeasure(TensorMeasure):
 
         Weights of the atoms do not enter. Read in chunks: no array of all the scores is made.
         """
-        count = validation.integer("count", count)
-        if count > self.count:
-            allowed = f"an integer of at most {self.count}, the number of atoms"
-            raise InvalidArgumentError("count", str(count), allowed)
+        count = validation.integer("count", count, maximum=self.count)
         mu, u = self._at(u)
         queries, restore = mu._layout(u)
 
@@ -190,10 +184,7 @@ class AtomicMeasure(TensorMeasure):
         return torch.take_along_dim(points, index.unsqueeze(-1), dim=-2)
 
     def _fused(self, u: Tensor) -> bool:
-        """Whether PyTorch's fused kernel is used: for plain softmax without a gradient.
-
-        The kernel has no second derivative. On a GPU it has no float64, and is slow in float32.
-        """
+        """Whether to use PyTorch's fused kernel: no second derivatives, no float64 on GPUs."""
         recorded = torch.is_grad_enabled() and (u.requires_grad or self.points.requires_grad)
         fits = self.dtype in FUSED_DTYPES.get(self.device.type, ()) and u.numel() > 0
         return self.weights is None and fits and not recorded
@@ -205,11 +196,7 @@ class AtomicMeasure(TensorMeasure):
         return value.expand(*self.batch_shape, *tail).reshape(*batch, *tail)
 
     def _layout(self, u: Tensor) -> tuple[Tensor, Callable[[Tensor, int], Tensor]]:
-        """Arrange tilts as ``(*shared, n, ·)``, n tilts for each measure of the batch.
-
-        Returns them and the function that puts results ``(*shared, n, ...)`` into the order of
-        ``u``.
-        """
+        """Arrange tilts as ``(*shared, n, ·)``, n for each measure, and how to put results back."""
         full = np.broadcast_shapes(u.shape[:-1], self.batch_shape)
         padded = (1,) * (len(full) - len(self.batch_shape)) + tuple(self.batch_shape)
         order = sorted(range(len(full)), key=lambda i: padded[i] == 1)  # shared first
@@ -234,10 +221,7 @@ class AtomicMeasure(TensorMeasure):
         *,
         width: int,
     ) -> list[State]:
-        """Reduce over the atoms in chunks, for blocks of tilts.
-
-        ``width`` is what ``read`` holds for each tilt and token.
-        """
+        """Reduce over the atoms in chunks; ``read`` holds ``width`` numbers by tilt and token."""
         points = self._squeezed(self.points, 2)
         masses = None if self.weights is None else self._squeezed(self.weights, 1) * self.count
         shared = max(1, math.prod(queries.shape[:-2]))

@@ -1,11 +1,11 @@
 """Ratios of modified Bessel functions and log 0F1, for any order and argument, under autograd.
 
-They are the two functions of formula (tilt.9) of docs/mathematics/tilting.md. With y = k² and B_ν =
-I_{ν+1}(k)/(k I_ν(k)), d log 0F1(; ν+1; y/4)/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's
-``iv`` and ``ive`` under- or overflow for the orders of high dimensions (d = 10,000 is ν = 4999).
+Formula (tilt.9) of docs/mathematics/tilting.md: with y = k² and B_ν = I_{ν+1}(k)/(k I_ν(k)),
+d log 0F1(; ν+1; y/4)/dy = B_ν/2 and dB_ν/dy = B_ν (B_{ν+1} - B_ν)/2. SciPy's ``iv`` and ``ive``
+under- or overflow at the orders of high dimensions (d = 10,000 is ν = 4999).
 
-Method: B_j = 1/(2(j+1) + y B_{j+1}) contracts errors when run towards smaller j. It starts at an
-order of at least 48 + ν, from Debye's uniform expansion (k above the order) or Amos' approximation.
+B_j = 1/(2(j+1) + y B_{j+1}) contracts errors towards smaller j; it starts at order 48 or more, or
+24 orders up, from Debye's uniform expansion (k above the order) or Amos' approximation.
 """
 
 import functools

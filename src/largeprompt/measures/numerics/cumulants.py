@@ -53,9 +53,7 @@ def derivatives(
 
 
 def complex_derivatives(function: Function, w: Tensor, order: int) -> tuple[Tensor, ...]:
-    """An analytic function, its gradient and its Hessian at complex points (n, d); with order 4,
-    in up to six dimensions, the two tensors that follow.
-    """
+    """An analytic function and its derivatives at complex points (n, d): four in at most R⁶."""
     with recorded():
         point = w.detach().clone().requires_grad_()
         found = [_analytic(function, point)]
@@ -69,9 +67,7 @@ def complex_derivatives(function: Function, w: Tensor, order: int) -> tuple[Tens
 
 
 def _higher_derivatives(function: Function, points: Tensor) -> list[Tensor]:
-    """Third and fourth derivatives at points (n, d), from those along enough directions a:
-    Σ T_{ijk} a_i a_j a_k determines a symmetric tensor T, the least solution.
-    """
+    """Third and fourth derivatives at points (n, d), from those along enough directions."""
     dim = points.shape[-1]
     mixes = itertools.combinations_with_replacement(range(dim), 4)
     chosen = torch.tensor([[mix.count(i) for i in range(dim)] for mix in mixes])

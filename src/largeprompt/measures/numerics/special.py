@@ -104,8 +104,9 @@ def sign_derivatives(w: Tensor, order: int) -> tuple[Tensor, ...]:
 
 @functools.cache
 def _sinhc_series() -> Tensor:
-    """Series of log(sinh(y)/y) = Σ (-1)^{n+1} ζ(2n)/(n π^{2n}) y^{2n} and four derivatives, over
-    y², y, 1, y, 1: a row for each power of y², the highest first, for abs(y) < 0.7.
+    """log(sinh(y)/y) = Σ (-1)^{n+1} ζ(2n)/(n π^{2n}) y^{2n} and derivatives, over y², y, 1, y, 1.
+
+    A row for each power of y², the highest first, for abs(y) < 0.7.
     """
     from scipy.special import zeta
 
@@ -118,9 +119,7 @@ def _sinhc_series() -> Tensor:
 
 
 def interval_derivatives(y: Tensor, order: int) -> tuple[Tensor, ...]:
-    """log(sinh(y)/y) and its first derivatives, four at most, at real or complex y; their series
-    near 0.
-    """
+    """log(sinh(y)/y) and its first derivatives, four at most, at real or complex y."""
     near = y.abs() < 0.7
     small, large = y[near], torch.where(near, 1.0, torch.where(y.real < 0, -y, y))
     square, series = small**2, y.new_zeros(order + 1, small.numel())
