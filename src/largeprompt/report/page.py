@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import re
 from collections import Counter
@@ -41,6 +42,8 @@ WORDS: dict[Outcome, tuple[str, str]] = {
     "fails": ("fails", "no"),
     "undecided": ("open", "open"),
 }
+COUNTED = {"good": "hold", "part": "in part", "bad": "fail", "open": "open"}
+COUNTED["warning"] = "control that does not fail"
 LONGEST = 25  # words on a card
 # in a sentence: "from 10 to 10,000" is one, and C3 and 2D are none
 DIGITS = r"[-−]?\d[\d,.]*(?:[×·]10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*)?"
@@ -70,11 +73,7 @@ class Group:
     @property
     def asked(self) -> list[tuple[Verdict, str]]:
         """Its verdicts without controls, and the name of the run of each."""
-        return [
-            (judgement.verdict, section.name)
-            for judgement, section in self.rows
-            if not judgement.verdict.control
-        ]
+        return [(row.verdict, run.name) for row, run in self.rows if not row.verdict.control]
 
     @property
     def outcome(self) -> Outcome | None:
@@ -93,22 +92,11 @@ class Group:
     def counts(self) -> list[tuple[str, int, str]]:
         """Word, number and class of each outcome; a control counts where it does not fail."""
         kinds = Counter(judgement.kind for judgement, _ in self.rows)
-        words = {
-            "good": "hold",
-            "part": "in part",
-            "bad": "fail",
-            "open": "open",
-            "warning": "control that does not fail",
-        }
-        return [
-            (
-                f"{word}s" if kinds[kind] == 1 and kind in ("good", "bad") else word,
-                kinds[kind],
-                kind,
-            )
-            for kind, word in words.items()
-            if kinds[kind]
-        ]
+        found = []
+        for kind, word in COUNTED.items():
+            verb = "s" if kinds[kind] == 1 and kind in ("good", "bad") else ""
+            found += [(f"{word}{verb}", kinds[kind], kind)] if kinds[kind] else []
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,12 +148,8 @@ def render(runs: Sequence[Run]) -> str:
         text, {group.claim.id: group for group in groups}
     )
     provenances = [section.run.provenance for section in sections if section.complete]
-    controls = [
-        judgement.kind
-        for section in sections
-        for judgement in section.judgements
-        if judgement.verdict.control
-    ]
+    judgements = [each for section in sections for each in section.judgements]
+    controls = [each.kind for each in judgements if each.verdict.control]
     heading = "Softmax attention over long prompts"
     parts = [(words, [each for each in groups if each.part == words]) for words in PARTS]
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
@@ -224,13 +208,10 @@ def _ids(groups: Sequence[Group]) -> str:
 
 
 def _groups(sections: Sequence[Section], taken: set[str]) -> list[Group]:
-    """Verdicts of all runs by claim: the claims that the runs name, by id (C2 before C10), then any
-    other id as it appears.
-    """
+    """Verdicts of all runs by claim: claims that runs name, C2 before C10, then any other id."""
     known = {claim.id: claim for section in sections for claim in section.run.claims}
-    rows: dict[str, list[tuple[Judgement, Section]]] = {
-        name: [] for name in sorted(known, key=_in_order)
-    }
+    names = sorted(known, key=_in_order)
+    rows: dict[str, list[tuple[Judgement, Section]]] = {name: [] for name in names}
     for section in sections:
         for judgement in section.judgements:
             rows.setdefault(judgement.verdict.claim, []).append((judgement, section))
@@ -294,28 +275,23 @@ def typeset(text: str, groups: Mapping[str, Group]) -> markupsafe.Markup:
         group = groups.get(found[0])
         if group is None:
             return found[0]
-        return (
-            f'<a href="#{group.anchor}"><abbr '
-            f'title="{markupsafe.escape(group.claim.name)}">{found[0]}</abbr></a>'
-        )
+        title = markupsafe.escape(group.claim.name)
+        return f'<a href="#{group.anchor}"><abbr title="{title}">{found[0]}</abbr></a>'
 
     def raised(found: re.Match[str]) -> str:
         power = f"{found[1]}{found[2] or found[3]}"
         return f"<sup>{power.replace('-', '−').replace('¼', '1/4').replace('½', '1/2')}</sup>"
 
     escaped = POWER.sub(raised, str(markupsafe.escape(text)))
-    unbroken = re.sub(
-        r"(?<=\w) ([=<>≤≥]) (?=\S)", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", escaped
-    )
+    space = "\N{NO-BREAK SPACE}"
+    unbroken = re.sub(r"(?<=\w) ([=<>≤≥]) (?=\S)", rf"{space}\1{space}", escaped)
     return markupsafe.Markup(re.sub(r"\b[A-Z]\d+\b", defined, unbroken))
 
 
 def _anchor(text: str, taken: set[str]) -> str:
     """A fragment of plain letters that no other element has."""
     base = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}-{count}"
+    numbered = (f"{base}-{count}" for count in itertools.count(2))
+    name = next(each for each in itertools.chain([base], numbered) if each not in taken)
     taken.add(name)
     return name

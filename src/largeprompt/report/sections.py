@@ -1,6 +1,7 @@
 """What the page says of one run: verdicts, figures, settings, and how it was made."""
 
 import base64
+import contextlib
 import dataclasses
 import datetime
 import io
@@ -64,11 +65,11 @@ class Section:
     run: Run
     anchor: str
     complete: bool
-    judgements: tuple[Judgement, ...]
-    plates: tuple[Plate, ...]
-    config: tuple[tuple[str, str], ...]
-    provenance: tuple[tuple[str, str], ...]
-    told: Told
+    judgements: tuple[Judgement, ...] = ()
+    plates: tuple[Plate, ...] = ()
+    config: tuple[tuple[str, str], ...] = ()
+    provenance: tuple[tuple[str, str], ...] = ()
+    told: Told = Told()
     name: str = ""  # which run of its study it is, where others of other titles are beside it
 
 
@@ -88,21 +89,19 @@ def named(sections: Sequence[Section]) -> list[Section]:
 
 def read_section(run: Run, anchor: str) -> Section:
     """The section of a run, at this place of the page; RunError where the run cannot be read."""
-    complete = run.state == "complete"
+    config = tuple((key, _value(value)) for key, value in run.config.items())
+    if run.state != "complete":
+        return Section(run, anchor, complete=False, config=config)
+    plates = (_plate(each, f"{anchor}-figure-{i}") for i, each in enumerate(run.figures, 1))
     return Section(
         run,
         anchor,
-        complete,
-        tuple(judgement(verdict) for verdict in run.verdicts) if complete else (),
-        tuple(
-            _plate(figure, f"{anchor}-figure-{place}")
-            for place, figure in enumerate(run.figures, 1)
-        )
-        if complete
-        else (),
-        tuple((key, _value(value)) for key, value in run.config.items()),
-        tuple(_provenance(run.provenance)) if complete else (),
-        told(run) if complete else Told(),
+        complete=True,
+        judgements=tuple(judgement(verdict) for verdict in run.verdicts),
+        plates=tuple(plates),
+        config=config,
+        provenance=tuple(_provenance(run.provenance)),
+        told=told(run),
     )
 
 
@@ -112,17 +111,12 @@ def told(run: Run) -> Told:
         return Told()
     try:
         found = from_json(run.read("answer.json"))
-        rows = tuple(tuple(str(cell) for cell in row) for row in found["rows"])
-        meanings = tuple(
-            (str(name), str(words)) for name, words in found.get("meanings", {}).items()
-        )
-        return Told(
-            str(found["answer"]), tuple(str(name) for name in found["headings"]), rows, meanings
-        )
+        rows = tuple(tuple(map(str, row)) for row in found["rows"])
+        meanings = tuple((str(key), str(words)) for key, words in found.get("meanings", {}).items())
+        return Told(str(found["answer"]), tuple(map(str, found["headings"])), rows, meanings)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(
-            f"{run.folder / 'answer.json'} is not the answer of a run ({error})."
-        ) from None
+        place = run.folder / "answer.json"
+        raise RunError(f"{place} is not the answer of a run ({error}).") from None
 
 
 def judgement(verdict: Verdict) -> Judgement:
@@ -135,20 +129,18 @@ def judgement(verdict: Verdict) -> Judgement:
 
 
 def _plate(figure: StoredFigure, anchor: str) -> Plate:
-    problem, source, found = "", "", None
+    problem = source = pdf = ""
+    found = None
     try:
         content = figure.read("png")
-        found = picture(content)
-        if found:
+        if found := picture(content):
             source = embedded("image/png", content)
         else:
             problem = f"Damaged figure: figures/{figure.name}.png is not a picture that can be read"
     except RunError as error:
         problem = f"Damaged figure: {error}"
-    try:
+    with contextlib.suppress(RunError):
         pdf = embedded("application/pdf", figure.read("pdf"))
-    except RunError:
-        pdf = ""
     width, height, heat = found or (0, 0, False)
     return Plate(
         anchor, figure.name, figure.caption, source, pdf, width, height, problem, bool(heat)
@@ -182,14 +174,12 @@ def embedded(kind: str, content: bytes) -> str:
 
 def _provenance(found: dict[str, Any]) -> Iterable[tuple[str, str]]:
     """Rows of the table; what the run did not store is left out."""
-    cells = found.get("cells") or {}
+    cells, packages = found.get("cells") or {}, found.get("packages") or {}
     rows = {
         "largeprompt": found.get("version"),
         "Commit": found.get("commit"),
         "Python": found.get("python"),
-        "Packages": ", ".join(
-            f"{name} {version}" for name, version in (found.get("packages") or {}).items()
-        ),
+        "Packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
         "Machine": machine(found),
         "Seed": found.get("seed"),
         "Workers": found.get("workers"),
