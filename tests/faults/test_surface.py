@@ -122,7 +122,11 @@ CALLS = [
     "lp.query_average(layer, normal, queries=normal, length=10, method='estimate', points=64, "
     "generator=0)",
     "lp.Gaussian(mean=z, covariance=eye)",
-    "lp.as_measure(torch.distributions.Normal(z, 1.0))",
+    "lp.as_measure(obj=torch.distributions.Normal(z, 1.0))",
+    "lp.length_scaling(length=100, reference_length=10, score_variance=1.0)",
+    "lp.output_scale(length=100, score_variance=1.0)",
+    *(f"planning.{name}_scaling(length=100, reference_length=10)"
+      for name in ("yarn", "log_n", "longrope")),
     "lp.GaussianMixture(weights=[0.5, 0.5], means=eye, covariances=torch.stack([eye, eye]))",
     "lp.Empirical(tokens=eye, weights=None)",
     "lp.Empirical(tokens=eye, weights=[0.5, 0.5])",
@@ -215,6 +219,8 @@ CALLS = [
     f"lp.audit.replacement_curves({MODEL}, order=[(0, 0)], counts=[1])",
     "entered(lp.audit.linearize(model=None, heads=[(0, 0)], kind='affine', components=8, sinks=1))",
     "entered(lp.audit.zero_heads(model=None, heads=[(0, 0)]))",
+    "entered(lp.audit.monitor(model=None, every=2, positions=4))",
+    "lp.audit.monitor_callback(every=2, positions=4)",
     "entered(lp.audit.watching(model=None, visitor=square))",
 ]  # fmt: skip
 REFUSED = ("/nowhere'", "model=", "audit=None")  # calls that no arguments of this file make valid
@@ -249,12 +255,13 @@ stationary relaxation_time
 """
 NO_CALLS = """
 Attention Measure Task GaussianTask Parametrization ScalarLaw ProductMeasure LogConcaveLaw
-AffineImage Tilted AtomicMeasure Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage PromptSamples
-Trajectory CollisionMoments RunningTilt PlantedMoments ScalarPrompt Contexts DescentGap
+AffineImage Tilted AtomicMeasure Certificate ErrorBar FinitePromptLaw PromptLength QueryAverage
+PromptSamples Trajectory CollisionMoments RunningTilt PlantedMoments ScalarPrompt Contexts
+DescentGap Monitor
 IsotropicOptimum LinearOptimum Solution Tube RiskEstimate DeepLimit DeepNoise FINDINGS HeadTable
 Normalisation AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError
-TiltDomainError __version__ Monitor monitor monitor_callback
-"""  # abstract classes, results, errors, words, and what needs a model in training
+TiltDomainError __version__
+"""  # abstract classes, results, errors, and words
 NAMED = {  # what was found in 0.4.0, and what is said now
     "lp.finite_prompt(one, line, [30.0], math.inf, expansion=True).mse": "",
     "lp.finite_prompt(layer, discrete, torch.zeros(0, 2, dtype=F), 10).mse": "",

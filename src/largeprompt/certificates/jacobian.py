@@ -30,7 +30,7 @@ from largeprompt.measures import Measure
 @sheltered
 @torch.no_grad()
 def jacobian_certificate(
-    attention: SoftmaxAttention, mu: Measure, z: Tensor, length: validation.Lengths
+    attention: SoftmaxAttention, mu: Measure, z: validation.ArrayLike, length: validation.Lengths
 ) -> Certificate:
     """Rigorous upper bounds of E‖dT_L/dU - dT/dU‖² = ‖z‖² E‖V(C_L - C)‖_F² and of E‖dT_L/dV -
     dT/dV‖², any law, any L >= 1.

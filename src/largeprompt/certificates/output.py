@@ -44,19 +44,15 @@ def outward(bound: Tensor) -> Tensor:
 
 
 def widened(
-    attention: SoftmaxAttention, mu: Measure, z: Tensor
+    attention: SoftmaxAttention, mu: Measure, z: validation.ArrayLike
 ) -> tuple[SoftmaxAttention, Measure, Tensor]:
     """Layer, law and queries, checked, in double precision, in which certificates are computed."""
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
-    _, z = attention._values(mu, z)
+    _, query = attention._values(mu, z)
     double = torch.float64
-    mu = mu if mu.dtype == double else mu.to(double)
-    return (
-        SoftmaxAttention(attention.U.detach().to(double), attention.V.detach().to(double)),
-        mu,
-        z.detach().to(double),
-    )
+    layer = SoftmaxAttention(attention.U.detach().to(double), attention.V.detach().to(double))
+    return layer, mu if mu.dtype == double else mu.to(double), query.detach().to(double)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -173,7 +169,10 @@ def gaussian_collision_bound(score_variance: Tensor, length: float) -> Tensor:
 @sheltered
 @torch.no_grad()
 def certificate(
-    attention: SoftmaxAttention, mu: Measure, z: Tensor | Measure, length: validation.Lengths
+    attention: SoftmaxAttention,
+    mu: Measure,
+    z: validation.ArrayLike | Measure,
+    length: validation.Lengths,
 ) -> Certificate:
     """Rigorous upper bound of E‖T_L - T‖² for a prompt of L independent tokens, any law, any
     L >= 1.

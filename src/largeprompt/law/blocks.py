@@ -77,9 +77,7 @@ class Piece:
 
 @dataclasses.dataclass(frozen=True)
 class Waves(Piece):
-    """A piece whose kernel is a product: ``growth`` of the row, a wave of size 1, and ``factor`` of
-    the node.
-    """
+    """A piece whose kernel is ``growth`` of the row times a wave times ``factor`` of the node."""
 
     growth: Array  # (row,)
     factor: Numbers  # (node,)
@@ -198,9 +196,7 @@ class Blocks:
 def widened(
     build: Callable[[float, float], Blocks], lengths: Sequence[float], start: Range, further: float
 ) -> Blocks:
-    """Blocks on a range of τ at whose ends nothing is left; ``build`` makes them on τ from -below
-    to above.
-    """
+    """Blocks, made by ``build`` on τ from -below to above, with nothing left at the ends."""
     tokens = np.array(lengths, dtype=np.float64)[:, None]
 
     def evaluate(ranges: Sequence[Range]) -> tuple[Blocks, Array]:

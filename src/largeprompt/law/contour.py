@@ -31,7 +31,6 @@ from largeprompt.measures import Measure
 from largeprompt.measures.base import DOMAIN_EDGE
 
 DIGITS = 40.0  # -log of what a sum over ω may leave out
-LAST_OMEGA = 30.0  # Γ falls like e^{-πω/2}
 # half-widths: worth summing in, and beyond which Γ grows faster than sums converge
 NARROWEST_STRIP, WIDEST_STRIP = 0.04, 3.0
 SHARES = 0.98 * 0.7 ** np.arange(12)  # of the width of a strip, of which the best is taken
@@ -41,18 +40,13 @@ FLAT = 0.2  # log of the same below which one contour serves all τ
 MOST_CONTOURS = 400  # seconds of work
 MOST_WAVES = 2**24  # complex numbers for one contour: 256 MiB, four times what scores 50 wide need
 FINE = 16  # neighboring τ that share an exponential
-# of derivatives by autograd: that step keeps all digits, and what overflows is wrong in the first
-COMPLEX_STEP, MISMATCH = 1e-20, 1e-8
+COMPLEX_STEP = 1e-20  # of derivatives by autograd: it keeps all digits
 AT_ONCE = 256  # coordinates of queries that share contours: what stays in the cache
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A law along tilts u, shape (query, d): Λ(ζu) - ζΛ(u) and the moments of x - T at ζu, for ζ
-    between ``low`` and ``high``.
-
-    Queries lead the shapes of all that is found.
-    """
+    """A law along tilts u, (query, d): its cgf and moments at ζu, for ζ between two ends."""
 
     mu: Measure
     u: Tensor
@@ -75,9 +69,7 @@ class Line:
         return self._cumulants(zeta, 0)[0] - zeta * self.cgf[:, None]
 
     def at(self, zeta: Numbers, cumulants: int = 2) -> tuple[Numbers, TokenMoments]:
-        """log E e^{ζs}, and the moments of y under the tilt by ζu, up to the second
-        or the fourth.
-        """
+        """log E e^{ζs}, and the moments of y under the tilt by ζu."""
         value, mean, *higher = self._cumulants(zeta, cumulants)
         kind = Dense if higher[0].ndim == 4 else Independent
         return value - zeta * self.cgf[:, None], kind(mean - self.limit[:, None], *higher)
@@ -103,9 +95,7 @@ class Line:
         return torch.where(inside, found, torch.inf).numpy()
 
     def excess(self, zeta: float, steps: Any) -> Array:
-        """How far log E e^{ζs} lies above its tangent, on the steeper side and for the worst query:
-        σ²δ²/2 for a Gaussian.
-        """
+        """Rise of log E e^{ζs} above its tangent, on the steeper side, for the worst query."""
         value = self.real(np.concatenate([[zeta], zeta - steps, zeta + steps]))
         below, above = np.split(value[:, 1:], 2, -1)
         rise = np.outer(self.slopes(np.array([zeta])), steps)
@@ -118,9 +108,7 @@ class Line:
         return np.asarray(means.numpy() - self.cgf[:, None])
 
     def require_derivatives(self, zeta: float) -> None:
-        """Refuse a law of one's own whose derivatives overflow at ζu, where its cgf does not: each
-        must be that of the one before, here along u and by a step into the complex plane.
-        """
+        """Refuse a law whose derivatives overflow: each must be that of the one before."""
         if self.mu.relative_precision:
             return
         _, *found = self._cumulants(np.array([zeta + 1j * COMPLEX_STEP]), self.cumulants)
@@ -134,7 +122,7 @@ class Line:
         size = self.own_size + np.abs(slopes[0])
         for order in range(2, len(slopes) + 1):
             below, this = slopes[order - 2].imag / COMPLEX_STEP, slopes[order - 1].real
-            if not (np.abs(below - this) <= MISMATCH * (np.abs(this) + size**order)).all():
+            if not (np.abs(below - this) <= 1e-8 * (np.abs(this) + size**order)).all():
                 given = f"a tilt at which the derivatives of the cgf of {self.mu!r} overflow"
                 remedy = (
                     "Scale the query, or give the derivatives of the law: complex_cumulants(w, "
@@ -157,9 +145,7 @@ class Line:
 
 @dataclasses.dataclass(frozen=True)
 class Contour:
-    """Re z = ``place``, in the middle of a strip of half-width ``width``; ``residue``: the pole
-    next to it is taken out.
-    """
+    """Re z = ``place`` in a strip of half-width ``width``; ``residue``: its pole is taken out."""
 
     place: float
     width: float
@@ -168,9 +154,7 @@ class Contour:
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """The sum over a contour for the rows of τ that use it: t^{a-z} = t^{a-c} e^{-iωτ} at the nodes
-    z that matter.
-    """
+    """The sum over a contour, at the nodes z that matter, for the rows of τ that use it."""
 
     rows: NDArray[np.int64]
     contour: Contour
@@ -200,9 +184,7 @@ class _Sums:
         self._known: dict[int, list[tuple[Piece, ...]]] = {}
 
     def _contours(self, order: int) -> list[Contour]:
-        """Contours for G_order: one for small t, past the first pole where the domain allows, and
-        plain ones to its right.
-        """
+        """Contours for G_order: one for small t, past a pole if it can be, and others."""
         left, right = order - self.line.high, order - self.line.low
         # φ - 1 and G_1 are of order t for small t, the others of order 1
         needed = 1 if order < 2 else 0
@@ -227,9 +209,7 @@ class _Sums:
         return found
 
     def _places(self, start: float, order: int, right: float) -> Iterator[float]:
-        """Contours near enough to each other that no sum is much larger than its value: 1.5/σ apart
-        for a Gaussian.
-        """
+        """Contours so near that no sum is much larger than its value."""
         # orders 3 and 4 reach farther
         line, middles = self.line, np.arange(max(1, order - 1 if order < 3 else order)) + 0.5
         if all(
@@ -264,9 +244,7 @@ class _Sums:
         )
 
     def _choice(self, order: int, contours: Sequence[Contour]) -> Array:
-        """For each τ, the contour whose terms are smallest; among several queries, nowhere far
-        above the smallest.
-        """
+        """For each τ, the contour with the smallest terms, for the worst query."""
         places = np.array([contour.place for contour in contours])
         real = self.line.real
         noise = (loggamma(places + 0.3j).real + real(order - places))[..., None] + (order - places)[
@@ -297,7 +275,8 @@ class _Sums:
         step = self._step(
             order - contour.place, contour, float(self.tau[rows[0]]), float(self.tau[rows[-1]])
         )
-        count = (LAST_OMEGA + 2 * abs(contour.place)) / step
+        # Γ falls like e^{-πω/2}, by more than e^{-DIGITS}
+        count = (0.75 * DIGITS + 2 * abs(contour.place)) / step
         if not count * len(rows) <= MOST_WAVES:
             raise self._too_sharp()
         z = contour.place + 1j * step * (np.arange(math.ceil(count)) + 0.5)
@@ -342,11 +321,7 @@ class _Sums:
         )
 
     def _step(self, zeta: float, contour: Contour, low: float, high: float) -> float:
-        """Step of ω such that e^{-digits} is left for τ from low to high, formula (engine.4).
-
-        A sum of step h leaves e^{-2πD/h} times the terms at a distance D on either side: t^{ζ±D} E
-        e^{(ζ±D)s}, not t^ζ E e^{ζs}.
-        """
+        """Step of ω such that e^{-digits} is left for τ from low to high, formula (engine.4)."""
         widths = contour.width * SHARES
         found = self.line.real(np.concatenate([[zeta], zeta + widths, zeta - widths]))
         above, below = np.split(found[:, 1:] - found[:, :1], 2, -1)
@@ -361,9 +336,7 @@ class _Sums:
         return float((2 * math.pi * widths / (self.digits + np.maximum(excess, 0.0))).max())
 
     def _waves(self, rows: NDArray[np.int64], omega: Array) -> Numbers:
-        """e^{-iωτ}, shape (row, node): products of coarse and fine steps, as exponentials are
-        expensive.
-        """
+        """e^{-iωτ}, (row, node): products of coarse and fine steps, as exponentials are slow."""
         coarse, fine = np.divmod(rows, FINE)
         first, last = coarse[0], coarse[-1] + 1
         steps = np.exp(-1j * np.outer(self.tau[FINE * np.arange(first, last)], omega))
@@ -440,9 +413,7 @@ def _part(moments: TokenMoments, index: Any) -> TokenMoments:
 
 
 def group_by_scale(mu: Measure, u: Tensor) -> list[Tensor]:
-    """Which of the tilts u, shape (query, d), may share contours: their scores, and how far Λ
-    reaches along them, are alike.
-    """
+    """Which of the tilts, (query, d), may share contours: scores and reaches are alike."""
     if len(u) < 2:
         return [*torch.arange(len(u)).split(1)] if len(u) else []
     deviations = np.sqrt(np.maximum(((u @ mu.covariance) * u).sum(-1).numpy(), 0.0))
@@ -458,9 +429,7 @@ def group_by_scale(mu: Measure, u: Tensor) -> list[Tensor]:
 def contour_blocks(
     mu: Measure, u: Tensor, lengths: Sequence[float], cumulants: int = 2
 ) -> list[Blocks]:
-    """Blocks for lengths, 1 < L < ∞, and tilts u, shape (query, d), of one group; with that many
-    cumulants of tokens.
-    """
+    """Blocks for lengths, 1 < L < ∞, and tilts, (query, d), of one group."""
     line = Line.of(mu, u, cumulants)
 
     @functools.cache

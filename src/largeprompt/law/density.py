@@ -25,8 +25,7 @@ from largeprompt.law.tokens import Array, Independent
 from largeprompt.measures.scalar.density import HasDensity, ScalarDensity
 from largeprompt.measures.scalar.product import ProductMeasure
 
-PANEL_NODES = 16  # of a Gauss-Legendre panel
-PLACES, MASSES = np.polynomial.legendre.leggauss(PANEL_NODES)
+PLACES, MASSES = np.polynomial.legendre.leggauss(16)
 # from the last node to the end of its panel, by the gap before
 LAST_GAP = float((1 - PLACES[-1]) / (PLACES[-1] - PLACES[-2]))
 TOP, BOTTOM = 4.2, 44.0  # e^{-e^s} < 1e-28 above TOP; e^s < 1e-19 below -BOTTOM
@@ -47,9 +46,7 @@ def panels(breaks: Array) -> tuple[Array, Array]:
 
 
 def _farthest(law: ScalarDensity, longest: float) -> float:
-    """Token beyond which tails that are no power laws leave 1e-16 of a token of so many, and of its
-    square.
-    """
+    """Token beyond which light tails leave 1e-16 of a token, and of its square."""
     typical, found = (float(law.upper_quantile(np.array(p / longest))) for p in (0.1, 1e-16))
     for _ in range(4 if math.isinf(law.moments) else 0):
         grown = max(1.0, found / max(typical, law.width)) ** 2
@@ -58,9 +55,7 @@ def _farthest(law: ScalarDensity, longest: float) -> float:
 
 
 def outer_grid(law: ScalarDensity, tilt: float, longest: float) -> tuple[Array, Array]:
-    """Nodes x and weights: short panels around kinks, even ones over the bulk, geometric ones as
-    far as the tails matter.
-    """
+    """Nodes x and weights: short panels at kinks, even ones in the bulk, then geometric."""
     spread = float(law.upper_quantile(np.array(0.16)) - law.lower_quantile(np.array(0.16))) / 2
     width = tilt * max(law.width, spread)
     step = max(2.0, width / 3)
@@ -142,9 +137,7 @@ def tail_factor(x: Array, weights: Array, tail: float, power: int, order: int) -
 def density_blocks(
     law: ProductMeasure, u: Tensor, center: Array, lengths: Sequence[float], cumulants: int
 ) -> Blocks:
-    """Blocks of a product of which one coordinate is tilted, u of shape (d,); tokens less
-    ``center``.
-    """
+    """Blocks of a product of which one coordinate is tilted, u of shape (d,)."""
     index = int(torch.nonzero(u))
     tilt = float(u[index])
     size, side = abs(tilt), math.copysign(1.0, tilt)
@@ -203,11 +196,7 @@ def density_blocks(
 
 
 def _other_cumulants(law: ProductMeasure, index: int, count: int) -> Array:
-    """Cumulants of the coordinates that are not tilted, from the second to the fourth at most; none
-    of the tilted one.
-
-    Infinite variances are left out: what reads them is known to be infinite.
-    """
+    """Cumulants of coordinates not tilted, from the second; infinite ones left out."""
     found, zero = np.zeros((count - 1, law.dim)), torch.zeros(1, dtype=torch.float64)
     for i in range(law.dim):
         scalar = law.coordinate(i)

@@ -41,9 +41,7 @@ MOST_ENTRIES = 2**26
 
 @dataclasses.dataclass(frozen=True)
 class Expectations:
-    """Expectations of attention over each length, for a batch of tilts: lengths lead, then the
-    batch.
-    """
+    """Expectations of attention over each length: lengths lead, then the batch of tilts."""
 
     mean: Tensor  # (length, ..., o)
     collision: Tensor  # (length, ...)
@@ -78,9 +76,7 @@ def source_of(law: Measure, u: Tensor) -> Source:
 
 
 def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> Expectations:
-    """The law for each tilt of u, shape (..., d), with values (..., o, d); numbers without a
-    gradient.
-    """
+    """The law for tilts u, (..., d), and values, (..., o, d), without gradients."""
     if mu.batch_shape:
         raise InvalidArgumentError(
             "mu", validation.text(mu), "one law, without batch dimensions", "Loop over the laws."
@@ -125,9 +121,7 @@ def solve(mu: Measure, u: Tensor, values: Tensor, lengths: Sequence[float]) -> E
 
 
 def _unwrapped(mu: Measure) -> tuple[Measure, Tensor, Tensor]:
-    """Law, matrix and offset whose affine image a measure is; tokens far from the origin lose
-    digits, unless they are centered.
-    """
+    """Law, matrix and offset of an affine image; other tokens are centered for their digits."""
     if isinstance(mu, AffineImage):
         return mu.base, mu.matrix, mu.offset  # images of images are made one by map
     eye, center = torch.eye(mu.dim, dtype=torch.float64), torch.zeros(mu.dim, dtype=torch.float64)
@@ -230,9 +224,7 @@ class _Cell:
         single: Array,
         moments: OutputMoments | None = None,
     ) -> Array:
-        """One row for each length: a single token is read itself, an infinite
-        prompt without error.
-        """
+        """One row for each length: a single token is itself, an infinite prompt has no error."""
         moments = moments or self.tokens.moments.get(self.query)
         rest, zero = iter(known(moments) if moments else ()), np.zeros_like(single)
         return np.stack(

@@ -23,7 +23,7 @@ from largeprompt.law import gaussian
 from largeprompt.law.chain import chain_prompt
 from largeprompt.law.engine import Expectations, solve
 from largeprompt.measures import Gaussian, MarkovChain, Measure
-from largeprompt.validation import Lengths
+from largeprompt.validation import ArrayLike, Lengths
 
 Method = Literal["exact", "first order"]
 
@@ -194,7 +194,7 @@ class FinitePromptLaw(ByLength):
 def finite_prompt(
     attention: SoftmaxAttention,
     mu: Measure | MarkovChain,
-    z: Tensor,
+    z: ArrayLike,
     length: Lengths,
     *,
     expansion: bool = False,
@@ -260,8 +260,8 @@ def finite_prompt(
     token = (
         mu.ngrams(mu.order + 1).to(device=attention.U.device) if isinstance(mu, MarkovChain) else mu
     )
-    _, z = attention._values(token, z)
-    law = FinitePromptLaw(attention, mu, z, tuple(lengths) if several else lengths[0], method)
+    _, query = attention._values(token, z)
+    law = FinitePromptLaw(attention, mu, query, tuple(lengths) if several else lengths[0], method)
     _ = law.mean, law.effective_tokens  # what cannot be had is refused here
     return law
 
@@ -305,11 +305,14 @@ def _gaussian(
 ) -> Expectations:
     """The law of Gaussian tokens, with gradients."""
     laws, batch = gaussian.OutputLaws.of(mu, u, values, lengths), (len(lengths), *limit.shape[:-1])
-    errors = (laws.errors, laws.errors_without_values)
+
+    def errors() -> tuple[Tensor, Tensor, Tensor]:
+        return laws.bias, laws.errors().expand(batch), laws.errors_without_values().expand(batch)
+
     return Expectations(
         limit + laws.bias,
         laws.collision.expand(batch),
-        lambda: (laws.bias, *(error().expand(batch) for error in errors)),
+        errors,
         laws.covariance,
         lambda: torch.stack([gaussian.jacobian_error(mu, u, values, one) for one in lengths]),
     )

@@ -185,7 +185,7 @@ def trace(matrix: Tensor) -> Tensor:
 
 
 def _scores(mu: Gaussian, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Γu, the standard deviation σ of the scores, with derivative 0 at σ = 0, and their variance."""
+    """Γu, the standard deviation σ of the scores, of derivative 0 at σ = 0, and their variance."""
     shift = mu.shift(u)
     variance = (u * shift).sum(-1)
     positive = variance > 0
@@ -197,8 +197,8 @@ def _moments(sigma: Tensor, variance: Tensor, lengths: Sequence[float]) -> tuple
     if sigma.numel() < MANY or not float(variance.detach().max()) <= FROZEN:
         sigma = checked_scale(sigma)
         found = [_collision_moments(length, sigma, variance) for length in lengths]
-        y, along = ([getattr(one, name) for one in found] for name in ("collision", "along"))
-        return torch.stack(y), torch.stack(along)
+        collisions = torch.stack([one.collision for one in found])
+        return collisions, torch.stack([one.along for one in found])
     finite = [i for i, length in enumerate(lengths) if math.isfinite(length)]
     q = variance.to(torch.float64).clamp_min(0.0)
     y = along = q.new_zeros(len(lengths), *q.shape)

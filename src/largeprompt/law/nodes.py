@@ -83,9 +83,7 @@ def _blocks(groups: Sequence[Group], tau: Array, dim: int) -> Blocks:
 
 
 def node_blocks(mu: Measure, u: Tensor, limit: Array, lengths: Sequence[float]) -> Blocks:
-    """Blocks for prompts of these lengths, 1 < L < ∞, of a law with nodes along the tilt u, of
-    limit T.
-    """
+    """Blocks of a law with nodes along the tilt u, of limit T, for 1 < L < ∞."""
     assert isinstance(mu, HasScoreNodes)
     cgf = float(mu._cgf(u))
 

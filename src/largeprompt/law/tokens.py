@@ -178,9 +178,7 @@ class Common(TokenMoments):
 
 @dataclasses.dataclass(frozen=True)
 class Dense(TokenMoments):
-    """A covariance for each node, shape (node, d, d), and where known the cumulants of order three
-    and four.
-    """
+    """A covariance for each node, (node, d, d), and where known cumulants of order 3 and 4."""
 
     covariance: Numbers
     skew: Numbers = None  # (node, d, d, d)

@@ -153,7 +153,7 @@ class PromptSamples:
 def sample_prompts(
     attention: SoftmaxAttention,
     mu: Measure,
-    z: Tensor,
+    z: validation.ArrayLike,
     lengths: int | Sequence[int],
     replicas: int,
     generator: validation.Randomness,
@@ -214,7 +214,7 @@ def sample_prompts(
     reduced, jacobian = validation.flag("reduced", reduced), validation.flag("jacobian", jacobian)
     if not isinstance(attention, SoftmaxAttention):
         raise InvalidArgumentError("attention", type(attention).__name__, "SoftmaxAttention")
-    values, z = attention._values(mu, z)
+    values, queries = attention._values(mu, z)
     if mu.batch_shape:
         given = f"a batch of laws of shape {validation.shape_text(mu.batch_shape)}"
         raise InvalidArgumentError(
@@ -222,7 +222,7 @@ def sample_prompts(
         )
     generator = validation.generator(generator, mu.device)
     with torch.no_grad():
-        u = attention._tilts(z)
+        u = attention._tilts(queries)
         _affordable(u, attention.V, lengths, replicas, reduced=reduced, jacobian=jacobian)
         if not reduced:
             return PromptSamples(
