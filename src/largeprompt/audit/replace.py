@@ -10,12 +10,12 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from largeprompt.audit.adapters.transformers import CAUSAL, Model, check_model, evaluating, watching
+from largeprompt.audit.adapters.transformers import CAUSAL, Model, check_model, evaluating
 from largeprompt.audit.heads import Heads
 from largeprompt.audit.kinds import NAMES
 from largeprompt.audit.plan import Head, Kind, Plan
 from largeprompt.audit.readouts import chosen_heads, read_out
-from largeprompt.audit.zero import heads_by_layer
+from largeprompt.audit.zero import replacing
 from largeprompt.display.labels import label
 from largeprompt.runs.study import Progress, quiet
 
@@ -58,18 +58,11 @@ def linearize(
     if isinstance(heads, str | Path | Plan):
         plan = heads if isinstance(heads, Plan) else Plan.load(heads)
         heads, kind, components, sinks = plan.heads, plan.kind, plan.components, plan.sinks
-    wanted = heads_by_layer(model, heads)
 
-    def visitor(layer: int, heads: Heads, output: Tensor) -> Tensor | None:
-        if layer not in wanted:
-            return None
-        indices = wanted[layer]
-        changed = output.clone()
-        read = read_out(chosen_heads(heads, indices), kind, components, sinks)
-        changed[:, indices] = read.to(output.dtype)
-        return changed
+    def read(inputs: Heads, indices: list[int]) -> Tensor:
+        return read_out(chosen_heads(inputs, indices), kind, components, sinks)
 
-    with watching(model, visitor):
+    with replacing(model, heads, read):
         yield model
 
 

@@ -1,8 +1,9 @@
 """Switch heads off: the ablation that transformers had as head masks."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
+import torch
 from torch import Tensor
 
 from largeprompt.audit.adapters.transformers import (
@@ -36,21 +37,30 @@ def zero_heads(model: Model, heads: Iterable[Head]) -> Iterator[Model]:
     PreTrainedModel
         The same model.
     """
-    chosen = heads_by_layer(model, heads)
+    with replacing(model, heads, lambda inputs, indices: torch.zeros(())):
+        yield model
+
+
+@contextlib.contextmanager
+def replacing(
+    model: Model, heads: Iterable[Head], read: Callable[[Heads, list[int]], Tensor]
+) -> Iterator[None]:
+    """Run ``model`` with the outputs of chosen heads of a layer replaced by what ``read`` gives."""
+    chosen = _by_layer(model, heads)
 
     def visitor(layer: int, heads: Heads, output: Tensor) -> Tensor | None:
         if layer not in chosen:
             return None
         changed = output.clone()
-        changed[:, chosen[layer]] = 0
+        changed[:, chosen[layer]] = read(heads, chosen[layer]).to(output)
         return changed
 
     with watching(model, visitor):
-        yield model
+        yield
 
 
-def heads_by_layer(model: Model, heads: Iterable[Head]) -> dict[int, list[int]]:
-    """Return the chosen heads of each layer, ascending; refuse those that the model has not."""
+def _by_layer(model: Model, heads: Iterable[Head]) -> dict[int, list[int]]:
+    """The chosen heads of each layer, ascending; refuses those that the model has not."""
     check_model(model)
     layers, count = attending_layers(model), head_count(model)
     chosen: dict[int, set[int]] = {}

