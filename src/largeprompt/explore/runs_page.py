@@ -17,7 +17,7 @@ from largeprompt.runs.store import Run
 
 LETTERS = dict(zip(FINDINGS, "MCSOUN", strict=True))
 TINT = dict(zip(FINDINGS, TINTS, strict=True))
-ON_DARK = "MS"  # letters that are white on their tint
+ON_DARK = "M"  # letters that are white on their tint
 LABELS = {"mean": "mean", "affine": "affine", "third": "3rd", "fourth": "4th"}
 NUMBERS = {
     "score variance": "score_variance",
