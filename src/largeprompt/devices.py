@@ -1,6 +1,4 @@
-"""Where and under which settings numbers are computed: on the CPU, and whatever the caller has set
-of NumPy and PyTorch.
-"""
+"""Where and under which settings of NumPy and PyTorch numbers are computed."""
 
 import contextlib
 import difflib
@@ -27,21 +25,13 @@ def moved(value: Any, device: torch.device) -> Any:
 
 
 def _device(value: Any) -> torch.device | None:
-    """Where a tensor, a law or a layer is; nowhere on the device meta, which holds no numbers to
-    move.
-    """
-    found = (
-        value.device
-        if isinstance(value, Tensor)
-        else getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
-    )
+    """Where a tensor, a law or a layer is; the device meta, without numbers, is nowhere."""
+    found = getattr(value, "device", getattr(getattr(value, "U", None), "device", None))
     return found if isinstance(found, torch.device) and found.type != "meta" else None
 
 
 def computed_on_cpu(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Bring arguments to the CPU, and the result to where the first of them was, both with their
-    gradients.
-    """
+    """Bring arguments to the CPU, and the result to where the first was, with their gradients."""
 
     @functools.wraps(function)
     def anywhere(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -98,8 +88,7 @@ def one_dtype(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
 def sheltered(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Run a public function under our own settings, and answer mistyped keywords with the nearest.
 
-    Settings are one dtype, NumPy's default handling of errors, and no ``torch.inference_mode``,
-    under which nothing can be differentiated.
+    Settings: one dtype, NumPy's default handling of errors, no ``torch.inference_mode``.
     """
     known = inspect.signature(function).parameters
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())

@@ -273,7 +273,7 @@ class Measure(abc.ABC):
         point, keep_graph = self._differentiable(u)
         with recorded():
             (gradient,) = torch.autograd.grad(self._cgf(point).sum(), point, create_graph=True)
-            keep = {"create_graph": keep_graph, "retain_graph": True}
+            keep: dict[str, Any] = {"create_graph": keep_graph, "retain_graph": True}
             totals = (entry.sum() for entry in gradient.unbind(-1))
             rows = [torch.autograd.grad(total, point, **keep)[0] for total in totals]
         return torch.stack(rows, dim=-2)

@@ -1,5 +1,4 @@
-"""Checks for laws and tasks that somebody adds: inherit a contract, name your law or task, and
-pytest runs the rest.
+"""Checks for laws and tasks that somebody adds: inherit a contract, and pytest runs it.
 
 >>> from largeprompt.testing import MeasureContract
 >>> class TestMyLaw(MeasureContract):

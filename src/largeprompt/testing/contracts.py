@@ -223,8 +223,8 @@ class MeasureContract:
         u = self.tilts(5) * (1.0 if self.far is None else self.far / self.tilt_size)
         for name in FUNCTIONS:
             finite = bool(torch.isfinite(getattr(self.measure, name)(u)).all())
-            promise = f"{name}(u) must be finite for tilts of size {self.far}"
-            self.holds(finite, f"{promise} (far = None where the domain is bounded)")
+            said = "must be finite for tilts of size far, None where the domain is bounded"
+            self.holds(finite, f"{name}(u) {said} (far = {self.far})")
 
     def test_bounded_domain_is_guarded(self) -> None:
         if self.far is not None:

@@ -1,6 +1,4 @@
-"""Hypothesis strategies for the arguments of the library (hypothesis comes with
-the extra ``dev``).
-"""
+"""Hypothesis strategies for the arguments of the library (extra ``dev``)."""
 
 import math
 
