@@ -30,9 +30,8 @@ def executor(
     ----------
     name
         'local': worker processes here. 'dask': a Dask cluster here. 'dask:ADDRESS' or 'dask:FILE':
-        a scheduler that runs, by its address or scheduler file. 'module:factory': what
-        ``factory(max_workers=workers)`` returns, which must keep the contract of
-        :class:`concurrent.futures.Executor`.
+        a scheduler that runs. 'module:factory': the :class:`concurrent.futures.Executor` that
+        ``factory(max_workers=workers)`` returns.
     workers
         How many; by default one for each core, at most 8, or what the cluster has.
     limit
@@ -117,10 +116,8 @@ def _cluster(workers: int) -> Any:
         except (RuntimeError, OSError) as error:
             LOGGER.warning("a Dask cluster could not be started (%s)", error)
             trouble = error
-    raise RunError(
-        f"no Dask cluster can be started here ({trouble}); try fewer "
-        "--workers, or --executor local."
-    )
+    advice = "try fewer --workers, or --executor local"
+    raise RunError(f"no Dask cluster can be started here ({trouble}); {advice}.")
 
 
 def _address(place: str) -> str:
@@ -147,11 +144,8 @@ def _address(place: str) -> str:
 @contextlib.contextmanager
 def _silent(name: str) -> Iterator[None]:
     """Log nothing of this logger and those below it while the block runs."""
-    names = [
-        name,
-        *(each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")),
-    ]
-    before = [(logger, logger.level) for logger in map(logging.getLogger, names)]
+    below = [each for each in logging.root.manager.loggerDict if each.startswith(f"{name}.")]
+    before = [(each, each.level) for each in map(logging.getLogger, [name, *below])]
     for logger, _ in before:
         logger.setLevel(logging.CRITICAL)
     try:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import pebble
 
 T = TypeVar("T")
+Task = tuple[Future[Any], tuple[Any, ...]]
 
 ATTEMPTS = 3  # of a task whose worker dies
 WORKER = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1") | {
@@ -45,24 +46,15 @@ class Pool(Executor):
     """Processes of one thread each (see :data:`WORKER`); they take tasks in order.
 
     Each has a pool of pebble and a thread of its own, so one that dies takes no other task with it.
-
-    Parameters
-    ----------
-    workers
-        How many processes; one is a process too, so that numbers are the same whatever the count.
-    limit
-        Seconds that a task may take; the process of one that takes longer is ended. None: no limit.
-    modules
-        Names of modules that a process imports before its first task; the limit does not count it.
+    The process of a task that takes more than ``limit`` seconds is ended; it imports ``modules``
+    before its first task, which the limit does not count.
     """
 
     def __init__(
         self, workers: int, limit: float | None = None, modules: tuple[str, ...] = ()
     ) -> None:
         self._limit, self._modules = limit, modules
-        self._tasks: queue.SimpleQueue[tuple[Future[Any], tuple[Any, ...]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._before = {name: os.environ.get(name) for name in WORKER}
         os.environ.update(WORKER)  # libraries read them when they load: before a process begins
@@ -116,13 +108,11 @@ class Pool(Executor):
                 except (pebble.ProcessExpired, BrokenProcessPool) as error:
                     _end(process)
                     process, died = None, _how(getattr(error, "exitcode", None))
-                    LOGGER.warning(
-                        "a worker process died (%s) in attempt %d of %d", died, attempt, ATTEMPTS
-                    )
+                    told = "a worker process died (%s) in attempt %d of %d"
+                    LOGGER.warning(told, died, attempt, ATTEMPTS)
                 except TimeoutError:
-                    future.set_exception(
-                        TookTooLongError(f"its process was ended after {self._limit:g} s")
-                    )
+                    why = f"its process was ended after {self._limit:g} s"
+                    future.set_exception(TookTooLongError(why))
                     break
                 except BaseException as error:
                     future.set_exception(error)
@@ -131,12 +121,10 @@ class Pool(Executor):
                     future.set_result(result)
                     break
             else:
-                future.set_exception(
-                    WorkerDiedError(
-                        f"its worker process died {ATTEMPTS} times ({died}), perhaps for lack of "
-                        "memory: try fewer --workers"
-                    )
+                why = (
+                    f"its worker process died {ATTEMPTS} times ({died}), perhaps for lack of memory"
                 )
+                future.set_exception(WorkerDiedError(f"{why}: try fewer --workers"))
         if process is not None:
             _end(process)
 
