@@ -21,7 +21,6 @@ from largeprompt.runs.settings import (
 
 Part = Literal["heads", "replacement", "temperature", "tables", "accuracy"]
 Prefix = Annotated[Whole, Field(ge=64)]
-Growth = Annotated[Whole, Field(ge=2, le=8, multiple_of=2)]
 
 
 @settings
@@ -42,7 +41,7 @@ class RealModelsConfig:
     # shares of all heads that are read from a state
     replaced_shares: Increasing[Annotated[Number, Field(gt=0, le=1)]] = (0.25, 0.5, 0.75)
     long_texts: Distinct[str] = ("novel 1", "manual")  # texts longer than the model was trained on
-    longer: Increasing[Growth] = (2,)  # lengths of these texts, in trained lengths
+    longer: Increasing[Literal[2, 4, 8]] = (2,)  # lengths of these texts, in trained lengths
     # tasks of the drawn tables
     kinds: Distinct[Literal["two classes", "regression"]] = ("two classes", "regression")
     # labeled rows of a table

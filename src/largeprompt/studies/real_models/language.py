@@ -14,7 +14,7 @@ from largeprompt.audit.adapters.transformers import Model, Visitor, evaluating, 
 from largeprompt.audit.plan import Head
 from largeprompt.audit.readouts import chosen_heads
 from largeprompt.audit.real.models import SOURCES, fetched
-from largeprompt.runs.study import Progress
+from largeprompt.runs.study import Progress, side_by_side
 from largeprompt.studies.real_models.config import RealModelsConfig
 from largeprompt.studies.real_models.own_moments import expected_affine_error
 from largeprompt.studies.real_models.prefixes import Prefixes, query_places
@@ -172,9 +172,7 @@ def ordered(error: Array, layers: Sequence[int]) -> list[Head]:
 
 def one_size(config: RealModelsConfig, parts: Mapping[str, xr.Dataset]) -> xr.Dataset:
     """All parts side by side; sizes of states are those of any text."""
-    data = xr.merge(parts.values(), combine_attrs="drop", compat="no_conflicts", join="outer")
+    data = side_by_side(config, parts)
     if "state_size" in data:
         data["state_size"] = data.state_size.max("text")
-    if "text" in data.dims:
-        data = data.sel(text=[name for name in config.texts if name in data.text.values])
     return data.assign_attrs(tolerance=config.tolerance, replaced_length=config.replaced_length)

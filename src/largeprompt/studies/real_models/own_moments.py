@@ -1,7 +1,4 @@
-"""Exact error of the affine read-out with a prompt's own moments, over L Gaussian tokens.
-
-The affine error of a head of a real model is compared with it.
-"""
+"""Exact error of the affine read-out with a prompt's own moments, over L Gaussian tokens."""
 
 from typing import Any
 
@@ -35,13 +32,6 @@ def own_moment_error(length: float, score_variance: Any) -> tuple[Tensor, Tensor
         along  = E Y - 1/L + q E[Y - 2(1 - Y)/L - 1/L² - 6 W3 + 6 Y²] + (4q²/L) E[Y - 4 W3 + 3 Y²],
 
     of the shape of ``score_variance``, the variances q; both are 0 at ``length`` L = 1.
-
-    Examples
-    --------
-    >>> from largeprompt.studies.real_models.own_moments import own_moment_error
-    >>> along, across = own_moment_error(100, 1.0)
-    >>> f"{float(along):.6f} {float(across):.6f}"
-    '0.017872 0.005949'
     """
     q = torch.as_tensor(score_variance, dtype=torch.float64)
     if length == 1:

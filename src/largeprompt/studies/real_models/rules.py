@@ -80,13 +80,7 @@ def promised(data: xr.Dataset) -> Finding | None:
         judged(rate >= TRUSTED, in_part=rate >= 0.5, rests_on=[rate]),
         "Longer prompts make those heads linear of which the exact law foretells it.",
         "Longer prompts do not make heads linear as the exact law foretells.",
-        {
-            "promises": count,
-            "kept": kept,
-            "heads within the tolerance at any length": (data.affine_error <= tolerance)
-            .sum(HEADS)
-            .mean("text"),
-        },
+        {"promises": count, "kept": kept},
     )
 
 
@@ -106,7 +100,7 @@ def variance(data: xr.Dataset) -> Finding | None:
     slopes = np.array([log_slope(data.length, column) for column in rows.values.T])
     middle, small = float(np.median(slopes)), float(np.mean(abs(slopes) < 0.1))
     return Finding(
-        judged(small >= 0.9, in_part=float(np.median(abs(slopes))) < 0.1, rests_on=[slopes]),
+        judged(small >= 0.9, in_part=np.median(abs(slopes)) < 0.1, rests_on=[slopes]),
         "Score variances stay the same as the prompt grows.",
         f"Score variances change with the prompt, like L to the power {middle:.2f} in the median.",
         {
@@ -255,10 +249,8 @@ def accuracies(data: xr.Dataset) -> Finding | None:
         "TabPFN has its known accuracies with our forward pass.",
         "TabPFN does not have its known accuracies with our forward pass.",
         {
-            str(name): f"{float(one):.1f} % (known {float(known):.1f} %)"
-            for name, one, known in zip(
-                data["set"].values, 100 * data.fold_accuracy, 100 * data.known_accuracy, strict=True
-            )
+            str(one["set"].values): f"{float(one):.1f} % (known {float(known):.1f} %)"
+            for one, known in zip(100 * data.fold_accuracy, 100 * data.known_accuracy, strict=True)
         },
     )
 

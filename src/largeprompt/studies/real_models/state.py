@@ -1,4 +1,4 @@
-"""A head whose cache does not grow: it keeps its first and last keys, and moments of the others."""
+"""A head whose cache does not grow: first and last keys, and moments of the others."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -65,10 +65,9 @@ def _gaussian(rows: Rows) -> tuple[Tensor, Tensor]:
 
 
 def state_tokens(recent: int, moments: bool, width: int) -> float:
-    """Return the size of a state in tokens of an ordinary cache, keys and values of one width d.
+    """Return the size of a state in tokens of an ordinary cache.
 
-    The moments take (1 + 2d + d(d + 1)/2 + d²)/(2d): a number, both means, the covariance of the
-    keys and that of keys and values.
+    The moments are a number, both means, and the covariances of keys and of keys and values.
     """
     cluster = 1 + 2 * width + width * (width + 1) // 2 + width**2
     return SINKS + recent + moments * cluster / (2 * width)

@@ -42,7 +42,7 @@ def two_classes(
 ) -> tuple[Tensor, Tensor]:
     """Tables x ~ N(±w, I) with w ~ N(0, s²I), s² = SEPARATION²/d, and the classes of their rows.
 
-    Each has so many labeled rows, and some more of the same w.
+    Rows have labels; as many ``more`` have none.
     """
     w = SEPARATION / math.sqrt(dim) * torch.randn(count, 1, dim, generator=source)
     classes = torch.randint(2, (count, rows + more), generator=source)
@@ -55,7 +55,7 @@ def regression(
 ) -> tuple[Tensor, Tensor]:
     """Tables y = w·x + ξ with x ~ N(0, I), w ~ N(0, I/d), classes cut at the deciles of y.
 
-    Each has so many labeled rows, and some more.
+    Rows have labels; as many ``more`` have none.
     """
     w = torch.randn(count, 1, dim, generator=source) / math.sqrt(dim)
     x = torch.randn(count, rows + more, dim, generator=source)
@@ -103,7 +103,6 @@ def heads(config: RealModelsConfig, kind: str, rows: int, progress: Progress) ->
     found = {
         "table_found": by_name["affine_error"].mean((1, 3)),
         "table_law": law.mean((1, 3)),
-        "table_score_variance": np.median(by_name["score_variance"], (1, 3)),
         "table_affine_error": np.median(error, (1, 3)),
     }
     dims = ("table_layer", "table_head")

@@ -28,10 +28,7 @@ def trained_length(model: Model) -> int:
 
 @contextlib.contextmanager
 def interpolated(model: Model, times: int) -> Iterator[None]:
-    """Squeeze rotary positions as YaRN does for texts ``times`` as long, without its temperature.
-
-    The model is as before after the block.
-    """
+    """Squeeze rotary positions as YaRN does for texts ``times`` as long, with no temperature."""
     config = copy.deepcopy(model.config)
     given = getattr(config, "rope_parameters", None) or {}
     if given.get("rope_type") != "default":

@@ -12,7 +12,6 @@ from largeprompt.errors import InvalidArgumentError
 from largeprompt.runs.study import Progress, quiet
 
 NOVEL, STRETCHES = "novel", 4
-LONGEST = 64  # letters of a token, on average
 NAMES = (*(f"{NOVEL} {number}" for number in range(1, STRETCHES + 1)), "manual", "code")
 
 
@@ -25,10 +24,7 @@ def tokens(name: str, folder: Path, length: int, progress: Progress = quiet) -> 
     """
     make = transformers_module().AutoTokenizer.from_pretrained(folder, local_files_only=True)
     stretch = name in NAMES and name.startswith(NOVEL)
-    text = _text(name, progress)
-    found: Sequence[int] = make(text if stretch else text[: LONGEST * length], verbose=False)[
-        "input_ids"
-    ]
+    found: Sequence[int] = make(_text(name, progress), verbose=False)["input_ids"]
     start = len(found) * (2 * int(name.split()[1]) - 1) // (2 * STRETCHES) if stretch else 0
     if start + length > len(found):
         raise InvalidArgumentError(
