@@ -122,7 +122,7 @@ def test_recursion_stops_where_it_runs_away():
 
 
 @pytest.mark.parametrize("kind", ["pre", "sphere"])
-def test_normalised_closure_has_the_moments_of_its_own_map(kind):
+def test_normalized_closure_has_the_moments_of_its_own_map(kind):
     """One step: Gaussian tokens moved by the closure's map, sampled. 'sphere' is exact for mean 0
     at every layer.
     """
@@ -170,7 +170,7 @@ def test_pre_norm_second_step_reads_the_gaussian_with_these_moments():
             lambda U, V: lp.depth.deep_limit(
                 lp.depth.ResidualStack(U, V, "pre"), lp.Gaussian([0.0] * 3, [[0.0] * 3] * 3)
             ),
-            "normalised",
+            "normalized",
         ),
         (
             lambda U, V: lp.depth.deep_limit(lp.depth.ResidualStack(U, V), gaussian(3)).tokens(

@@ -190,14 +190,14 @@ def test_breaking_layer_is_the_first_outside_the_linear_regime():
 BAD = [
     (lambda limit: lp.depth.deep_noise(limit.stack), "DeepLimit"),
     (lambda limit: lp.depth.deep_noise(limit, 0), "at least 1"),
-    (lambda limit: lp.depth.deep_noise(limit, 10_000), "Lower the degree"),
+    (lambda limit: lp.depth.deep_noise(limit, 10_000), "fit in memory"),
     (
         lambda limit: lp.depth.deep_noise(
             lp.depth.deep_limit(
                 lp.depth.ResidualStack(limit.stack.U, limit.stack.V, "pre"), limit.law(0)
             )
         ),
-        "normalisation",
+        "normalization",
     ),
     (lambda limit: lp.depth.breaking_layer(limit.stack, 10), "DeepLimit"),
     (lambda limit: lp.depth.breaking_layer(limit, 0), "an integer from 1 to"),

@@ -42,17 +42,13 @@ def test_layers_are_what_the_formula_says(kind):
         torch.testing.assert_close(found[k + 1], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_batches_and_passive_tokens():
+def test_batches():
     stack = lp.depth.ResidualStack(*weights(2, 3))
     z = torch.randn(2, 5, 6, 3, generator=torch.Generator().manual_seed(2), dtype=F)
     whole = list(stack.states(z))[-1]
     torch.testing.assert_close(whole[1, 3], list(stack.states(z[1, 3]))[-1])
-    passive = list(stack.states(z, passive=2))[-1]
-    # nobody reads the last two
-    torch.testing.assert_close(passive[..., :4, :], list(stack.states(z[..., :4, :]))[-1])
-    first = list(stack.states(z[0, 0], passive=2))[1]
-    read = stack.layer(0)(lp.Empirical(z[0, 0, :4]), z[0, 0, 4:])
-    torch.testing.assert_close(first[4:], z[0, 0, 4:] + read)
+    first = list(stack.states(z[0, 0]))[1]
+    torch.testing.assert_close(first, z[0, 0] + stack.layer(0)(lp.Empirical(z[0, 0]), z[0, 0]))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +60,6 @@ def test_batches_and_passive_tokens():
         (
             lambda U, V: next(lp.depth.ResidualStack(U, V).states(torch.ones(4, 2, dtype=F))),
             "shape",
-        ),
-        (
-            lambda U, V: next(
-                lp.depth.ResidualStack(U, V).states(torch.ones(4, 3, dtype=F), passive=4)
-            ),
-            "at most 3",
         ),
     ],
 )

@@ -191,8 +191,8 @@ CALLS = [
     "lp.training.Factorized(K=eye, Q=eye, V=eye, readout=[[1.0, 0.0]])",
     "lp.training.Factorized.default(dim=2, generator=0)",
     "lp.depth.ResidualStack(U=torch.stack([eye, eye]), V=torch.stack([eye, eye]), "
-    "normalisation='none')",
-    "list(stack.states(tokens=eye, passive=0))",
+    "normalization='none')",
+    "list(stack.states(tokens=eye))",
     "lp.depth.deep_limit(stack=stack, mu=normal)",
     "lp.depth.deep_noise(limit=limit, degree=2)",
     "lp.depth.breaking_layer(limit=limit, length=100, reaches='heavy')",
@@ -259,7 +259,7 @@ AffineImage Tilted AtomicMeasure Certificate ErrorBar FinitePromptLaw PromptLeng
 PromptSamples Trajectory CollisionMoments RunningTilt PlantedMoments ScalarPrompt Contexts
 DescentGap Monitor
 IsotropicOptimum LinearOptimum Solution Tube RiskEstimate DeepLimit DeepNoise FINDINGS HeadTable
-Normalisation AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError
+Normalization AuditError AuditWarning RiskError InvalidArgumentError LargePromptError NoMomentError
 TiltDomainError __version__
 """  # abstract classes, results, errors, and words
 NAMED = {  # what was found in 0.4.0, and what is said now

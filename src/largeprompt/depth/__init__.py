@@ -1,15 +1,13 @@
-"""Layers on layers: residual self-attention, its infinite-prompt limit, and the noise of a finite
-prompt in depth.
-"""
+"""Residual self-attention: its infinite-prompt limit, and the noise of a finite prompt."""
 
 from largeprompt.depth.limit import DeepLimit, deep_limit
 from largeprompt.depth.noise import DeepNoise, breaking_layer, deep_noise
-from largeprompt.depth.stack import Normalisation, ResidualStack
+from largeprompt.depth.stack import Normalization, ResidualStack
 
 __all__ = [
     "DeepLimit",
     "DeepNoise",
-    "Normalisation",
+    "Normalization",
     "ResidualStack",
     "breaking_layer",
     "deep_limit",

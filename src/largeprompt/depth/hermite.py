@@ -1,6 +1,4 @@
-"""Polynomials in several variables by their coefficients on Hermite polynomials, orthonormal under
-N(0, I).
-"""
+"""Polynomials in several variables on Hermite polynomials, orthonormal under N(0, I)."""
 
 import dataclasses
 import functools
@@ -13,9 +11,7 @@ from torch import Tensor
 
 @dataclasses.dataclass(frozen=True)
 class HermiteBasis:
-    """h_α(ξ) = Π_i He_{α_i}(ξ_i)/√α_i! for all |α| <= degree, ordered by |α|; coefficients lead,
-    shape (size, ...).
-    """
+    """h_α(ξ) = Π_i He_{α_i}(ξ_i)/√α_i!, |α| <= degree, ordered by |α|; coefficients (size, ...)."""
 
     dim: int
     degree: int
@@ -39,10 +35,8 @@ class HermiteBasis:
         return math.comb(self.dim + self.degree, self.dim)
 
     @functools.cached_property
-    def _neighbours(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Positions of α + e_i and α - e_i (``size`` where there is none) and √(α_i + 1), √α_i,
-        each of shape (dim, size).
-        """
+    def _neighbors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Places of α ± e_i (``size`` for none), √(α_i + 1) and √α_i, all (dim, size)."""
         place = {tuple(row): i for i, row in enumerate(self.indices.tolist())}
         up, down = (torch.full((self.dim, self.size), self.size) for _ in range(2))
         for alpha, i in place.items():
@@ -54,7 +48,7 @@ class HermiteBasis:
 
     def times(self, i: int, f: Tensor) -> Tensor:
         """ξ_i f, cut at the degree of the basis: ξ h_α = √(α+1) h_{α+1} + √α h_{α-1}."""
-        up, down, raised, lowered = self._neighbours
+        up, down, raised, lowered = self._neighbors
         shape = (-1,) + (1,) * (f.dim() - 1)
         padded = torch.cat([f, f.new_zeros(1, *f.shape[1:])])
         return (
@@ -64,18 +58,16 @@ class HermiteBasis:
 
     def derivative(self, i: int, f: Tensor) -> Tensor:
         """∂f/∂ξ_i: h_α -> √α_i h_{α - e_i}."""
-        up, _, raised, _ = self._neighbours
+        up, _, raised, _ = self._neighbors
         padded = torch.cat([f, f.new_zeros(1, *f.shape[1:])])
         return raised[i].to(f).view((-1,) + (1,) * (f.dim() - 1)) * padded[up[i]]
 
     def smoothed(self, matrix: Tensor, offset: Tensor) -> Tensor:
-        """f -> E f(a + g), g ~ N(0, I), at a = offset + matrix ξ, as a matrix (size, size) on
-        coefficients.
+        """Matrix of f -> E f(a + g), g ~ N(0, I), a = offset + matrix ξ, on coefficients.
 
-        Under N(a, I) the mean of h_α is a^α/√α!, so that the degree does not grow. Columns are
-        built degree by degree.
+        Under N(a, I) the mean of h_α is a^α/√α!; columns are built degree by degree.
         """
-        _, down, _, lowered = self._neighbours
+        _, down, _, lowered = self._neighbors
         columns = matrix.new_zeros(self.size, self.size)
         columns[0, 0] = 1.0
         first = (self.indices > 0).to(torch.long).argmax(-1)  # a coordinate with α_i > 0

@@ -1,6 +1,4 @@
-"""An infinite Gaussian prompt through residual self-attention: a recursion on
-mean and covariance.
-"""
+"""An infinite Gaussian prompt through residual self-attention: its mean and covariance."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -9,7 +7,7 @@ import torch
 from torch import Tensor
 
 from largeprompt import validation
-from largeprompt.depth.normalised import normalised_moments
+from largeprompt.depth.normalized import normalized_moments
 from largeprompt.depth.stack import ResidualStack, rms_norm
 from largeprompt.errors import InvalidArgumentError
 from largeprompt.measures import Gaussian
@@ -20,8 +18,7 @@ LARGEST_SCORE_VARIANCE = 1e6  # where the recursion stops: no prompt has e^(2·1
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DeepLimit:
-    """What a stack does to an infinite prompt, layer by layer; k = 0 is the entry, n the number of
-    layers reached.
+    """An infinite prompt through a stack; k = 0 is the entry, n the last layer reached.
 
     Attributes
     ----------
@@ -30,19 +27,16 @@ class DeepLimit:
     mean, covariance
         m_k and Γ_k of the tokens, shapes (n + 1, d) and (n + 1, d, d).
     read_mean, read_covariance
-        Moments of what layer k reads, shapes (n, d) and (n, d, d): those of the tokens, or of the
-        normalised tokens.
+        Moments of the (normalized) tokens that layer k reads, shapes (n, d) and (n, d, d).
     matrix, offset
-        The token map from entry to layer k, z -> matrix z + offset, shapes (n + 1, d, d) and (n +
-        1, d); None with a normalisation, which is not affine (use :meth:`tokens`).
+        The token map z -> matrix z + offset, shapes (n + 1, d, d) and (n + 1, d); None with a
+        normalization (use :meth:`tokens`).
     score_variance
-        σ_k², the variance u^TΓu of the scores of layer k averaged over its queries, shape (n,).
+        σ_k², the variance u^TΓu of the scores averaged over queries, shape (n,).
     h_squared
-        H_k² = ‖Γ^{1/2} U Γ^{1/2}‖² of layer k, shape (n,). Averaged over queries the squared error
-        falls like 1/L while H² < 1/2, and more slowly beyond.
+        H_k² = ‖Γ^{1/2} U Γ^{1/2}‖², shape (n,): squared errors fall like 1/L while H² < 1/2.
     exact
-        Whether the recursion is the infinite prompt itself (no normalisation), or a Gaussian
-        closure of it.
+        Whether the recursion is the infinite prompt itself (no normalization), not a closure.
     """
 
     stack: ResidualStack
@@ -58,29 +52,23 @@ class DeepLimit:
 
     @property
     def layers(self) -> int:
-        """Layers reached; fewer than the stack has where the recursion runs off to infinity."""
+        """Layers reached; fewer than in the stack where the recursion runs off to infinity."""
         return self.score_variance.shape[0]
 
     @property
     def diverged(self) -> bool:
-        """Whether the score variance passed 10⁶ before the last layer, so that the rest is left
-        out.
-        """
+        """Whether the score variance passed 10⁶, so that later layers are left out."""
         return self.layers < self.stack.layers
 
     def law(self, layer: int) -> Gaussian:
-        """N(m_k, Γ_k), the law of the tokens after ``layer`` layers (with a normalisation: its
-        Gaussian closure).
-        """
+        """N(m_k, Γ_k), the law of the tokens after ``layer`` layers, or its Gaussian closure."""
         return Gaussian(self.mean[layer], self.covariance[layer])
 
     def tokens(self, z: Tensor) -> Tensor:
-        """Where tokens z of shape (..., d) are on entry and after each layer, shape (n + 1, ...,
-        d).
-        """
+        """Where tokens z (..., d) are on entry and after each layer, shape (n + 1, ..., d)."""
         z = validation.tensor("z", z, like=self.mean)
         validation.last_dimensions("z", z, (self.stack.dim,), ": one token for each row")
-        kind = self.stack.normalisation
+        kind = self.stack.normalization
         states = [rms_norm(z) if kind == "sphere" else z]
         for k in range(self.layers):
             read = rms_norm(states[-1]) if kind == "pre" else states[-1]
@@ -91,22 +79,19 @@ class DeepLimit:
 
     def __repr__(self) -> str:
         kind = "exact" if self.exact else "Gaussian closure"
-        end = (
-            f"score variance {float(self.score_variance[0]):.3g} to "
-            f"{float(self.score_variance[-1]):.3g}"
-        )
+        first, last = (float(self.score_variance[k]) for k in (0, -1))
+        end = f"score variance {first:.3g} to {last:.3g}"
         return f"DeepLimit({kind}, layers={self.layers} of {self.stack.layers}, {end})"
 
 
 def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     """Follow an infinite prompt of Gaussian tokens through the layers of a residual stack.
 
-    Without normalisation Gaussian tokens stay Gaussian, exactly: z -> Mz + Vm, M = I + VΓU, formula
-    (depth.1) of docs/mathematics/depth.md. With n(z) = √d z/‖z‖ they do not, and what follows is a
-    closure: attention reads the exact mean and covariance of n(z) for Gaussian z as if n(z) were
-    Gaussian, z -> z + V(m̂ + Γ̂U n(z)). 'pre': the next law is the Gaussian with the moments of
-    this image. 'sphere': tokens are n(g), g ~ N(μ, Σ) scaled to E‖g‖² = d, and the next g is Mg +
-    Vm̂ (for mean 0 this is the image itself, since n(M n(g)) = n(Mg)).
+    Without normalization Gaussian tokens stay Gaussian, exactly: z -> Mz + Vm, M = I + VΓU, formula
+    (depth.1) of docs/mathematics/depth.md. With n(z) = √d z/‖z‖ this is a closure: attention reads
+    the exact mean and covariance of n(z) as if n(z) were Gaussian, z -> z + V(m̂ + Γ̂U n(z)).
+    'pre': the next law is the Gaussian with the moments of this image. 'sphere': tokens are n(g),
+    g ~ N(μ, Σ) scaled to E‖g‖² = d, and the next g is Mg + Vm̂.
 
     Parameters
     ----------
@@ -114,11 +99,6 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         The layers.
     mu
         Law of the tokens on entry, one Gaussian.
-
-    Returns
-    -------
-    DeepLimit
-        Moments, token maps and score variances layer by layer.
 
     Examples
     --------
@@ -141,12 +121,9 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     stack.layer(0)._values(mu, mu.mean)  # dimension, dtype and device
     second, U = mu.covariance + torch.outer(mu.mean, mu.mean), stack.U[0]
     validation.in_range("mu", (U.mT @ mu.covariance @ U) * second)
-    if (
-        stack.normalisation != "none"
-        and float(mu.covariance.diagonal().sum() + mu.mean @ mu.mean) == 0
-    ):
-        raise InvalidArgumentError("mu", "the point mass at 0", "tokens that can be normalised")
-    return _affine(stack, mu) if stack.normalisation == "none" else _closed(stack, mu)
+    if stack.normalization != "none" and float(second.trace()) == 0:
+        raise InvalidArgumentError("mu", "the point mass at 0", "tokens that can be normalized")
+    return _affine(stack, mu) if stack.normalization == "none" else _closed(stack, mu)
 
 
 def _scores(U: Tensor, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
@@ -177,19 +154,18 @@ def _affine(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
         maps.append((step @ matrix, step @ offset + shift))
         image = step @ covariance @ step.mT
         states.append((step @ mean + shift, (image + image.mT) / 2))
-    (means, covariances), found, mapped = _stacked(states), _stacked(scores), _stacked(maps)
-    return DeepLimit(
-        stack, means, covariances, means[:-1], covariances[:-1], *mapped, *found, exact=True
-    )
+    means, covariances = _stacked(states)
+    read, found = (means[:-1], covariances[:-1]), _stacked(scores)
+    return DeepLimit(stack, means, covariances, *read, *_stacked(maps), *found, exact=True)
 
 
 def _closed(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
-    eye, sphere = torch.eye(stack.dim).to(mu.mean), stack.normalisation == "sphere"
+    eye, sphere = torch.eye(stack.dim).to(mu.mean), stack.normalization == "sphere"
     law, states, reads, scores = mu, [], [], []
     for U, V in zip(stack.U, stack.V, strict=True):
         if sphere:
             law = _rescaled(law)
-        seen = normalised_moments(law)
+        seen = normalized_moments(law)
         states.append((seen.mean, seen.covariance) if sphere else (law.mean, law.covariance))
         reads.append((seen.mean, seen.covariance))
         scores.append(_scores(U, seen.mean, seen.covariance))
@@ -202,7 +178,7 @@ def _closed(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
             mixed = seen.cross @ gain.mT
             covariance = law.covariance + mixed + mixed.mT + gain @ seen.covariance @ gain.mT
         law = Gaussian(mean, (covariance + covariance.mT) / 2)
-    last = normalised_moments(_rescaled(law)) if sphere else law
+    last = normalized_moments(_rescaled(law)) if sphere else law
     states.append((last.mean, last.covariance))
     return DeepLimit(
         stack, *_stacked(states), *_stacked(reads), None, None, *_stacked(scores), exact=False

@@ -1,5 +1,4 @@
-"""Finite prompts in depth: the noise of L tokens, propagated through residual self-attention to
-first order in 1/L.
+"""The noise of L tokens, propagated through residual self-attention to first order in 1/L.
 
 δ' = Mδ + V(F + R[δ]), formulas (depth.4) to (depth.8) of docs/mathematics/depth.md: each Hermite
 moment ε_γ of the tokens ξ on entry drives a polynomial displacement δ of degree |γ| - 1 through all
@@ -30,15 +29,14 @@ LARGEST_SIZE = 2**27
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class DeepNoise:
-    """L times the mean squared errors of a finite prompt against its :class:`DeepLimit`, to first
-    order; k = 0 is the entry.
+    """L times the mean squared errors against a :class:`DeepLimit`, to first order; k = 0: entry.
 
     Attributes
     ----------
     limit
         The infinite prompt.
     degree
-        Highest degree of the displacements that are followed with their feedback on later layers.
+        Highest degree of displacements followed with their feedback on later layers.
     token
         L E‖z_k - (matrix z_0 + offset)‖² for a random token, shape (n + 1,).
     update
@@ -52,12 +50,10 @@ class DeepNoise:
     independent
         The same if, besides, the noise of each layer were independent of the others.
     tail
-        Part of ``token`` that modes above the degree carry; their feedback, smaller by H^degree, is
-        left out.
-    coefficients
-        Displacement by mode: shape (n + 1, polynomial, d, mode).
-    mean_response, covariance_response
-        Empirical mean and covariance by mode, shapes (n + 1, d, mode) and (n + 1, d, d, mode).
+        Part of ``token`` in modes above the degree, whose feedback is left out.
+    coefficients, covariance_response
+        Displacement and empirical covariance by mode, (n + 1, polynomial, d, mode) and (n + 1, d,
+        d, mode).
     """
 
     limit: DeepLimit
@@ -70,33 +66,24 @@ class DeepNoise:
     independent: Tensor
     tail: Tensor
     coefficients: Tensor
-    mean_response: Tensor
     covariance_response: Tensor
 
     @property
     def layers(self) -> int:
-        """Layers n for which there is a band.
-
-        It ends before the first layer with H² >= 1/2, where the error falls more slowly than 1/L,
-        or with a score variance for which no prompt of up to 10^15 tokens is in the linear regime.
-        """
+        """Layers n before the first with H² >= 1/2, or never in the linear regime up to 10^15."""
         return self.update.shape[0]
 
     def moments(self, tokens: Tensor) -> Tensor:
-        """ε_γ = (1/L) Σ_l h_γ(ξ_l) of prompts (..., L, d), shape (..., mode): what drives the
-        noise, to the degree followed.
+        """ε_γ = (1/L) Σ_l h_γ(ξ_l) of prompts (..., L, d), shape (..., mode): they drive the noise.
 
-        For tokens from the law on entry they are uncorrelated, of mean 0 and variance 1/L exactly,
-        so that squares of linear forms in them are control variates of known mean.
+        For tokens from the law on entry they are uncorrelated, of mean 0 and variance 1/L.
         """
         return self._features(tokens).mean(-2)[..., 1:]
 
     def displacement(self, tokens: Tensor) -> Tensor:
-        """First-order displacement of the tokens of given prompts (..., L, d) from the limit, shape
-        (n + 1, ..., L, d).
+        """First-order displacement of the tokens of prompts (..., L, d), shape (n + 1, ..., L, d).
 
-        It is read off the Hermite moments of each prompt, and leaves out the modes above the
-        degree.
+        Modes above the degree are left out.
         """
         features = self._features(tokens)
         fields = torch.einsum("kpcg,...g->k...pc", self.coefficients, features.mean(-2)[..., 1:])
@@ -119,16 +106,14 @@ class DeepNoise:
 
 
 def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
-    """Finite-length noise of mean, covariance and tokens after each layer, to first order in 1/L:
-    the predicted band.
+    """Noise of mean, covariance and tokens after each layer, to first order in 1/L.
 
     Parameters
     ----------
     limit
-        The infinite prompt through a stack without normalisation.
+        The infinite prompt through a stack without normalization.
     degree
-        Displacements of higher degree in the token are propagated without their feedback on later
-        layers. At 1 the feedback is that of affine displacements.
+        Displacements of higher degree in the token have no feedback on later layers.
 
     Returns
     -------
@@ -147,14 +132,11 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     >>> [f"{math.sqrt(float(noise.token[k]) / 1000):.4f}" for k in (1, 6)]  # root mean squared displacement at L = 1000
     ['0.0104', '0.1947']
     """
-    if not isinstance(limit, DeepLimit):
-        raise InvalidArgumentError(
-            "limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu)."
-        )
+    _checked(limit)
     if limit.matrix is None:
-        remedy = "With one, run tokens through stack.states."
+        remedy = "Run tokens through stack.states."
         raise InvalidArgumentError(
-            "limit", validation.text(limit), "a stack without normalisation", remedy
+            "limit", validation.text(limit), "a stack without normalization", remedy
         )
     degree = validation.integer("degree", degree)
     beyond = torch.nonzero(
@@ -163,13 +145,8 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     layers = int(beyond[0]) if len(beyond) else limit.layers
     basis, modes = HermiteBasis(limit.stack.dim, degree), HermiteBasis(limit.stack.dim, degree + 1)
     if (layers + 1) * basis.size * basis.dim * modes.size > LARGEST_SIZE:
-        given = (
-            f"{degree}, which asks for {basis.size} polynomials by {modes.size} modes in "
-            f"{layers} layers"
-        )
-        raise InvalidArgumentError(
-            "degree", given, "a degree whose coefficients fit in memory", "Lower the degree."
-        )
+        allowed = "a degree whose coefficients fit in memory"
+        raise InvalidArgumentError("degree", str(degree), allowed)
     states = [_Layer.of(limit, k) for k in range(layers)]
     field = limit.mean.new_zeros(basis.size, basis.dim, modes.size - 1)
     fields, plain = [field], [field]
@@ -199,7 +176,6 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
         independent=independent,
         tail=tail,
         coefficients=coefficients,
-        mean_response=mean_response,
         covariance_response=covariance_response,
     )
 
@@ -207,12 +183,10 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
 def breaking_layer(
     limit: DeepLimit, length: float, reaches: Literal["heavy", "frozen"] = "heavy"
 ) -> int | None:
-    """First layer, counted from 1, that a prompt of this length reads in the 'heavy' regime or
-    beyond; None if none.
+    """First layer, from 1, that a prompt of this length reads in the 'heavy' regime; None if none.
 
-    By the query-averaged score variance of the recursion alone, formula (depth.9) of
-    docs/mathematics/depth.md. Between 'heavy' and 'frozen' the closure is expected to break. A
-    recursion that runs away counts as frozen where it does.
+    By the score variance of the recursion alone, (depth.9) of docs/mathematics/depth.md: between
+    'heavy' and 'frozen' the closure is expected to break. One that runs away counts as frozen.
 
     Parameters
     ----------
@@ -235,21 +209,23 @@ def breaking_layer(
     [3, 4, 4]
     """
     validation.choice("reaches", reaches, ("heavy", "frozen"))
-    if not isinstance(limit, DeepLimit):
-        raise InvalidArgumentError(
-            "limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu)."
-        )
+    _checked(limit)
     for k, variance in enumerate(limit.score_variance.tolist()):
         if regime(variance, length) in ("frozen", reaches):
             return k + 1
     return limit.layers + 1 if limit.diverged else None
 
 
+def _checked(limit: DeepLimit) -> None:
+    if not isinstance(limit, DeepLimit):
+        raise InvalidArgumentError(
+            "limit", type(limit).__name__, "a DeepLimit", "Use deep_limit(stack, mu)."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class _Layer:
-    """One layer in the coordinates ξ of the tokens on entry: m + Sξ are the tokens, a =
-    tilt_offset + tilt_matrix ξ the tilts.
-    """
+    """One layer: tokens m + Sξ and tilts tilt_offset + tilt_matrix ξ, ξ those on entry."""
 
     V: Tensor
     jacobian: Tensor
@@ -275,7 +251,7 @@ class _Layer:
 
     def source(self, smoothed: Tensor, basis: HermiteBasis, modes: HermiteBasis) -> Tensor:
         """F by mode: S ∇_a a^γ/√γ!, formula (depth.5)."""
-        _, down, _, lowered = modes._neighbours
+        _, down, _, lowered = modes._neighbors
         found = smoothed.new_zeros(basis.size, basis.dim, modes.size - 1)
         padded = torch.cat(
             [smoothed, smoothed.new_zeros(basis.size, modes.size + 1 - basis.size)], 1
@@ -300,9 +276,7 @@ class _Layer:
 
 
 def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, Tensor, Tensor]:
-    """L E‖δ‖² without feedback, all degrees, by (depth.8); of tokens, of steps, and of tokens with
-    independent layers.
-    """
+    """L E‖δ‖² without feedback, all degrees: tokens, steps, and tokens with independent layers."""
     eye = torch.eye(limit.stack.dim).to(limit.mean)
     zero = limit.mean.new_zeros(())
     if not states:
@@ -315,12 +289,12 @@ def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, T
     precision = eye - product - product.mT
     linear = torch.einsum("ika,jk->ija", B, b) + torch.einsum("jka,ik->ija", B, b)
     spread = torch.linalg.inv(precision)
-    centre = torch.einsum("ijac,ijc->ija", spread, linear)
+    center = torch.einsum("ijac,ijc->ija", spread, linear)
     mass = torch.exp(
-        b @ b.mT + (linear * centre).sum(-1) / 2 - torch.linalg.slogdet(precision).logabsdet / 2
+        b @ b.mT + (linear * center).sum(-1) / 2 - torch.linalg.slogdet(precision).logabsdet / 2
     )
     # mean of a_i in the pair (i, j)
-    tilts = b.unsqueeze(1) + torch.einsum("iac,ijc->ija", B, centre)
+    tilts = b.unsqueeze(1) + torch.einsum("iac,ijc->ija", B, center)
     outer = torch.einsum("ija,jic->ijca", tilts, tilts) + torch.einsum(
         "jca,ijab,idb->ijcd", B, spread, B
     )
@@ -343,9 +317,7 @@ def _without_feedback(states: list[_Layer], limit: DeepLimit) -> tuple[Tensor, T
 
 
 def _covariance_response(coefficients: Tensor, roots: Tensor, modes: HermiteBasis) -> Tensor:
-    """δΓ = S(⟨ξξ^T⟩ - I)S^T + E[δ ξ^T]S^T + (·)^T, the first-degree polynomials being the
-    coordinates.
-    """
+    """δΓ = S(⟨ξξ^T⟩ - I)S^T + E[δ ξ^T]S^T + (·)^T."""
     d = roots.shape[-1]
     moved = torch.einsum("kicg,kei->kceg", coefficients[:, 1 : d + 1], roots)
     response = moved + moved.transpose(1, 2)

@@ -1,3 +1,1 @@
-"""How results show themselves: one look for every picture, small tables, and what results by prompt
-length have in common.
-"""
+"""How results show themselves: one look for pictures, small tables, results by prompt length."""

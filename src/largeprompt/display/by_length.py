@@ -1,6 +1,4 @@
-"""What a result for one or several prompt lengths can do: print itself, become a dataset, draw its
-error.
-"""
+"""What results by prompt length can do: print themselves, become a dataset, draw their error."""
 
 from __future__ import annotations
 
@@ -17,11 +15,9 @@ if TYPE_CHECKING:
 
 
 class ByLength:
-    """Base of results whose numbers have the lengths in front (nothing for a single length), then a
-    batch of heads and queries.
+    """Base of results whose numbers have the lengths in front, then a batch of heads and queries.
 
-    A subclass names what it computes in ``_numbers``: variable, and what it means; ``_size`` is the
-    one that always exists.
+    A subclass names what it computes in ``_numbers``; ``_size`` is the one that always exists.
     """
 
     length: Any
@@ -61,57 +57,36 @@ class ByLength:
         return None if self._batch else html_table(self._words(), self._table())
 
     def plot(self, axes: Axes | None = None, **line: Any) -> Axes:
-        """Draw the root mean squared error against the prompt length, both logarithmic, one curve
-        for each query of a batch.
+        """Draw the root mean squared error against the length, one curve for each query of a batch.
 
-        Parameters
-        ----------
-        axes
-            Where to draw: axes of matplotlib, new ones when left out. A law and its certificate go
-            on the same.
-        line
-            ``color``, ``label`` and whatever else ``Axes.errorbar`` takes.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes, for more to be drawn on.
+        ``axes`` are those of matplotlib, new ones when left out; ``line`` is ``color``, ``label``
+        and whatever else ``Axes.errorbar`` takes. Return the axes, for more to be drawn on.
         """
         return draw_errors(axes, self.length, self.rmse, **self._curve() | line)
 
     def to_xarray(self) -> xr.Dataset:
-        """The numbers as a labelled dataset, of dimensions ``length``, ``batch`` (or ``batch_0``,
-        ``batch_1``, ...), ``output``.
-        """
+        """The numbers as a dataset of ``length``, ``batch`` (or ``batch_0``, ...), ``output``."""
         import xarray as xr  # brings pandas along, and few need it
 
-        batch = (
-            ["batch"] if len(self._batch) == 1 else [f"batch_{i}" for i in range(len(self._batch))]
-        )
+        count = len(self._batch)
+        batch = ["batch"] if count == 1 else [f"batch_{i}" for i in range(count)]
         lead = ["length", *batch] if np.ndim(self.length) else batch
         values = {}
         for name, (meaning, value) in self._known().items():
             outputs = name in ("mean", "bias", "limit")
             dims = [*(batch if name == "limit" else lead), *(["output"] if outputs else [])]
-            words = named(
-                meaning,
-                {"effective_tokens": "tokens", "regime": "label", "reason": "label"}.get(name, "1"),
-            )
+            units = {"effective_tokens": "tokens", "regime": "label", "reason": "label"}
             found = array(value)
-            values[name] = (dims, found.astype(str) if found.dtype == object else found, words)
-        lengths = named("prompt length", "tokens")
+            found = found.astype(str) if found.dtype == object else found
+            values[name] = (dims, found, named(meaning, units.get(name, "1")))
         places = np.asarray(self.length)
         whole = places.astype(np.int64) if np.isfinite(places).all() else places
-        coords: dict[str, Any] = {
-            "length": (("length",) if np.ndim(places) else (), whole, lengths)
-        }
+        length = ("length",) if np.ndim(places) else ()
+        coords: dict[str, Any] = {"length": (length, whole, named("prompt length", "tokens"))}
         data = xr.Dataset(values, coords=coords, attrs={"title": self._words()})
         if "output" in data.sizes:
-            data.coords["output"] = (
-                "output",
-                np.arange(data.sizes["output"]),
-                named("coordinate of the output"),
-            )
+            places = np.arange(data.sizes["output"])
+            data.coords["output"] = ("output", places, named("coordinate of the output"))
         return data
 
     def _known(self) -> dict[str, tuple[str, Any]]:

@@ -17,18 +17,11 @@ def named(words: str, units: str = "1") -> dict[str, str]:
 
 
 def label(data: xr.Dataset, names: Mapping[str, str]) -> xr.Dataset:
-    """Give every variable and coordinate its ``long_name`` and ``units``, in place; the dataset
-    again.
+    """Give every variable its ``long_name`` and ``units``, in place; the dataset again.
 
-    Parameters
-    ----------
-    data
-        The dataset.
-    names
-        What variables are called: the words, and the units in square brackets at their end unless
-        they are those of a pure number. A name may stand for several: ``mixture_*_error``, with
-        ``*`` in its words for what the star stood for. A variable that is not there keeps the
-        attributes that it has, and is else called by its name.
+    ``names`` are words, with [units] at their end unless they are those of a pure number. A name
+    may stand for several: ``mixture_*_error``, with ``*`` in its words for what the star stood for.
+    A variable without one keeps its attributes, or is called by its name.
     """
     known = tuple(names.items())
     for key, variable in data.variables.items():
@@ -43,15 +36,11 @@ def label(data: xr.Dataset, names: Mapping[str, str]) -> xr.Dataset:
 def _called(name: str, names: tuple[tuple[str, str], ...]) -> tuple[str, str] | None:
     """Words and units of a variable, None where no name stands for it."""
     known = dict(names)
-    pattern = (
-        name
-        if name in known
-        else next((each for each in known if fnmatch.fnmatchcase(name, each)), None)
-    )
+    matching = (each for each in known if fnmatch.fnmatchcase(name, each))
+    pattern = name if name in known else next(matching, None)
     if pattern is None:
         return None
     before, _, after = pattern.partition("*")
     words, _, units = known[pattern].partition(" [")
-    return words.replace(
-        "*", name[len(before) : len(name) - len(after)].replace("_", " ")
-    ), units.rstrip("]")
+    star = name[len(before) : len(name) - len(after)].replace("_", " ")
+    return words.replace("*", star), units.rstrip("]")

@@ -1,6 +1,4 @@
-"""One look for every picture: safe for the colour-blind, and distinct in grey by
-marker and dash.
-"""
+"""One look for every picture: safe for the color-blind, and distinct in gray."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ if TYPE_CHECKING:
 else:  # matplotlib is loaded when a figure is drawn: workers that only compute do without
     Axes = Any
 
-# Okabe and Ito's palette, ordered so that neighbours differ in lightness too; each list starts
-# again where it ends
+# Okabe and Ito's palette, ordered so that neighbors differ in lightness too
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 COLOURS = PALETTE * 20
 MARKERS = ("o", "s", "^", "D", "v", "P", "X") * 20
@@ -57,17 +54,12 @@ def length_label(length: float) -> str:
     if math.isinf(length):
         return r"$L=\infty$"
     power = math.log10(length)
-    return (
-        f"$L=10^{{{power:.0f}}}$"
-        if length >= 100 and abs(power - round(power)) < 1e-9
-        else f"$L={length:g}$"
-    )
+    whole = length >= 100 and abs(power - round(power)) < 1e-9
+    return f"$L=10^{{{power:.0f}}}$" if whole else f"$L={length:g}$"
 
 
 def given_axes(axes: Axes | None) -> Axes:
-    """The axes to draw on: those given, or new ones in the house style, on a figure that a notebook
-    shows.
-    """
+    """The axes to draw on: those given, or new ones in the house style."""
     from matplotlib.axes import Axes as Kind
 
     if axes is None:
@@ -76,19 +68,13 @@ def given_axes(axes: Axes | None) -> Axes:
         with house_style():
             return plt.subplots(figsize=(4.8, 3.2))[1]
     if not isinstance(axes, Kind):
-        raise InvalidArgumentError(
-            "axes",
-            type(axes).__name__,
-            "axes of matplotlib, or None",
-            "Use figure, axes = plt.subplots().",
-        )
+        given, remedy = type(axes).__name__, "Use figure, axes = plt.subplots()."
+        raise InvalidArgumentError("axes", given, "axes of matplotlib, or None", remedy)
     return axes
 
 
 def array(value: Any) -> NDArray[Any]:
-    """A tensor, with or without a gradient and wherever it is, or an array, as an
-    array of NumPy.
-    """
+    """A tensor or an array as an array of NumPy."""
     return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
 
 
@@ -111,9 +97,8 @@ def draw_errors(
         bar = None if spread is None else np.stack([np.minimum(bar, 0.999 * column), bar])[:, shown]
         look = {"color": COLOURS[drawn + i], "marker": MARKERS[drawn + i]} | line
         axes.errorbar(x[shown], column[shown], bar, label=None if i else label, **look)
-    axes.set(
-        xscale="log", yscale="log", xlabel="prompt length $L$", ylabel="root mean squared error"
-    )
+    axes.set(xscale="log", yscale="log")
+    axes.set(xlabel="prompt length $L$", ylabel="root mean squared error")
     if label is not None:
         axes.legend(fontsize="small")
     return axes
@@ -130,9 +115,8 @@ def draw_paths(
     axes = given_axes(axes)
     drawn = {gid for each in axes.lines if (gid := each.get_gid())}
     look = {"ls": DASHES[len(drawn)], "gid": f"paths {len(drawn)}"} | line
-    for i, (length, path) in enumerate(
-        zip(np.atleast_1d(array(lengths)), array(paths), strict=True)
-    ):
+    every = zip(np.atleast_1d(array(lengths)), array(paths), strict=True)
+    for i, (length, path) in enumerate(every):
         color = "black" if math.isinf(length) else COLOURS[i]
         for j, curve in enumerate(np.atleast_2d(path.T)):
             label = length_label(length) if named and not j else None

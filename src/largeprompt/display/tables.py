@@ -9,9 +9,7 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 def entry(value: Any) -> str:
-    """One entry: words as they are, numbers with four digits; from 1000 on whole, their digits in
-    groups of three.
-    """
+    """Words as they are, numbers with four digits; from 1000 whole, with commas."""
     if isinstance(value, str):
         return value
     number = float(value)
@@ -21,17 +19,15 @@ def entry(value: Any) -> str:
 
 
 def plain(value: Any, digits: int = 4) -> str:
-    """The same for a line of code: no groups of digits, and whole from 1000 on, however large."""
+    """A number for a line of code: without commas, and whole from 1000, however large."""
     number = float(value)
     return f"{number:.0f}" if 1e3 <= abs(number) < math.inf else f"{number:.{digits}g}"
 
 
 def rows(columns: Columns) -> list[list[str]]:
     """The names of the columns, then the entries, row by row."""
-    return [
-        list(columns),
-        *([entry(value) for value in row] for row in zip(*columns.values(), strict=True)),
-    ]
+    entries = zip(*columns.values(), strict=True)
+    return [list(columns), *([entry(value) for value in row] for row in entries)]
 
 
 def text_table(title: str, columns: Columns) -> str:
@@ -39,31 +35,25 @@ def text_table(title: str, columns: Columns) -> str:
     cells = rows(columns)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     words = [all(isinstance(value, str) for value in column) for column in columns.values()]
-    lines = [
-        "  "
-        + "  ".join(
-            cell.ljust(width) if word else cell.rjust(width)
-            for cell, width, word in zip(row, widths, words, strict=True)
-        )
-        for row in cells
-    ]
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+    lines = [title]
+    for row in cells:
+        each = zip(row, widths, words, strict=True)
+        padded = [cell.ljust(n) if word else cell.rjust(n) for cell, n, word in each]
+        lines.append("  ".join(["", *padded]).rstrip())
+    return "\n".join(lines)
 
 
 def html_table(title: str, columns: Columns) -> str:
-    """The same in HTML. It has no colours of its own, so that light and dark notebooks show it
-    alike.
-    """
-    head, *body = ([html.escape(cell) for cell in row] for row in rows(columns))
-    style = "text-align: right; padding: 0.15em 0.8em"
-    names = "".join(f'<th style="{style}">{name}</th>' for name in head)
-    lines = "".join(
-        "<tr>" + "".join(f'<td style="{style}">{cell}</td>' for cell in row) + "</tr>"
-        for row in body
-    )
-    caption = (
-        '<caption style="text-align: left; color: inherit; caption-side: '
-        f'top">{html.escape(title)}</caption>'
-    )
-    inherited = "border-collapse: collapse; color: inherit; font: inherit"
-    return f'<table style="{inherited}">{caption}<thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>'
+    """The table in HTML, without colors of its own: for light and dark notebooks."""
+
+    def line(row: Sequence[str], tag: str) -> str:
+        style = "text-align: right; padding: 0.15em 0.8em"
+        cells = (f'<{tag} style="{style}">{html.escape(cell)}</{tag}>' for cell in row)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    head, *body = rows(columns)
+    style = "border-collapse: collapse; color: inherit; font: inherit"
+    caption = f'<caption style="text-align: left; caption-side: top">{html.escape(title)}</caption>'
+    inner = "".join(line(row, "td") for row in body)
+    head_row = f"<thead>{line(head, 'th')}</thead>"
+    return f'<table style="{style}">{caption}{head_row}<tbody>{inner}</tbody></table>'

@@ -1,6 +1,4 @@
-"""The error of a finite prompt averaged over a random query: exactly, as a bound, or as an estimate
-with an error bar.
-"""
+"""The error of a finite prompt averaged over a random query: exact, a bound, or an estimate."""
 
 import dataclasses
 import math
@@ -31,7 +29,7 @@ METHODS: tuple[str, ...] = get_args(Method)
 Errors = Callable[[Sequence[float]], Tensor]  # mean squared errors (length,) of the lengths given
 GROUPS = 8
 TAIL = 1e-30  # probability beyond the nodes: nothing, also beside an error of 1e-15
-# score variances up to this are read through a polynomial of so many coefficients
+# score variances up to SMALL are read through a polynomial of DEGREE coefficients
 SMALL, DEGREE = 0.1, 12
 NEGLIGIBLE = 1e-17  # share of the sum of bounds below which a node is left out
 
@@ -98,12 +96,11 @@ def query_average(
     points: int = 4096,
     generator: validation.Randomness | None = None,
 ) -> QueryAverage:
-    """E‖T_L - T‖², or a bound of it, averaged over a random query: the quantity of the paper's
-    Proposition 3.1 (claim C3).
+    """E‖T_L - T‖², or a bound of it, averaged over a random query (Proposition 3.1, claim C3).
 
-    For Gaussian tokens and a Gaussian query an integral over the score variance q alone, whatever
-    the dimension: E[E Y(q)] tr VΓV^T + E[‖VΓUz‖² E[Y - 6 W3 + 6 Y²](q)], q = z^TU^TΓUz, by the rule
-    of docs/mathematics/queries.md. Relative error 1e-11; numbers, without a gradient.
+    For Gaussian tokens and a Gaussian query an integral over the score variance q = z^TU^TΓUz:
+    E[E Y(q)] tr VΓV^T + E[‖VΓUz‖² E[Y - 6 W3 + 6 Y²](q)], docs/mathematics/queries.md. Relative
+    error 1e-11; without a gradient.
 
     Parameters
     ----------
@@ -113,20 +110,13 @@ def query_average(
         Law of the queries.
     method
         'exact': Gaussian tokens with a Gaussian query or a mixture, and any tokens with finitely
-        many queries (``Discrete``, ``Empirical``). 'certified': the same laws, a proved bound,
-        section 7 of docs/mathematics/certificates.md. 'estimate': any laws, from queries that are
-        drawn. Rare large queries carry such averages, and an estimate may miss them.
+        many queries (``Discrete``, ``Empirical``). 'certified': the same laws, a proved bound.
+        'estimate': any laws, from drawn queries; it may miss rare large ones.
     points
-        Of an estimate: queries in all, a power of two of at least 64, in eight independent groups,
-        whose scatter is the standard error. Scrambled Sobol points for a Gaussian query or a
-        mixture, independent draws from other laws.
+        Of an estimate: drawn queries, a power of two of at least 64, in eight groups whose scatter
+        is the standard error. Scrambled Sobol points for a Gaussian query or a mixture.
     generator
         Of an estimate: its randomness.
-
-    Returns
-    -------
-    QueryAverage
-        ``mse`` and its ``standard_error``, one for each length.
 
     Examples
     --------
@@ -139,11 +129,8 @@ def query_average(
     one_head(attention)
     one_law(mu)
     if not isinstance(queries, Measure):
-        raise InvalidArgumentError(
-            "queries",
-            type(queries).__name__,
-            "a law of queries, such as Gaussian(mean, covariance)",
-        )
+        allowed = "a law of queries, such as Gaussian(mean, covariance)"
+        raise InvalidArgumentError("queries", type(queries).__name__, allowed)
     lengths, several = validation.lengths("length", length)
     if validation.choice("method", method, METHODS) == "estimate":
         groups = [
@@ -206,11 +193,9 @@ def average_errors(
 
 
 def _gathered(columns: Any) -> Any:
-    """Nodes (first row) and weights, shape (3, n), with those at small q, of which there may be
-    hundreds, moved to a few.
+    """Nodes (first row) and weights, shape (3, n), the many at small q moved to a few.
 
-    The moments are analytic in q, and nearly polynomials for small q: weights of an interpolation
-    at Chebyshev points.
+    The moments are nearly polynomials for small q: weights of an interpolation at Chebyshev points.
     """
     small = columns[0] < SMALL
     if small.sum() <= DEGREE:
@@ -224,9 +209,7 @@ def _gathered(columns: Any) -> Any:
 
 
 class _GaussianAverage:
-    """Exact errors of Gaussian tokens and a Gaussian query, or a mixture of such: nodes of q are
-    shared by all lengths.
-    """
+    """Exact errors of Gaussian tokens and Gaussian queries: nodes of q serve all lengths."""
 
     def __init__(
         self, attention: SoftmaxAttention, mu: Gaussian, queries: Gaussian | GaussianMixture
@@ -240,26 +223,16 @@ class _GaussianAverage:
         self.exponent = binary_exponent(V, (-2, -1))
         M, B, spread = score_forms(U, covariance, V * torch.exp2(-self.exponent))
         if not (np.isfinite(M).all() and np.isfinite(B).all()):
-            given, allowed = (
-                "scores whose variance is beyond floating-point numbers",
-                "scores of a standard deviation up to 500",
-            )
-            raise InvalidArgumentError(
-                "attention.U",
-                given,
-                allowed,
-                "Scores spread so far are argmax: only the largest token is read.",
-            )
+            given = "scores whose variance is beyond floating-point numbers"
+            allowed = "scores of a standard deviation up to 500"
+            raise InvalidArgumentError("attention.U", given, allowed)
         columns: list[Any] = []
         for weight, part in gaussian_parts(queries):
             rule = gaussian_form_rule(
                 M, part.covariance.cpu().numpy(), part.mean.cpu().numpy(), tail=TAIL
             )
-            columns.append(
-                np.stack(
-                    [rule.nodes, weight * spread * rule.weights, weight * rule.form_weights(B)]
-                )
-            )
+            along = weight * rule.form_weights(B)
+            columns.append(np.stack([rule.nodes, weight * spread * rule.weights, along]))
         self.nodes, self.across, self.along = torch.from_numpy(
             _gathered(np.concatenate(columns, -1))
         )

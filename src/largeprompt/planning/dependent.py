@@ -26,13 +26,12 @@ def effective_length(
     length: Lengths,
     correlation: float | Sequence[float],
 ) -> Tensor:
-    """Number of independent tokens that are worth as much, to first order, as L dependent ones:
-    stationary Gaussian tokens.
+    """Number of independent tokens that are worth as much as L dependent ones, to first order.
 
         L_eff = e^q (tr VΓV^T + ‖VΓu‖²) / Σ_{abs(k) < L} (1/L)(1 - abs(k)/L) e^{q c_k} (c_k tr
         VΓV^T + c_k² ‖VΓu‖²)
 
-    for tokens with Cov(z_0, z_k) = c_k Γ and scores of variance q, formula (first.9) of
+    for Gaussian tokens with Cov(z_0, z_k) = c_k Γ and scores of variance q, formula (first.9) of
     docs/mathematics/first_order.md.
 
     Parameters
@@ -40,15 +39,10 @@ def effective_length(
     attention, mu, z
         The layer, the law of one token, and queries (..., d), as for :func:`finite_prompt`.
     length
-        L, from 1 on, or several, which then lead the shape of the result.
+        L, or several, which then lead the shape of the result.
     correlation
         φ in (-1, 1), for c_k = φ^k (an AR(1) process), or the autocorrelations c_1, c_2, ..., zero
         beyond the last.
-
-    Returns
-    -------
-    Tensor
-        Shape (...), led by the lengths where there are several.
 
     Examples
     --------
@@ -82,15 +76,9 @@ def effective_length(
         lagged = share * grown * (c * total + c.square() * size.unsqueeze(-1))
         variance = total + size + lagged.sum(-1)
         if bool(((variance <= 0) & (total + size > 0)).any()):
-            least = float((variance / (total + size)).min())
-            given = (
-                f"autocorrelations that give the mean of {long:g} tokens {least:.3g} times the "
-                "variance of independent ones"
-            )
+            given = f"autocorrelations that give the mean of {long:g} tokens a negative variance"
             allowed = "autocorrelations of a stationary process, which are positive definite"
-            raise InvalidArgumentError(
-                "correlation", given, allowed, "A single c_1, say, is at most 1/2 in size."
-            )
+            raise InvalidArgumentError("correlation", given, allowed)
         # a point mass has no error
         found.append(long * torch.where(total + size > 0, (total + size) / variance, 1.0))
     return torch.stack(found) if several else found[0]
@@ -109,11 +97,8 @@ def _autocorrelations(correlation: Any, length: int) -> Tensor:
         memory = math.ceil(math.log(SMALLEST) / math.log(abs(float(c)))) if c else 0
         count = min(length - 1, 1 + memory)
         if count > MOST_LAGS:
-            raise InvalidArgumentError(
-                "correlation",
-                f"{float(c)!r}, which {count} lags matter for",
-                f"at most {MOST_LAGS} lags",
-            )
+            given = f"{float(c)!r}, which {count} lags matter for"
+            raise InvalidArgumentError("correlation", given, f"at most {MOST_LAGS} lags")
         return c ** torch.arange(1, count + 1, dtype=torch.float64, device=c.device)
     if bool((c.abs() > 1).any()):
         raise InvalidArgumentError(

@@ -24,7 +24,7 @@ from largeprompt.planning.search import smallest_length
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class PromptLength(float):
-    """The answer to 'how many tokens do I need?': a number, the length, with what stands behind it.
+    """The length that is needed, a number, with what stands behind it.
 
     Attributes
     ----------
@@ -32,8 +32,7 @@ class PromptLength(float):
         Smallest L found within tolerance; ``math.inf`` for 'never'.
     rmse
         Root mean squared error at that length (certified: the root of its bound), or at 10^15 for
-        'never': deep in the frozen regime of Gaussian tokens a lower bound of it, as the reason
-        then says.
+        'never' (where the reason says so, a lower bound of it).
     tolerance
         What was asked, as an absolute distance.
     method
@@ -79,15 +78,12 @@ def prompt_length(
     points: int = 4096,
     generator: validation.Randomness | None = None,
 ) -> PromptLength:
-    """Smallest prompt length from which on, up to 10^15 tokens, the root mean squared error is at
-    most ``tolerance``.
+    """Smallest length from which, up to 10^15, the root mean squared error is within tolerance.
 
-    The error usually falls with the length, but need not: a rare token that the limit reads is
-    missing from most short prompts. Two lengths bound it at all lengths between them, formulas
-    (cert.14) and (cert.15) of docs/mathematics/certificates.md. Hence the guarantee, up to the
-    rounding of the errors: no length from the answer to 10^15 exceeds the tolerance by more than
-    1e-5 of it, and the length just below the answer exceeds it (certified: is not proved to be
-    within it).
+    The error usually falls with the length, but need not. Two lengths bound it at all lengths
+    between them, (cert.14) and (cert.15) of docs/mathematics/certificates.md. So no length from the
+    answer to 10^15 exceeds the tolerance by more than 1e-5 of it, and the length just below the
+    answer exceeds it (certified: is not proved to be within it).
 
     Parameters
     ----------
@@ -98,22 +94,14 @@ def prompt_length(
     tolerance
         Distance allowed between T_L and the target, in root mean square.
     method
-        For one query 'exact' or 'certified', for any law of tokens with a limit; for a law of
-        queries as in :func:`query_average`.
+        For one query 'exact' or 'certified'; for a law of queries as in :func:`query_average`.
     relative
-        Take the tolerance relative to the norm of the target (for a law of queries: its root mean
-        square).
+        Take the tolerance relative to the norm of the target (its root mean square over queries).
     target
         'limit': the infinite-prompt output T. 'affine': the affine read-out of mean and covariance,
-        which tokens that are not Gaussian never reach; then the answer may be 'never', with the
-        gap, (tilt.11) of docs/mathematics/tilting.md.
+        which tokens that are not Gaussian never reach: (tilt.11) of docs/mathematics/tilting.md.
     points, generator
         Of an estimate, as in :func:`query_average`.
-
-    Returns
-    -------
-    PromptLength
-        Usable as a number; ``math.inf`` for 'never', with the reason.
 
     Examples
     --------
@@ -177,20 +165,14 @@ def prompt_length(
 
 @dataclasses.dataclass(frozen=True)
 class _Question:
-    """What :func:`prompt_length` needs to know of a layer, its tokens and its query or queries.
+    """What :func:`prompt_length` needs to know of a layer, its tokens and its queries."""
 
-    ``errors``: squared distances to the target at lengths; ``bounds``: bounds of them that fall
-    with the length, where there are; ``size``: the target's mean square; ``gap2``: its squared
-    distance from the limit; ``frozen``: a lower bound up to 10^15 tokens; ``spread``: standard
-    errors of estimates.
-    """
-
-    errors: Errors
-    size: float
-    bounds: Errors | None = None
-    gap2: float = 0.0
-    frozen: float = 0.0
-    spread: Errors | None = None
+    errors: Errors  # squared distances to the target at lengths
+    size: float  # the target's mean square
+    bounds: Errors | None = None  # of the errors, falling with the length
+    gap2: float = 0.0  # squared distance of target and limit
+    frozen: float = 0.0  # a lower bound of the error up to 10^15 tokens
+    spread: Errors | None = None  # standard errors of estimates
 
 
 def _question(
@@ -273,9 +255,7 @@ def _over_places(
 
 
 def _long_enough(bounds: Errors, tolerance: float) -> int:
-    """A power of two from which on bounds that fall with the length are within the tolerance; 10^15
-    if none is.
-    """
+    """A power of two from which bounds are within the tolerance; 10^15 if none is."""
     low, high = 0, 50  # 2^50 > 10^15
     while low < high:
         middle = (low + high) // 2
@@ -290,12 +270,10 @@ def _long_enough(bounds: Errors, tolerance: float) -> int:
 def _frozen_error(
     attention: SoftmaxAttention, mu: Gaussian, queries: Tensor, weights: Tensor
 ) -> float:
-    """Lower bound of the root mean squared error up to 10^15 Gaussian tokens, 0 unless a score has
-    σ >= 2√(2 ln 10^15) = 16.6.
+    """Lower bound of the error up to 10^15 Gaussian tokens; 0 unless a score has σ >= 16.6.
 
-    Along Γu the output is an average S of L normal variables ξ, so that E S <= E max ξ <= √(2 ln
-    L), and S should be σ. Where it is not 0 it is within a factor 2 of the error, whose exact law
-    takes up to minutes there.
+    Along Γu the output averages L normal variables, so that its mean is at most √(2 ln L), and
+    should be σ. The exact law takes up to minutes there.
     """
     u = attention._tilts(queries)
     shift, most = mu.shift(u), math.sqrt(2 * math.log(validation.LONGEST))

@@ -37,15 +37,10 @@ def length_scaling(length: Any, reference_length: Any, score_variance: Any) -> T
     ----------
     length, reference_length
         Keys that a query reads, and how many it read where the scores have that variance: integers
-        from 2 to 10¹⁵, one or an array.
+        from 2 to 10¹⁵, one or an array. All three arguments broadcast.
     score_variance
         Variance of the scores of one query over its keys, after all scaling: positive, at most
         2500; one or an array.
-
-    Returns
-    -------
-    torch.Tensor
-        Factors, in the shape to which the three arguments broadcast.
 
     Examples
     --------
@@ -55,12 +50,7 @@ def length_scaling(length: Any, reference_length: Any, score_variance: Any) -> T
     lengths, references = _lengths("length", length), _lengths("reference_length", reference_length)
     variance = _variance(score_variance)
     if bool((variance <= 0).any()):
-        raise InvalidArgumentError(
-            "score_variance",
-            "0",
-            "positive variances",
-            "Flat scores stay flat, whatever the factor.",
-        )
+        raise InvalidArgumentError("score_variance", "0", "positive variances")
     validation.broadcast(
         "length, reference_length and score_variance",
         *(torch.Size(each.shape) for each in (lengths, references, variance)),
@@ -69,12 +59,8 @@ def length_scaling(length: Any, reference_length: Any, score_variance: Any) -> T
     kept = _log_collision(references, variance)
     if bool((kept <= -np.log(lengths)).any()):
         most = int(np.ceil(np.exp(-kept[kept <= -np.log(lengths)]).max()))
-        raise InvalidArgumentError(
-            "length",
-            f"{lengths.min():g}",
-            f"more than the {most:,} tokens that are effectively read at the reference length",
-            "No factor makes fewer keys spread as wide.",
-        )
+        allowed = f"more than the {most:,} tokens that are effectively read at the reference length"
+        raise InvalidArgumentError("length", f"{lengths.min():g}", allowed)
     # t = ln c; a start between the two regimes' factors
     start = 0.5 * np.log(np.maximum(1 + np.log(lengths / references) / variance, 0.5)) / 2
 
@@ -85,12 +71,10 @@ def length_scaling(length: Any, reference_length: Any, score_variance: Any) -> T
     most = np.log(LARGEST_SCALE) - np.log(variance) / 2
     found = elementwise.bracket_root(excess, start - 0.05, start + 0.05, xmax=most, args=args)
     if not bool(found.success.all()):
-        raise InvalidArgumentError(
-            "score_variance",
-            f"{variance[~found.success].min():g} at {references[~found.success].min():g} tokens",
-            f"variances whose factor keeps the deviation of the scores below {LARGEST_SCALE:g}",
-            "There a query reads one token, whatever the factor.",
-        )
+        failed = ~found.success
+        given = f"{variance[failed].min():g} at {references[failed].min():g} tokens"
+        allowed = f"a factor that keeps the deviation of the scores below {LARGEST_SCALE:g}"
+        raise InvalidArgumentError("score_variance", given, allowed)
     root = elementwise.find_root(
         excess, found.bracket, args=args, tolerances={"xatol": 1e-13, "xrtol": 0.0}
     )
@@ -124,15 +108,10 @@ def output_scale(length: Any, score_variance: Any) -> Tensor:
 def log_n_scaling(length: Any, reference_length: Any) -> Tensor:
     """Return ln(length)/ln(reference_length), the rule found by trial ("log-n").
 
-    To first order it is the exact factor where σ² = ln(reference_length)/2, and it is exact in the
-    limit where few tokens carry the weight.
+    To first order it is exact where σ² = ln(reference_length)/2, and where few tokens are read.
     """
-    return torch.from_numpy(
-        np.asarray(
-            np.log(_lengths("length", length))
-            / np.log(_lengths("reference_length", reference_length))
-        )
-    )
+    first, last = _lengths("reference_length", reference_length), _lengths("length", length)
+    return torch.from_numpy(np.asarray(np.log(last) / np.log(first)))
 
 
 def longrope_scaling(length: Any, reference_length: Any) -> Tensor:
@@ -161,12 +140,8 @@ def _variance(value: Any) -> Array:
     given = validation.tensor("score_variance", value).detach().cpu().double().numpy()
     if bool((given < 0).any()) or bool((given > LARGEST_VARIANCE).any()):
         wrong = given[(given < 0) | (given > LARGEST_VARIANCE)][0]
-        raise InvalidArgumentError(
-            "score_variance",
-            f"{wrong:g}",
-            f"variances from 0 to {LARGEST_VARIANCE:g}",
-            "Scores are taken after all scaling, such as 1/sqrt(width).",
-        )
+        allowed = f"variances from 0 to {LARGEST_VARIANCE:g}, after all scaling"
+        raise InvalidArgumentError("score_variance", f"{wrong:g}", allowed)
     return given
 
 

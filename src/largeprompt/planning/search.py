@@ -1,6 +1,4 @@
-"""Search for the smallest length from which on an error, known at single lengths, is within a
-tolerance.
-"""
+"""Search for the smallest length from which an error is within a tolerance."""
 
 import itertools
 import math
@@ -18,18 +16,9 @@ def smallest_length(
 ) -> tuple[float, float, str]:
     """Length, error there, and why.
 
-    Intervals between powers of two are looked at from the longest on, down to the first length
-    outside the tolerance. Each is passed where nothing in it can exceed the tolerance, and else
-    cut, down to two neighbours.
-
-    Parameters
-    ----------
-    errors
-        Root mean squared errors at lengths.
-    tolerance
-        What they should be within.
-    longest
-        No length beyond this one exceeds the tolerance, or is of interest.
+    ``errors`` gives root mean squared errors at lengths. Intervals between powers of two are looked
+    at from the longest, down to the first length outside the tolerance. Each is passed where
+    nothing in it can exceed the tolerance, and else cut, down to two lengths.
     """
     known: dict[int, float] = {}
 
@@ -37,20 +26,14 @@ def smallest_length(
         known.update(zip(lengths, errors(lengths), strict=True))
         bad = next((one for one in lengths if math.isnan(known[one])), None)
         if bad is not None:
-            raise InvalidArgumentError(
-                "z",
-                f"an error that is NaN at length {bad}",
-                "scores for which the error is a number",
-            )
+            given = f"an error that is NaN at length {bad}"
+            raise InvalidArgumentError("z", given, "scores for which the error is a number")
         return lengths
 
     learn([longest])
     if known[longest] > tolerance:
-        return (
-            math.inf,
-            known[longest],
-            f"not within 10^15 tokens: the error is still {known[longest]:.4g} there",
-        )
+        reason = f"not within 10^15 tokens: the error is still {known[longest]:.4g} there"
+        return math.inf, known[longest], reason
     grid = [1 << k for k in range(longest.bit_length()) if 1 << k < longest]
     high = longest
     while grid:
@@ -67,20 +50,15 @@ def smallest_length(
                 outside = f"{known[low]:.6g}"
                 if float(outside) <= tolerance:  # rounded down to it
                     outside = f"just above {tolerance:.6g}"
-                return (
-                    top,
-                    known[top],
-                    f"error {known[top]:.6g} at L = {top:,}, {outside} at L = {low:,}",
-                )
+                reason = f"error {known[top]:.6g} at L = {top:,}, {outside} at L = {low:,}"
+                return top, known[top], reason
             inner = learn(_cuts(low, top, known, tolerance))
             intervals += itertools.pairwise([low, *inner, top])
     return 1, known[1], "one token is enough"
 
 
 def _cuts(low: int, high: int, known: dict[int, float], tolerance: float) -> list[int]:
-    """Lengths between two: around the place where a power law crosses the tolerance, if one does,
-    and else evenly.
-    """
+    """Lengths between two: near where a power law crosses the tolerance, else evenly spread."""
     below, above = known[low], known[high]
     width = math.log(high / low)
     if below > tolerance >= above > 0 and width > 0:
@@ -98,9 +76,7 @@ def _cuts(low: int, high: int, known: dict[int, float], tolerance: float) -> lis
 
 
 def _largest_between(low: int, high: int, known: dict[int, float]) -> float:
-    """Upper bound (cert.15) of the error between two lengths, largest where (2L-1)/(L(L-1)) is the
-    slope of the chord.
-    """
+    """Upper bound (cert.15) of the error between two lengths."""
     if high - low == 1:
         return known[low]
     if low == 1:  # L(L-1) = 0

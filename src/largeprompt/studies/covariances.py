@@ -18,8 +18,7 @@ Covariance = Literal["identity", "toeplitz", "condition 1e4"]
 
 
 def covariance(kind: str, dim: int) -> Tensor:
-    """'identity', 'toeplitz' (0.5^|i-j|) or 'condition 1e4' (eigenvalues from 1 to 1e-4), shape (d,
-    d).
+    """Matrix of that name: 0.5^|i-j| for 'toeplitz', eigenvalues 1 to 1e-4 for 'condition 1e4'.
 
     The last is diagonal: the flow turns with the basis, and in the eigenbasis small eigenvalues do
     not drown in rounding.
@@ -42,9 +41,7 @@ def largest_alpha(sigma: Tensor) -> float:
 
 
 def block_start(dim: int, norm: float, b: float, seed: int | None = None) -> tuple[Tensor, Tensor]:
-    """U = diag(A, 0), v = (0, b) with A = norm ΘΘ^T/‖ΘΘ^T‖_F; Θ orthogonal when no seed is given,
-    else Gaussian.
-    """
+    """U = diag(A, 0), v = (0, b), A ~ ΘΘ^T of this norm; Θ orthogonal, or Gaussian with a seed."""
     theta = torch.eye(dim, dtype=F)
     if seed is not None:
         theta = torch.randn(dim, dim, generator=torch.Generator().manual_seed(seed), dtype=F)

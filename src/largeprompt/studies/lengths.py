@@ -36,20 +36,10 @@ def error_curves(
     replicas: int = ENOUGH,
     generator: torch.Generator | None = None,
 ) -> xr.Dataset:
-    """Return mean squared errors of attention over L tokens by length.
+    """Return mean squared errors of attention over L tokens, ``exact`` and ``first_order``.
 
-    Parameters
-    ----------
-    attention, mu, z
-        As for :func:`largeprompt.finite_prompt`.
-    lengths
-        Lengths of ``exact`` and ``first_order``, and of ``certified`` where it is asked for.
-    batch
-        Names of the dimensions of the queries.
-    drawn
-        Lengths of drawn prompts; :func:`drawn_curve` says what is then there.
-    replicas, generator
-        Of the drawn prompts.
+    ``certified`` adds certificates, ``drawn`` (lengths) what :func:`drawn_curve` says; ``batch``
+    names the dimensions of the queries.
     """
     exact = finite_prompt(attention, mu, z, list(lengths))
     first = finite_prompt(attention, mu, z, list(lengths), expansion=True)
@@ -134,8 +124,8 @@ def squared_error_spread(
 def least_likely(drawn: Any, exact: Any, error: Any) -> float:
     """Smallest two-sided probability of drawn means of squared errors, given their exact values.
 
-    A mean is compared with the gamma law of that expectation and standard error: the law of a sum
-    of squared normal variables, whose skewness is that of squared errors. NaN is left out.
+    A mean is compared with the gamma law of that expectation and standard error, which is as skewed
+    as squared errors are. NaN is left out.
     """
     from scipy.stats import gamma
 
@@ -221,8 +211,8 @@ def length_panel(
 ) -> None:
     """Draw the curves of :func:`error_curves` that are there, of one case, against the length.
 
-    With a number ``i`` the exact curve and the marks have the i-th color and one label; without,
-    each curve has a color and a label of its own. ``root`` draws square roots.
+    With a number ``i`` exact curve and marks have the i-th color and one label; without, each has
+    its own. ``root`` draws square roots.
     """
     shown = np.sqrt if root else (lambda value: value)
     looks: dict[str, dict[str, Any]] = {

@@ -196,8 +196,7 @@ def other_length(data: xr.Dataset) -> Finding:
 
 @study_figure(
     "trained",
-    "Risk at the end of the authors' training against L in both settings, with the Bayes risk; "
-    "dotted: the infinite prompt's.",
+    "Risk at the end of the authors' training against L, with the Bayes risk; dotted: L = ∞.",
     size=(7.6, 3.2),
     panels=lambda data: (1, data.sizes["setting"]),
     cards={"P1": 0},
@@ -255,9 +254,8 @@ STUDY = Study(
     question="What do softmax and linear attention learn at nineteen prompt lengths, and how near "
     "is the result to Bayes?",
     method="The authors' training (d = 5, K, Q, V and read-out apart, PyTorch's default start, "
-    "300,000 steps of 10⁻³) is followed by exact gradient flow to time 300, all lengths side by "
-    "side, no prompt drawn. Both the intended task and the one of the released code are run. SGD "
-    "on drawn prompts, as the authors ran it, is laid over the first part of the flow.",
+    "300,000 steps of 10⁻³) is followed by exact gradient flow to time 300, for the intended task "
+    "and the one of the released code. SGD on drawn prompts is laid over the first part.",
     config=PaperConfig,
     quick=PaperConfig(
         lengths=(10, 100, 1000),

@@ -30,7 +30,7 @@ def test_spectra_and_their_constants(data):
 
 
 def test_short_prompts_and_regimes(data):
-    limit, _, first, risk = short.draw(data).axes
+    limit, first, risk = short.draw(data).axes
     one = data.sel(short_dim=1, short_variance=2.0, short_length=slice(1, 30))
     assert drawn(limit, np.sqrt(one.short_exact / 2.0))
     assert drawn(first, one.short_first_order / one.short_exact)

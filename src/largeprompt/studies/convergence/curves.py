@@ -65,13 +65,11 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
     drawn = draws(config, attention, mu, z, config.score_variances.index(q))
     # of Gaussian scores
     frozen = [config.law == "gaussian" and regime(q, length) == "frozen" for length in lengths]
-    rows = {
-        "exact": exact,
-        "certified": np.stack([output.certified, proved.bound, proved.jacobian_v_bound]),
-    }
+    bounds = np.stack([output.certified, proved.bound, proved.jacobian_v_bound])
+    rows = {"exact": exact, "certified": bounds}
     curves = xr.Dataset(
-        {
-            **{name: (("quantity", "length"), value) for name, value in rows.items()},
+        {name: (("quantity", "length"), value) for name, value in rows.items()}
+        | {
             "first_order": output.first_order,
             "frozen": ("length", frozen),
             "c1": ("quantity", [c1 for c1, _ in fits]),
@@ -85,24 +83,18 @@ def errors(config: ConvergenceConfig, q: float, progress: Progress) -> xr.Datase
 def draws(
     config: ConvergenceConfig, attention: SoftmaxAttention, mu: Measure, z: Tensor, index: int
 ) -> xr.Dataset:
-    """Mean squared errors over drawn prompts: the output at many lengths, the derivative at few.
-
-    The spread of the output's squared error is exact for Gaussian tokens; for others, and for the
-    derivative in U, it takes many prompts.
-    """
+    """Mean squared errors over drawn prompts: the output at many lengths, the derivative at few."""
     seed, lengths = 1000 * config.seed + index, config.derivative_lengths
     many = sample_prompts(attention, mu, z, lengths, ENOUGH, seed + 500, jacobian=True)
     assert many.readout_jacobian is not None  # asked for in the line above
     away = many.readout_jacobian - attention.V @ mu.tilted_covariance(attention.tilts(z))
     squared = (z @ z) * away.square().sum((-2, -1))
+    exact = finite_prompt(attention, mu, z, lengths).jacobian_u_mse
     in_u = xr.Dataset(
         {
             "drawn": ("drawn_length", squared.mean(1).numpy()),
             "drawn_error": ("drawn_length", squared.std(1).numpy() / math.sqrt(ENOUGH)),
-            "exact_at_drawn": (
-                "drawn_length",
-                finite_prompt(attention, mu, z, lengths).jacobian_u_mse.numpy(),
-            ),
+            "exact_at_drawn": ("drawn_length", exact.numpy()),
         },
         coords={"drawn_length": list(lengths)},
     )
@@ -129,12 +121,10 @@ def spectrum_errors(config: ConvergenceConfig, name: Spectrum, progress: Progres
     inside = window(config.fitted, lengths)
     exact = finite_prompt(attention, mu, z, lengths.tolist())
     mse = exact.mse.permute(1, 2, 0).numpy()
+    x, qs = lengths[inside], config.score_variances
     fits = [
-        [
-            fit_paper_form(lengths[inside], row[inside], q, 1)
-            for row, q in zip(rows, qs, strict=True)
-        ]
-        for rows, qs in ((rows, config.score_variances) for rows in mse)
+        [fit_paper_form(x, row[inside], q, 1) for row, q in zip(rows, qs, strict=True)]
+        for rows in mse
     ]
     c1, c2 = np.moveaxis(np.asarray(fits), -1, 0)
     query = ways * math.sqrt(config.score_variances[len(config.score_variances) // 2])

@@ -10,7 +10,6 @@ from largeprompt.runs.style import (
     Axes,
     curves,
     describe,
-    entry,
     study_figure,
     ticks,
 )
@@ -29,9 +28,8 @@ LENGTH, RELATIVE = "prompt length $L$", r"$(\mathbf{E}\,\|T_L-T\|^2)^{1/2}/\|T\|
 @study_figure(
     "convergence",
     "Mean squared distance to the limit against L for each score variance: output (above) and "
-    "derivative in U (below). Exact law, certificate, drawn prompts, first order, and the paper's "
-    "form with constants fitted to the exact law. The grey line is L = e^(2σ²), from which on the "
-    "prompt is in the linear regime.",
+    "derivative in U (below), with the paper's form fitted to the exact law. Gray: L = e^(2σ²), "
+    "where the linear regime begins.",
     size=lambda data: (2.5 * data.sizes["score_variance"] + 0.3, 5.0),
     panels=lambda data: (len(ERRORS), data.sizes["score_variance"]),
     cards={"C3": 0, "C4": -3, "E1": 1},
@@ -63,16 +61,15 @@ def convergence(data: xr.Dataset, *panels: Axes) -> None:
 
 @study_figure(
     "spectra",
-    "Spread eigenvalues: spectra of one trace, read along their weakest and strongest direction "
-    "with the same score variance: error times L, and error relative to the output. The table: "
-    "constants of the paper's form fitted at each score variance, and by how much the best common "
-    "pair is wrong.",
+    "Spectra of one trace, read along their weakest and strongest direction with one score "
+    "variance: error times L, and relative to the output. The table: constants of the paper's form "
+    "at each score variance, and by how much the best common pair is wrong.",
     size=(10.2, 3.3),
     panels=(1, 3),
     cards={"E3": 1},
 )
 def spectra(data: xr.Dataset, errors: Axes, relative: Axes, table: Axes) -> None:
-    """Error and relative error of three spectra in two directions; table of the constants."""
+    """Error and relative error of three spectra in two directions; the constants."""
     q, length = data.score_variance.values[len(data.score_variance) // 2], data.spectrum_length
     part = data.sel(score_variance=q)
     order = np.argsort(part.condition.values, kind="stable")
@@ -113,15 +110,14 @@ def _table(data: xr.Dataset, axes: Axes) -> None:
 
 @study_figure(
     "short",
-    "Short prompts, exact. Relative error of the limit for isotropic tokens; for ill-conditioned "
-    "ones along weak and strong directions; first order over exact error (grey: within 10 %); risk "
-    "of in-context regression at the infinite-prompt optimum, by condition number of the inputs.",
-    size=(7.4, 5.6),
-    panels=(2, 2),
+    "Short prompts, exact: relative error of the limit; first order over exact error (gray: within "
+    "10 %); risk of in-context regression at the infinite-prompt optimum.",
+    size=(10.2, 3.2),
+    panels=(1, 3),
     cards={"F1": 0},
 )
-def short(data: xr.Dataset, limit: Axes, ill: Axes, first: Axes, risk: Axes) -> None:
-    """Relative errors of the limit up to L = 30 and beyond, and the risk at the optimum."""
+def short(data: xr.Dataset, limit: Axes, first: Axes, risk: Axes) -> None:
+    """Relative errors of the limit and of the first order, and the risk at the optimum."""
     near = data.sel(short_length=slice(1, 30))
     dim = near.short_dim.values[np.argmin(abs(near.short_dim.values - 4))]
     for i, q, one in curves(near.sel(short_dim=dim), "short_variance"):
@@ -133,18 +129,6 @@ def short(data: xr.Dataset, limit: Axes, ill: Axes, first: Axes, risk: Axes) -> 
     first.axhspan(0.9, 1.1, color="0.9", zorder=0)
     describe(limit, LENGTH, RELATIVE, f"the limit, $d={dim}$", log="y", legend=7)
     describe(first, LENGTH, "first order / exact error", f"the first order, $d={dim}$", log="y")
-    q = data.score_variance.values[len(data.score_variance) // 2]
-    part = data.sel(score_variance=q).isel(spectrum=np.argsort(data.condition.values)[::-1][:3])
-    for i, name, one in curves(part, "spectrum"):
-        for way, dash in DIRECTIONS.items():
-            if way in data.direction.values:
-                chosen = one.sel(direction=way)
-                error = np.sqrt(chosen.spectrum_exact / chosen.spectrum_size)
-                ill.plot(data.spectrum_length, error, dash, color=COLOURS[i])
-        entry(ill, str(name), color=COLOURS[i])
-    ill.axhline(0.5, color="0.6", lw=0.8)
-    title = rf"ill-conditioned, $\sigma^2={q:g}$ (dashed: strong)"
-    describe(ill, LENGTH, RELATIVE, title, log="xy", legend=7, xlim=(1, 1e8), ylim=(1e-2, 1e3))
     for i, condition, one in curves(data.sel(attention="softmax"), "regression_condition"):
         label = f"condition {condition:g}"
         risk.plot(data.regression_length, one.risk, color=COLOURS[i], ls=DASHES[i], label=label)
@@ -155,10 +139,9 @@ def short(data: xr.Dataset, limit: Axes, ill: Axes, first: Axes, risk: Axes) -> 
 
 @study_figure(
     "regimes",
-    "Effective number of tokens over score variance and length, exact, with the borders of the "
-    "three regimes. Certified bound over exact error for scalar tokens against L/ρ: Gaussian "
-    "(solid), two clusters (dashed). Factor on the scores that keeps the effective tokens as a "
-    "prompt grows, beside log-n scaling and YaRN.",
+    "Effective tokens over score variance and length, exact, with the borders of the regimes. "
+    "Certified bound over exact error against L/ρ: Gaussian (solid), two clusters (dashed). Factor "
+    "on the scores that keeps the effective tokens as a prompt grows.",
     size=(10.4, 3.4),
     panels=(1, 3),
     width_ratios=(1.5, 1, 1),
@@ -166,13 +149,10 @@ def short(data: xr.Dataset, limit: Axes, ill: Axes, first: Axes, risk: Axes) -> 
 def regimes(data: xr.Dataset, plane: Axes, sharp: Axes, scaled: Axes) -> None:
     """The plane of regimes, the sharpness of certificates, and how scores should be scaled."""
     _plane(data, plane)
-    for i in range(data.sizes["case"]):
-        one = data.isel(case=i)
-        first = i == 0 or str(one.law.values) != str(data.law[i - 1].values)
-        dash = "-" if str(one.law.values) == "Gaussian" else "--"
-        label = str(one.law.values) if first else None
-        sharp.plot(data.multiple, one.ratio, dash, color=COLOURS[i], label=label)
-    describe(sharp, r"$L/\rho$", "bound / exact", "certificates", log="xy", legend=7)
+    for i, _, one in curves(data[["ratio", "law"]], "case"):
+        dash = "-" if one.law == "Gaussian" else "--"
+        sharp.plot(data.multiple, one.ratio, dash, color=COLOURS[i])
+    describe(sharp, r"$L/\rho$", "bound / exact", "certificates", log="xy")
     for i, q, one in curves(data, "scaled_variance"):
         scaled.plot(data.growth, one.factor, MARKERS[i] + "-", color=COLOURS[i], ms=3)
         scaled.annotate(rf"$\sigma^2={q:.3g}$", (data.growth[-1], one.factor[-1]), fontsize=7)

@@ -29,11 +29,9 @@ STUDY = Study(
     title="How fast a finite prompt reaches its limit",
     question="How far are output and gradients over L tokens from their limit, what decides that, "
     "and where do short prompts fail?",
-    method="The exact law gives the mean squared errors of output and both derivatives from L = 1 "
-    "to 10⁸ for three score variances, and those of the output for seven spectra of one trace; "
-    "certificates stand above them, and drawn prompts check them. The constants of the paper's "
-    "form are fitted to the exact law. Short prompts, ill-conditioned covariances, the regimes, "
-    "and the factor that keeps the effective tokens as prompts grow are computed likewise.",
+    method="The exact law gives the mean squared errors of output and derivatives from L = 1 to "
+    "10⁸, and of the output for seven spectra of one trace; certificates stand above them, and "
+    "drawn prompts check them. The constants of the paper's form are fitted to the exact law.",
     config=ConvergenceConfig,
     quick=ConvergenceConfig(
         points=25,
@@ -88,7 +86,6 @@ STUDY = Study(
             "frozen": "whether the softmax is frozen at this length",
             "trace": "trace of the covariance",
             "short_limit": "squared norm of the limit of isotropic tokens",
-            "short_dim": "dimension of isotropic tokens",
             "short_variance": "variance of the scores of isotropic tokens",
             "risk": "population risk at the infinite-prompt optimum",
             "regression_condition": "condition number of the inputs' covariance",
@@ -97,8 +94,7 @@ STUDY = Study(
             "regime": "regime named by σ/√(2 ln L)",
             "regime_variance": "variance of the scores",
             "factor": "factor on the scores that keeps the effective tokens, exact",
-            "log_n_factor": "factor on the scores by log-n scaling",
-            "yarn_factor": "factor on the scores by YaRN",
+            "*_factor": "factor on the scores by *",
             "scaled_variance": "variance of the scores before scaling",
             "growth": "how many times longer the prompt becomes",
         }

@@ -29,15 +29,9 @@ def draw_paths(data: xr.Dataset, axes: Axes) -> None:
     axes.plot(alone.length, alone.memoryless, color="0.35", marker="x", lw=0.9, ms=4)
     entry(axes, "independent symbols", marker="x", lw=0.9)
     entry(axes, "$C/L$", ls="--", lw=0.9)
-    describe(
-        axes,
-        "prompt length $L$",
-        r"$\mathbf{E}\,\|T_L-T\|^2$",
-        rf"Markov chains, $\beta={middle.beta:g}$",
-        log="xy",
-        legend=7,
-        below=2,
-    )
+    title = rf"Markov chains, $\beta={middle.beta:g}$"
+    words = ("prompt length $L$", r"$\mathbf{E}\,\|T_L-T\|^2$", title)
+    describe(axes, *words, log="xy", legend=7, below=2)
 
 
 def draw_mixing(data: xr.Dataset, axes: Axes) -> None:
@@ -47,15 +41,8 @@ def draw_mixing(data: xr.Dataset, axes: Axes) -> None:
         axes.plot(data.mixing_time, curve, color=COLOURS[i], ls=DASHES[i], lw=1.2)
         exact = one.mixing_exact / one.mixing_independent
         axes.plot(data.mixing_time, exact, ls="none", ms=4, label=rf"$\beta={beta:g}$", **look(i))
-    describe(
-        axes,
-        r"relaxation time $1/(1-|\lambda_2|)$",
-        "error over that of independent tokens",
-        "price of slow mixing",
-        log="xy",
-        legend=7,
-        below=2,
-    )
+    words = (r"relaxation time $1/(1-|\lambda_2|)$", "error over that of independent tokens")
+    describe(axes, *words, "price of slow mixing", log="xy", legend=7, below=2)
 
 
 def draw_effective(data: xr.Dataset, axes: Axes) -> None:
@@ -68,11 +55,7 @@ def draw_effective(data: xr.Dataset, axes: Axes) -> None:
         x = data.score_variance * 1.03 ** (i - 1)
         marks(axes, i, x, found[i], 2 * error[i], rf"correlation ${phi:g}$")
     axes.axhline(1.0, color="0.5", lw=0.8)
-    words = (
-        r"score variance $\sigma^2$",
-        r"$L_{\mathrm{eff}}/L$",
-        "autocorrelated Gaussian tokens",
-    )
+    words = (r"score variance $\sigma^2$", r"$L_{\mathrm{eff}}/L$", "autocorrelated tokens")
     describe(axes, *words, log="y", legend=7, below=2)
     ticks(axes, "x", data.score_variance.values)
     ticks(axes, "y", (0.05, 0.1, 0.2, 0.5, 1, 2))
@@ -80,12 +63,10 @@ def draw_effective(data: xr.Dataset, axes: Axes) -> None:
 
 paths = panels(
     "dependent",
-    "Left: squared distance of attention over Markov paths to the discrete tilt limit, exact "
-    "(marks) and predicted for long prompts (dashed), rarest query; crosses: independent symbols "
-    "of the frequencies of the first chain. Middle: error over that of independent tokens for a "
-    "chain made ever slower, predicted (lines) and exact (marks). Right: independent Gaussian "
-    "tokens that as many autocorrelated ones are worth, predicted (lines) and drawn (marks, ± 2 "
-    "standard errors).",
+    "Predicted (lines) and exact or drawn (marks). Left: squared distance over Markov paths to the "
+    "discrete tilt limit, rarest query. Middle: error over that of independent tokens for a chain "
+    "made ever slower. Right: share of autocorrelated Gaussian tokens that independent ones are "
+    "worth.",
     draw_paths,
     draw_mixing,
     draw_effective,
@@ -102,9 +83,8 @@ def draw_flows(data: xr.Dataset, axes: Axes) -> None:
     axes.plot(late.time, late.beta_infinite, color="black", lw=1.6, label=length_label(np.inf))
     law = late.beta_infinite_predicted.where(late.beta_infinite_predicted > 1.0)
     axes.plot(late.time, law, color="0.5", lw=1.2, ls=":", label=r"$\frac{1}{2}\ln(2At)$")
-    describe(
-        axes, "time $t$", r"$\beta(t)$", r"gradient flow of $\beta$", log="x", legend=7, below=3
-    )
+    words = ("time $t$", r"$\beta(t)$", r"gradient flow of $\beta$")
+    describe(axes, *words, log="x", legend=7, below=3)
 
 
 def draw_optima(data: xr.Dataset, axes: Axes) -> None:
@@ -132,10 +112,9 @@ def draw_limit(data: xr.Dataset, axes: Axes) -> None:
 
 training = panels(
     "dependent_training",
-    "Left: gradient flow of the strength β of a match, on infinite prompts with its law and on "
-    "the exact risk of each length. Middle: where training stops, predicted and exact. Right: "
-    "distance of the limit to the row of the query (the n-gram) and to the affine read-out of "
-    "mean and covariance.",
+    "Gradient flow of the strength β of a match, on infinite prompts with its law and on the exact "
+    "risk of each length; where training stops; distance of the limit to the row of the query (the "
+    "n-gram) and to the affine read-out.",
     draw_flows,
     draw_optima,
     draw_limit,

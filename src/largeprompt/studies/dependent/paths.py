@@ -1,5 +1,4 @@
-"""Dependent tokens: windows of a Markov chain, read by a head that scores matches, and AR(1)
-tokens.
+"""Windows of a Markov chain, read by a head that scores matches, and AR(1) tokens.
 
 A token is a window of order + 1 symbols, one-hot; the query is a context q. Each symbol that
 matches the query scores β, and the head reads the last symbol. With n_S(j) the number of tokens
@@ -59,9 +58,7 @@ def next_symbol_head(chain: MarkovChain) -> SoftmaxAttention:
 
 
 def matching_query(chain: MarkovChain, contexts: Any, beta: Any) -> Tensor:
-    """β times the one-hot context, 0 for the next symbol: shape (..., (r + 1)·m), contexts and β
-    broadcast.
-    """
+    """β times the one-hot context, 0 for the next symbol: shape (..., (r + 1)·m)."""
     contexts = torch.as_tensor(contexts)
     place = chain.alphabet ** torch.arange(chain.order - 1, -1, -1)
     symbols = contexts.unsqueeze(-1) // place % chain.alphabet
@@ -83,12 +80,8 @@ def path_error(
     ``ending`` (...) is the context in which the path ends, any if left out. Formula (ngram.6) of
     docs/mathematics/ngram.md, by a transfer matrix.
     """
-    head, queries = next_symbol_head(chain), z.shape[:-1]
-    law, limit, u = (
-        window_law(head, chain),
-        head(chain.ngrams(chain.order + 1), z),
-        z.flatten(0, -2),
-    )
+    head, queries, u = next_symbol_head(chain), z.shape[:-1], z.flatten(0, -2)
+    law, limit = window_law(head, chain), head(chain.ngrams(chain.order + 1), z)
     away = torch.zeros_like(limit) if center is None else limit - center
     last = u.new_ones(len(u), chain.contexts)
     if ending is not None:
@@ -113,10 +106,7 @@ def constants(chain: MarkovChain, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def path(config: DependentConfig, alphabet: int, order: int, progress: Progress) -> xr.Dataset:
-    """One chain: constant and exact error of the likeliest and the rarest query, then paths.
-
-    ``memoryless`` are paths of independent symbols of the same frequencies.
-    """
+    """One chain: constant and exact error of the likeliest and the rarest query, then paths."""
     chain, name = random_chain(config, alphabet, order), case_name(alphabet, order)
     progress(f"{name}: exact law")
     head, pi = next_symbol_head(chain), chain.stationary.flatten()
@@ -126,7 +116,7 @@ def path(config: DependentConfig, alphabet: int, order: int, progress: Progress)
     constant, independent = constants(chain, z)
     dims = ("beta", "query")
     exact, at_drawn = (
-        path_error(chain, z, lengths) for lengths in (config.lengths, config.drawn_lengths)
+        path_error(chain, z, each) for each in (config.lengths, config.drawn_lengths)
     )
     memoryless = path_error(chain.independent(), z, config.lengths, center=limit)
     progress(f"{name}: paths")
@@ -139,18 +129,16 @@ def path(config: DependentConfig, alphabet: int, order: int, progress: Progress)
         outputs = [head(Empirical(tokens[..., :length, :]), z) for length in config.drawn_lengths]
         squared.append((torch.stack(outputs) - limit).square().sum(-1))
     drawn = torch.cat(squared, 1)  # (length, path, β, query)
+    error, at = drawn.std(1) / math.sqrt(config.replicas), ("drawn_length", *dims)
     return xr.Dataset(
         {
             "constant": (dims, constant.numpy()),
             "independent_constant": (dims, independent.numpy()),
             "exact": (("length", *dims), exact.numpy()),
             "memoryless": (("length", *dims), memoryless.numpy()),
-            "drawn": (("drawn_length", *dims), drawn.mean(1).numpy()),
-            "drawn_error": (
-                ("drawn_length", *dims),
-                (drawn.std(1) / math.sqrt(config.replicas)).numpy(),
-            ),
-            "exact_at_drawn": (("drawn_length", *dims), at_drawn.numpy()),
+            "drawn": (at, drawn.mean(1).numpy()),
+            "drawn_error": (at, error.numpy()),
+            "exact_at_drawn": (at, at_drawn.numpy()),
             "relaxation_time": chain.relaxation_time,
             "alphabet": alphabet,
             "order": order,
@@ -173,16 +161,15 @@ def mixing(config: DependentConfig, progress: Progress) -> xr.Dataset:
     z = matching_query(base, torch.arange(base.contexts).unsqueeze(-1), betas)
     chains = [base.lazy(float(holding)) for holding in config.holdings]
     found = np.stack([[(pi @ each).numpy() for each in constants(chain, z)] for chain in chains], 1)
-    exact = [
-        (pi @ path_error(chain, z[:, :-1], [config.mixing_length])[0]).numpy() for chain in chains
-    ]
+    length = config.mixing_length
+    exact = [(pi @ path_error(chain, z[:, :-1], [length])[0]).numpy() for chain in chains]
     rows = ("holding", "mixing_beta")
     whole, alone = found
     return xr.Dataset(
         {
             "mixing_constant": (rows, whole[:, :-1]),
             "mixing_independent": (rows, alone[:, :-1]),
-            "mixing_exact": (rows, np.stack(exact) * config.mixing_length),
+            "mixing_exact": (rows, np.stack(exact) * length),
             "mixing_time": ("holding", [chain.relaxation_time for chain in chains]),
             "mixing_ngram_ratio": whole[-1, -1] / alone[-1, -1],
         },
@@ -203,16 +190,12 @@ def affine_gap(config: DependentConfig, progress: Progress) -> xr.Dataset:
         limit = head(law, z)
         parts = (limit - z @ matrix.mT - offset, limit - chain.rows)
         found.append([(part.square().sum(-1) @ pi).sqrt() for part in parts])
-    names, grid = ("affine_gap", "row_distance"), ("case", "operator_beta")
+    grid = ("case", "operator_beta")
+    gaps, rows = (torch.stack(each).numpy() for each in zip(*found, strict=True))
+    places = ([case_name(*case) for case in config.cases], list(config.operator_betas))
     return xr.Dataset(
-        {
-            name: (grid, torch.stack(each).numpy())
-            for name, each in zip(names, zip(*found, strict=True), strict=True)
-        },
-        coords={
-            "case": [case_name(*case) for case in config.cases],
-            "operator_beta": list(config.operator_betas),
-        },
+        {"affine_gap": (grid, gaps), "row_distance": (grid, rows)},
+        dict(zip(grid, places, strict=True)),
     )
 
 
@@ -228,10 +211,8 @@ def autocorrelated(config: DependentConfig, progress: Progress) -> xr.Dataset:
         progress(f"autocorrelated tokens, {phi:g}")
         effective = effective_length(attention, mu, z, length, phi)
         whole = effective.round().clamp_min(1).int().tolist()
-        predicted = [
-            float(finite_prompt(attention, mu, one, count).mse)
-            for one, count in zip(z, whole, strict=True)
-        ]
+        each = zip(z, whole, strict=True)
+        predicted = [float(finite_prompt(attention, mu, one, count).mse) for one, count in each]
         random, parts = np.random.default_rng([config.seed, i]), []
         for first in range(0, config.correlated_replicas, 50):
             count = min(50, config.correlated_replicas - first)

@@ -36,9 +36,7 @@ MOST_CONTEXTS = 100  # the exact law multiplies square matrices of this size
 
 @settings
 class DependentConfig:
-    """Chains (alphabet, order) with Dirichlet rows, read by a head that scores a match with β; and
-    Gaussian AR(1) tokens.
-    """
+    """Chains (alphabet, order), read by a head that scores a match by β; Gaussian AR(1) tokens."""
 
     # sizes of the alphabet and orders of the chains
     cases: Distinct[tuple[Letters, Few]] = ((3, 1), (5, 1), (10, 1), (3, 2), (2, 3))
@@ -76,10 +74,7 @@ class DependentConfig:
     @pydantic.model_validator(mode="after")
     def _fits_together(self) -> Self:
         if any(m > 1 and r * math.log(m) > math.log(MOST_CONTEXTS) for m, r in self.cases):
-            raise ValueError(
-                "cases: alphabet to the power of order, the number of contexts, must be at most "
-                f"{MOST_CONTEXTS}"
-            )
+            raise ValueError(f"cases: alphabet to the power of order is at most {MOST_CONTEXTS}")
         if self.tube_until > self.until:
             raise ValueError(f"tube_until must be at most until, {self.until:g}")
         return self
@@ -88,11 +83,7 @@ class DependentConfig:
 LABELS = {
     "constant": "predicted constant C of an error C/L",
     "independent_constant": "constant of independent tokens of the same law",
-    "exact": "mean squared error, exact",
-    "drawn": "mean squared error over drawn paths",
-    "drawn_error": "standard error of the mean squared error over drawn paths",
-    "exact_at_drawn": "mean squared error at the drawn lengths, exact",
-    "memoryless": "mean squared distance of independent symbols to the limit of the chain, exact",
+    "memoryless": "mean squared error of independent symbols, exact",
     "relaxation_time": "relaxation time of the chain [symbols]",
     "alphabet": "symbols of the alphabet",
     "order": "order of the chain",
@@ -101,17 +92,13 @@ LABELS = {
     "mixing_exact": "mean squared error times L, exact",
     "mixing_time": "relaxation time of the chain [symbols]",
     "mixing_ngram_ratio": "constant of the chain over that of independent tokens, for β = 30",
-    "beta_infinite": "β along the flow of the infinite prompt",
-    "beta_infinite_predicted": "β along the flow of the infinite prompt, predicted",
-    "beta_exact": "β along the flow on the exact risk",
-    "best_beta_predicted": "β of least risk, predicted",
-    "best_beta_exact": "β of least exact risk",
+    "best_beta_*": "β of least risk, *",
+    "beta_*": "β along the flow, *",
     "crossover": "predicted time at which the finite prompt leaves the infinite one",
     "pseudo_count": "pseudo-count of the expansion",
     "curvature": "curvature of the expansion",
     "ngram_risk_exact": "exact risk of the empirical n-gram",
-    "saved_exact": "exact risk that the best β saves over the empirical n-gram",
-    "saved_exact_predicted": "predicted risk that the best β saves",
+    "saved_*": "risk that the best β saves over the empirical n-gram, *",
     "row_distance": "distance of the limit to the rows of the chain",
     "affine_gap": "distance of the limit to the affine read-out",
     "effective": "predicted effective length of autocorrelated tokens [tokens]",
@@ -123,10 +110,8 @@ LABELS = {
     "beta": "strength β of a match",
     "query": "which context asks",
     "holding": "probability of staying, added to the chain",
-    "mixing_beta": "strength β of a match",
-    "operator_beta": "strength β of a match",
+    "*_beta": "strength β of a match, *",
     "correlation": "correlation of neighboring tokens",
-    "correlated_length": "prompt length of autocorrelated tokens [tokens]",
 }
 
 STUDY = Study(
@@ -136,9 +121,8 @@ STUDY = Study(
     "what replaces the linear operator?",
     method="Paths of random chains are read by a head that scores a match of the context by β. The "
     "limit is a discrete tilt; the error at every length is exact by transfer matrices, and "
-    "predicted for long prompts through the chain's fundamental matrix. β is trained by gradient "
-    "flow on the exact risk of each length. Autocorrelated Gaussian tokens are drawn and compared "
-    "with the effective number of independent ones.",
+    "predicted for long prompts. β is trained by gradient flow on exact risks. Autocorrelated "
+    "Gaussian tokens are drawn and compared with the effective number of independent ones.",
     config=DependentConfig,
     quick=DependentConfig(
         cases=((3, 1), (10, 1), (3, 2)),

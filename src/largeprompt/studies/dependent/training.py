@@ -1,5 +1,4 @@
-"""Training the strength β of a match at order one: infinite prompts, and exact risks of each
-length.
+"""Training the strength β of a match at order one, on infinite prompts and at each length.
 
 The limit is a gate between the unigram p and the row of the query, T = (1 - κ)p + κP(q, ·) with
 κ = (e^β - 1)π_q/(1 + (e^β - 1)π_q). The loss is ½‖T - P(q, ·)‖², averaged over final contexts.
@@ -33,9 +32,7 @@ DEGREE = 4.5
 
 
 def infinite_gradient(chains: Sequence[MarkovChain]) -> Callable[[float], float]:
-    """Derivative in β of the risk ½ Σ_q π_q ‖p - P(q, ·)‖²/(1 + (e^β - 1)π_q)² of infinite
-    prompts, averaged over chains.
-    """
+    """dR/dβ for infinite prompts, R = ½ Σ_q π_q ‖p - P(q, ·)‖²/(1 + (e^β - 1)π_q)²."""
     pi = torch.stack([chain.stationary for chain in chains]).numpy()
     away = torch.stack([chain.ngram_law(1) - chain.rows for chain in chains]).square().sum(-1)
     weight = pi**2 * away.numpy() / len(chains)
@@ -85,8 +82,8 @@ class MatchingExpansion:
 def matching_expansion(chains: Sequence[MarkovChain]) -> MatchingExpansion:
     """A and B of :class:`MatchingExpansion`, through long-run covariances.
 
-    With S = N_q(·) - N_q P_q (martingale differences), Y = X - L P_q, X the counts of symbols, and
-    the path ending in q, -B/L = E[(S/N_q²)·(Y - L S/N_q)] to order 1/L.
+    With S = N_q(·) - N_q P_q, Y = X - L P_q, X the counts of symbols, and the path ending in q,
+    -B/L = E[(S/N_q²)·(Y - L S/N_q)] to order 1/L.
     """
     curvature = gain = 0.0
     for chain in chains:
@@ -125,15 +122,9 @@ def flow(gradient: Callable[[float], float], times: Array) -> Array:
     """β(t) with β' = -R'(β) and β(0) = 0; the first time may be 0."""
     from scipy.integrate import solve_ivp
 
-    found = solve_ivp(
-        lambda _, state: [-gradient(float(state[0]))],
-        (0.0, float(times[-1])),
-        [0.0],
-        "LSODA",
-        times,
-        rtol=1e-9,
-        atol=1e-11,
-    )
+    slope = lambda _, state: [-gradient(float(state[0]))]  # noqa: E731
+    ends = (0.0, float(times[-1]))
+    found = solve_ivp(slope, ends, [0.0], "LSODA", times, rtol=1e-9, atol=1e-11)
     if not found.success:
         raise ArithmeticError(f"the flow stopped: {found.message}")
     return np.asarray(found.y[0], dtype=np.float64)

@@ -17,7 +17,7 @@ from torch import Tensor
 from largeprompt.depth import (
     DeepLimit,
     DeepNoise,
-    Normalisation,
+    Normalization,
     ResidualStack,
     breaking_layer,
     deep_limit,
@@ -69,9 +69,7 @@ def normalized_stacks(config: DepthConfig) -> list[tuple[Kind, int]]:
 
 
 def entry_law(kind: Spectrum, dim: int, mean: float) -> Gaussian:
-    """Gaussian tokens of trace d and a mean of norm ``mean`` √d along (1, ..., 1); eigenvalues are
-    equal, proportional to 1/i, or half of the trace is in one.
-    """
+    """Gaussian tokens of trace d and a mean of norm ``mean`` √d along (1, ..., 1)."""
     values = torch.ones(dim, dtype=F)
     if kind == "power law":
         values = 1 / torch.arange(1, dim + 1, dtype=F)
@@ -86,11 +84,9 @@ def make_stack(
     layers: int,
     seed: int,
     score_variance: float,
-    normalization: Normalisation = "none",
+    normalization: Normalization = "none",
 ) -> ResidualStack:
-    """Gaussian weights: every U_k scaled to the score variance on entry, V_k of entries N(0, 1/d)
-    times a power of the depth. The same seed gives the same directions in every case.
-    """
+    """Gaussian weights: U_k of one score variance on entry, V_k times a power of N."""
     d, generator = mu.dim, torch.Generator().manual_seed(seed)
     U, V = (
         torch.randn(layers, d, d, generator=generator, dtype=F) / math.sqrt(d) for _ in range(2)
@@ -124,18 +120,13 @@ def predicted(noise: DeepNoise) -> Tensor:
 
 
 def control_variates(noise: DeepNoise, moments: Tensor, length: int) -> Tensor:
-    """Squares of the first-order errors of each prompt, less their exact means; shape (quantity,
-    layer, replica).
-    """
+    """Squared first-order errors less their exact means, shape (quantity, layer, replica)."""
     fields = torch.einsum("kpcg,rg->krpc", noise.coefficients, moments)
     known = noise.coefficients.square().sum((1, 2, 3))
     known_update = from_first(noise.coefficients.diff(dim=0).square().sum((1, 2, 3)))
     shape = torch.einsum("kceg,rg->krce", noise.covariance_response, moments)
-    found = [
-        fields.square().sum((-2, -1)),
-        from_first(fields.diff(dim=0).square().sum((-2, -1))),
-        shape.square().sum((-2, -1)),
-    ]
+    steps = from_first(fields.diff(dim=0).square().sum((-2, -1)))
+    found = [fields.square().sum((-2, -1)), steps, shape.square().sum((-2, -1))]
     exact = torch.stack([known, known_update, noise.covariance]) / length
     return torch.stack(found) - exact.unsqueeze(-1)
 
@@ -189,10 +180,8 @@ def stack_errors(config: DepthConfig, case: Case, progress: Progress) -> xr.Data
     band = padded(predicted(noise)) / relative
     outside = np.array([breaking_layer(limit, length) or none for length in config.lengths])
     frozen = [breaking_layer(limit, length, "frozen") or none for length in config.lengths]
-    crossed = [
-        first_layer(np.sqrt(band[1] / length) > THRESHOLD, config.layers)
-        for length in config.lengths
-    ]
+    steps = [np.sqrt(band[1] / length) for length in config.lengths]
+    crossed = [first_layer(each > THRESHOLD, config.layers) for each in steps]
     error, spread, broken = [], [], []
     for length in config.lengths:
         progress(f"{case}: L = {length}")
@@ -226,11 +215,8 @@ def stack_errors(config: DepthConfig, case: Case, progress: Progress) -> xr.Data
             "score_variance": (("case", "layer"), padded(limit.score_variance)[None]),
             "error": (full, np.stack(error)[None]),
             "standard_error": (full, np.stack(spread)[None]),
-            **{
-                name: (("case", "length"), np.array([values], dtype=float))
-                for name, values in by_length.items()
-            },
-        },
+        }
+        | {name: (full[:2], np.array([each], dtype=float)) for name, each in by_length.items()},
         coords={
             "case": [str(case)],
             "spectrum": ("case", [case.spectrum]),
@@ -244,9 +230,7 @@ def stack_errors(config: DepthConfig, case: Case, progress: Progress) -> xr.Data
 
 
 def normalized_errors(config: DepthConfig, kind: Kind, dim: int, progress: Progress) -> xr.Dataset:
-    """Closure with a normalization and V of size 1: the level at which its error should stop (by
-    Sobol points as tokens), then prompts.
-    """
+    """Closure with a normalization: the level of its error (by Sobol points), then prompts."""
     name, lengths = f"{kind}, d = {dim}", config.normalized_lengths
     stream = len(stacks(config)) + normalized_stacks(config).index((kind, dim))
     generator = torch.Generator().manual_seed(1000 * config.seed + stream)
@@ -285,15 +269,10 @@ def normalized_errors(config: DepthConfig, kind: Kind, dim: int, progress: Progr
         "measured_level_error": np.sqrt(weights**2 @ np.stack(spread) ** 2),
     }
     full = ("normalized", "normalized_length", "layer")
+    edge = breaking_layer(deep_limit(plain, mu), lengths[-1]) or config.layers + 1
     return xr.Dataset(
-        {
-            **{key: (("normalized", "layer"), [value]) for key, value in by_layer.items()},
-            "normalized_error": (full, [error]),
-            "plain_edge": (
-                "normalized",
-                [breaking_layer(deep_limit(plain, mu), lengths[-1]) or config.layers + 1],
-            ),
-        },
+        {key: (("normalized", "layer"), [value]) for key, value in by_layer.items()}
+        | {"normalized_error": (full, [error]), "plain_edge": ("normalized", [edge])},
         coords={
             "normalized": [name],
             "normalized_length": list(lengths),

@@ -32,9 +32,8 @@ def shown_cases(data: xr.Dataset) -> list[str]:
 @study_figure(
     "depth",
     "Relative error of token outputs (above) and of the empirical covariance (below) against the "
-    "layer, by prompt length, one column for each size of V: predicted (lines, up to the layer "
-    "where the prediction ends) and drawn prompts (marks, ± 2 standard errors of the square). "
-    "Dashed: the noise of the layers added up as if they were independent.",
+    "layer, one column for each size of V: predicted (lines) and drawn prompts (marks, ± 2 "
+    "standard errors of the square). Dashed: as if layers were independent.",
     size=lambda data: (2.15 * len(shown_cases(data)) + 0.4, 4.0),
     panels=lambda data: (2, len(shown_cases(data))),
     sharex=True,
@@ -77,9 +76,9 @@ def band(data: xr.Dataset, *panels: Axes) -> None:
 
 @study_figure(
     "breaking",
-    "Left: score variance of the recursion, with the edge of the linear regime for the shortest "
-    "and the longest prompt. Right: the layer at which the closure should break, by the recursion "
-    "alone, against the layer whose step is wrong by half; every stack and length, jittered.",
+    "Left: score variance of the recursion, with the edge of the linear regime for two lengths. "
+    "Right: the layer at which the closure should break against the layer whose step is wrong by "
+    "half; every stack and length, jittered.",
     size=(7.4, 3.3),
 )
 def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
@@ -100,15 +99,8 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
         left.text(1.0, edge * 1.06, words, fontsize=7.5, color="0.3", va="bottom", ha="left")
     for name, dash in dashes.items():
         entry(left, f"{name} weights", ls=dash)
-    describe(
-        left,
-        "layer $k$",
-        r"score variance $\sigma_k^2$, recursion",
-        log="y",
-        ylim=(None, top),
-        legend=7.5,
-        below=2,
-    )
+    words = ("layer $k$", r"score variance $\sigma_k^2$, recursion")
+    describe(left, *words, log="y", ylim=(None, top), legend=7.5, below=2)
     random = np.random.default_rng(0)
     for i, scale in enumerate(scales):
         chosen = data.isel(case=np.flatnonzero(data.value_scale.values == scale))

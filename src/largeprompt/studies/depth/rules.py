@@ -37,8 +37,6 @@ def band(data: xr.Dataset) -> Finding:
         "(median).",
         "Errors after each layer are not the predicted ones.",
         {
-            "stacks": ratio.sizes["case"],
-            "layers": ratio.sizes["layer"],
             "largest deviation": (100 * off.max(), "%"),
             "largest standard error": (100 * error.max(), "%"),
         },
@@ -58,9 +56,7 @@ def naive(data: xr.Dataset) -> Finding:
 
 @rule("Q2", "Does the recursion alone say at which layer the closure breaks?")
 def breaking(data: xr.Dataset) -> Finding:
-    """Holds where nine in ten stacks and lengths break within one layer of the predicted ones, in
-    part where half do.
-    """
+    """Holds where nine in ten break within one layer of the prediction, in part where half do."""
     early, late, found = data.predicted_first, data.predicted_last, data.measured_breaking
     event = (late <= data.layer.max()) | (found <= data.layer.max())
     off = (found - late).clip(min=0) + (early - found).clip(min=0)
@@ -75,7 +71,6 @@ def breaking(data: xr.Dataset) -> Finding:
             "stacks and lengths that break or should": count,
             "within one layer of the prediction": near,
             "furthest off, layers": off.where(event).max(),
-            "furthest off at the longest prompt": off.isel(length=-1).max(),
         },
     )
 
@@ -90,9 +85,8 @@ def level(data: xr.Dataset) -> Finding:
     spread = np.hypot(part.measured_level_error, part.level_error)
     off = abs(part.measured_level - part.level)
     inside = off <= LEVEL_WITHIN * part.level + allowed_score(off.size) * spread
-    resolved = (part.level > 3 * part.level_error) & (
-        part.measured_level > 3 * part.measured_level_error
-    )
+    resolved = part.level > 3 * part.level_error
+    resolved &= part.measured_level > 3 * part.measured_level_error
     ok = judged(bool(inside.all()), rests_on=[off, spread])
     shown = part.isel(normalized=np.flatnonzero(resolved)) if resolved.any() else part
     return Finding(
@@ -127,9 +121,7 @@ def normalized(data: xr.Dataset) -> Finding:
 
 @rule("C7", "Does a stack of softmax layers compute on long prompts what linear attention does?")
 def transfer(data: xr.Dataset) -> Finding:
-    """Holds where no stack breaks and outputs are near at the longest prompt, in part where those
-    that should not break are near.
-    """
+    """Holds where no stack breaks and outputs are near, in part where only tame ones are near."""
     part = tame(data).isel(layer=-1, length=-1)
     final = np.sqrt(part.error.sel(quantity="token"))
     broken = int((data.measured_breaking.isel(length=-1) <= data.layer.max()).sum())

@@ -1,6 +1,4 @@
-"""Does the picture survive depth? The Gaussian closure of residual self-attention against systems
-of L tokens, layer by layer.
-"""
+"""Does the Gaussian closure of residual self-attention survive depth, against drawn prompts?"""
 
 from typing import Annotated, Self
 
@@ -36,9 +34,7 @@ from largeprompt.studies.variables import labels
 
 @settings
 class DepthConfig:
-    """Gaussian tokens of trace d through N layers, for every spectrum, kind of weights and size of
-    V.
-    """
+    """Gaussian tokens of trace d through N layers, for every spectrum, weights and size of V."""
 
     dim: Dimension = 4
     layers: Few = 24  # number of layers
@@ -76,8 +72,8 @@ LABELS = {
     "predicted_last": "last layer at which the closure should break",
     "measured_breaking": "first layer whose measured error passes the threshold",
     "level": "relative squared error at infinite length, predicted",
-    "level_error": "standard error of the predicted level over scrambles of the points",
-    "measured_level": "relative squared error at infinite length, extrapolated from drawn prompts",
+    "measured_level": "relative squared error at infinite length, extrapolated",
+    "level_error": "standard error of the predicted level",
     "measured_level_error": "standard error of the extrapolated level",
     "normalized_error": "relative squared error with normalization, drawn prompts",
     "plain_edge": "first layer in the heavy regime without normalization",
@@ -86,7 +82,6 @@ LABELS = {
     "weights": "random weights, or the same in every layer",
     "value_scale": "size of the value matrices",
     "normalized": "stack with normalization",
-    "normalized_length": "prompt length of the stacks with normalization [tokens]",
     "kind": "kind of normalization",
 }
 
@@ -95,12 +90,11 @@ STUDY = Study(
     title="Depth: residual self-attention, layer by layer",
     question="Does the infinite-prompt picture survive depth, with which error at length L, and "
     "where does it break?",
-    method="An infinite Gaussian prompt stays Gaussian through residual self-attention, so that a "
+    method="An infinite Gaussian prompt stays Gaussian through residual self-attention: a "
     "recursion on mean and covariance gives an affine token map through all layers. The noise of "
-    "L tokens, correlated between layers and fed back by the tokens it moves, is propagated to "
-    "first order and compared with drawn prompts, for several spectra, weights and scalings. With "
-    "normalization the closure is approximate, and its error at infinite length is predicted by "
-    "quasi-random tokens.",
+    "L tokens is propagated to first order and compared with drawn prompts, for several spectra, "
+    "weights and scalings. With normalization the closure is approximate, and its error at "
+    "infinite length is predicted by quasi-random tokens.",
     config=DepthConfig,
     quick=DepthConfig(
         layers=8,

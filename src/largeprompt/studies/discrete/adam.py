@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,9 +37,8 @@ def memory_flow(flow: Trajectory, step_size: float, times: Array) -> Trajectory:
     def slope(time: float, flat: Array) -> Array:
         theta, m, r = np.split(flat, 3)
         now, (first, second) = gradient(theta), rates(time)
-        return np.concatenate(
-            [-m / (r + EPSILON), first * (now - m), second * (now**2 / r - r) / 2]
-        )
+        rest = [first * (now - m), second * (now**2 / r - r) / 2]
+        return np.concatenate([-m / (r + EPSILON), *rest])
 
     def jacobian(time: float, flat: Array) -> Array:
         theta, m, r = np.split(flat, 3)
@@ -63,9 +63,8 @@ def memory_flow(flow: Trajectory, step_size: float, times: Array) -> Trajectory:
         rtol=tolerance,
         atol=np.repeat([tolerance / 100, tolerance * TINY, tolerance * TINY], p),
     )
-    moved = dataclasses.replace(
-        found, states=found.states[:, :p], at=lambda time: found.at(time)[:p]
-    )
+    states = found.states[:, :p]
+    moved = dataclasses.replace(found, states=states, at=lambda time: found.at(time)[:p])
     return Trajectory.of_flow(objective, moved, False, {"dynamics": "Adam's flow"}).completed()
 
 
@@ -74,42 +73,27 @@ def adam(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     (task, start), until = problem(config), config.adam_until
     times = np.linspace(0, until, config.times)
     progress("gradient flow")
-    flow = gradient_flow(
-        task,
-        start,
-        math.inf,
-        config.settled,
-        times=[0.0, config.settled],
-        tolerance=1e-8,
-        parametrization="block",
-    ).completed()
+    options: dict[str, Any] = {"tolerance": 1e-8, "parametrization": "block"}
+    options["times"] = [0.0, config.settled]
+    flow = gradient_flow(task, start, math.inf, config.settled, **options).completed()
     rows: list[dict[str, float | list[float]]] = []
     for step_size in config.adam_step_sizes:
         progress(f"step size {step_size:g}")
         memory = memory_flow(flow, step_size, times)
-        run = adam_descent(
-            task,
-            start,
-            math.inf,
-            step_size,
-            round(until / step_size),
-            record=config.times,
-            parametrization="block",
-        ).completed()
+        options = {"record": config.times, "parametrization": "block"}
+        steps = round(until / step_size)
+        run = adam_descent(task, start, math.inf, step_size, steps, **options).completed()
         apart = run.parameters - path_at(memory, run.times, until)
         rows.append({"memory_gap": float(apart.norm(dim=-1).max())})
         for name, each in (("adam", run), ("memory", memory)):
             path = path_at(each, torch.from_numpy(times), float(each.times[-1]))
-            rows[-1] |= {
-                f"{name}_b": path[:, -1].tolist(),
-                f"{name}_gauge": float(each.conserved[-1]),
-            }
+            rows[-1][f"{name}_b"] = path[:, -1].tolist()
+            rows[-1][f"{name}_gauge"] = float(each.conserved[-1])
     grid = ("adam_step_size", "adam_time")
     data = {
         name: (grid if name.endswith("_b") else grid[:1], [row[name] for row in rows])
         for name in rows[0]
     }
     ends = {"flow_b": float(flow.parameters[-1, -1]), "flow_gauge": float(flow.conserved[-1])}
-    return xr.Dataset(
-        data | ends, {"adam_step_size": list(config.adam_step_sizes), "adam_time": times}
-    )
+    places = {"adam_step_size": list(config.adam_step_sizes), "adam_time": times}
+    return xr.Dataset(data | ends, places)

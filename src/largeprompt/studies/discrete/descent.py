@@ -1,6 +1,7 @@
 """Gradient descent against the flow: the gap over step sizes, and the largest stable step."""
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,15 +57,9 @@ def stability(config: DiscreteConfig, length: float, progress: Progress) -> xr.D
     """Largest stable step predicted from the Hessian where the flow ends, and by bisection."""
     task, start = problem(config)
     progress("flow to its end")
-    flow = gradient_flow(
-        task,
-        start,
-        length,
-        config.settled,
-        times=[config.settled],
-        tolerance=1e-8,
-        parametrization="block",
-    ).completed()
+    options: dict[str, Any] = {"tolerance": 1e-8, "parametrization": "block"}
+    options["times"] = [config.settled]
+    flow = gradient_flow(task, start, length, config.settled, **options).completed()
     end = flow.parameters[-1]
     values, vectors = torch.linalg.eigh(flow.objective.hessian(end.unsqueeze(0))[0])
     predicted = 2 / float(values[-1])

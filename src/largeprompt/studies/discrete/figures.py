@@ -66,9 +66,8 @@ def _adam(data: xr.Dataset, axes: Axes) -> None:
 
 @study_figure(
     "discrete",
-    "Distance to the gradient flow, predicted (lines) and measured (marks): gradient descent "
-    "against the step size, SGD against step size over batch size, and SGD at the authors' "
-    "settings along training. Last: the read-out b along Adam and the flow that it follows.",
+    "Distance to the gradient flow, predicted (lines) and measured (marks): gradient descent, SGD, "
+    "and SGD at the authors' settings. Last: the read-out b along Adam and the flow it follows.",
     size=(7.6, 6.4),
     panels=(2, 2),
     cards={"N2": 2},

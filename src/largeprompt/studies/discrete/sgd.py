@@ -1,7 +1,7 @@
 """SGD against gradient flow: the law of its spread, many runs, and the authors' own settings."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,15 +60,12 @@ def predicted(
     C is the covariance of the gradient of one prompt, from ``prompts`` drawn ones at NOISE_TIMES
     times: formulas (dyn.11-12) of docs/mathematics/dynamics.md.
     """
-    flow = gradient_flow(
-        task,
-        attention,
-        length,
-        float(times[-1]),
-        times=times,
-        tolerance=tolerance,
-        parametrization=parametrization,
-    ).completed()
+    options: dict[str, Any] = {
+        "times": times,
+        "tolerance": tolerance,
+        "parametrization": parametrization,
+    }
+    flow = gradient_flow(task, attention, length, float(times[-1]), **options).completed()
     line = linearize(flow, resolution)
     count = min(NOISE_TIMES, len(flow.times))
     at = flow.times[torch.linspace(0, len(flow.times) - 1, count).round().long().unique()]
@@ -179,17 +176,9 @@ def batches(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     found: list[dict[str, float]] = []
     for number, (step_size, batch, runs) in enumerate(config.batches):
         progress(f"step size {step_size:g}, batch {batch}")
-        at, theta = ensemble(
-            task,
-            start,
-            length,
-            step_size,
-            round(until / step_size),
-            batch,
-            runs,
-            _generator(config, 10 + number),
-            record=config.sgd_times,
-        )
+        sizes = (length, step_size, round(until / step_size), batch, runs)
+        generator = _generator(config, 10 + number)
+        at, theta = ensemble(task, start, *sizes, generator, record=config.sgd_times)
         late = at >= until / 4  # spreads have grown
         around = (theta - theta.mean(0)).square().sum(-1) * runs / (runs - 1)
         spread, spread_error = _mean_error(around[:, late].mean(-1))
@@ -226,30 +215,14 @@ def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
     later = np.geomspace(0.1, config.paper_until, config.paper_times)
     times = np.unique(np.concatenate([first, later]).round(12))
     progress("predicted spread")
-    law = predicted(
-        task,
-        layer,
-        length,
-        times,
-        config.paper_prompts,
-        _generator(config, 300),
-        parametrization=factors,
-        tolerance=1e-5,
-        resolution=1e9,  # fine enough beside the noise of the prompts
-    )
+    # fine enough beside the noise of the prompts
+    options: dict[str, Any] = {"parametrization": factors, "tolerance": 1e-5, "resolution": 1e9}
+    drawn, generator = config.paper_prompts, _generator(config, 300)
+    law = predicted(task, layer, length, times, drawn, generator, **options)
     progress("SGD")
-    at, theta = ensemble(
-        task,
-        layer,
-        length,
-        step_size,
-        steps,
-        batch,
-        runs,
-        _generator(config, 301),
-        parametrization=factors,
-        record=len(first),
-    )
+    sizes, options = (length, step_size, steps, batch, runs), {"parametrization": factors}
+    generator = _generator(config, 301)
+    at, theta = ensemble(task, layer, *sizes, generator, record=len(first), **options)
     squares = (theta - theta.mean(0)).square().sum(-1) * runs / (runs - 1)
     spread, root = step_size / batch * law.spread, law.root_mean_square(step_size, batch)
     error = step_size / batch * law.spread_error / (2 * spread.sqrt().clamp_min(1e-300))
@@ -258,11 +231,8 @@ def authors(config: DiscreteConfig, progress: Progress) -> xr.Dataset:
         "paper_spread_error": squares.std(0) / math.sqrt(runs),
         "paper_predicted": spread[torch.searchsorted(law.flow.times, at - 1e-9)],
     }
-    along = {
-        "paper_law": root,
-        "paper_law_error": error,
-        "paper_size": law.flow.parameters.norm(dim=-1),
-    }
+    size = law.flow.parameters.norm(dim=-1)
+    along = {"paper_law": root, "paper_law_error": error, "paper_size": size}
     return xr.Dataset(
         {name: ("paper_step", value.numpy()) for name, value in measured.items()}
         | {name: ("paper_time", value.numpy()) for name, value in along.items()},

@@ -13,10 +13,11 @@ from largeprompt.studies.discrete.sgd import authors, batches
 from largeprompt.studies.variables import labels
 
 LABELS = {  # what the variables of the dataset are, and their units
-    "predicted_gap": "predicted largest gap of gradient descent to the flow, over the step size",
+    "predicted_gap": "predicted gap of gradient descent, over the step size",
     "gap": "largest gap of gradient descent to the flow",
     "stable_step": "predicted largest stable step at the end of the flow",
     "measured_stable_step": "largest stable step, measured",
+    "*_error": "standard error, *",
     "stable_step_error": "half the width of the bracket around the largest stable step",
     "growth_beyond": "growth of a deviation at a step beyond the stable one",
     "memory_gap": "largest gap of Adam to the flow with memory",
@@ -27,17 +28,12 @@ LABELS = {  # what the variables of the dataset are, and their units
     "flow_b": "read-out b at the end of gradient flow",
     "flow_gauge": "b² - ‖A‖² at the end of gradient flow",
     "sgd_spread": "squared spread of the parameters between runs of SGD",
-    "sgd_spread_error": "standard error of the squared spread",
     "predicted_spread": "predicted squared spread",
-    "predicted_spread_error": "standard error of the predicted squared spread",
     "sgd_gap": "root mean squared gap of SGD to the flow",
-    "sgd_gap_error": "standard error of the gap of SGD to the flow",
     "predicted_sgd_gap": "predicted root mean squared gap of SGD to the flow",
     "paper_spread": "squared spread between runs of the authors' SGD",
-    "paper_spread_error": "standard error of the spread of the authors' SGD",
     "paper_predicted": "predicted squared spread of the authors' SGD",
     "paper_law": "predicted root mean squared gap of the authors' SGD to the flow",
-    "paper_law_error": "standard error of the predicted gap",
     "paper_size": "norm of the parameters along the flow",
     "step_size": "step size of gradient descent",
     "adam_step_size": "step size of Adam",
@@ -54,10 +50,9 @@ STUDY = Study(
     title="Gradient descent, SGD and Adam against gradient flow",
     question="How far are discrete gradient descent, SGD and Adam from the gradient flow of the "
     "theory, and by which laws?",
-    method="Each gap is predicted from the flow alone, by equations linearized along it (backward "
-    "error analysis for descent, a Lyapunov equation for SGD, a flow with memory for Adam), before "
-    "a step is taken. Descent and Adam then run on the exact risk, SGD in many copies on drawn "
-    "prompts, and the authors' own SGD over its first part.",
+    method="Each gap is predicted from the flow alone, before a step is taken: backward error "
+    "analysis for descent, a Lyapunov equation for SGD, a flow with memory for Adam. Descent and "
+    "Adam then run on the exact risk, SGD on drawn prompts, the authors' SGD over its first part.",
     config=DiscreteConfig,
     quick=DiscreteConfig(
         lengths=(30, math.inf),

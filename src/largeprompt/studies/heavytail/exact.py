@@ -52,12 +52,8 @@ def argmax_rate(df: float, scale: float, tilt: float, lengths: Array) -> Array:
 
     Here of Student-t with ν = df: formula (tail.1) of docs/mathematics/heavy_tails.md.
     """
-    log_c = (
-        math.lgamma((df + 1) / 2)
-        - math.lgamma(df / 2)
-        - math.log(df * math.pi) / 2
-        + (df - 1) / 2 * math.log(df)
-    )
+    log_c = math.lgamma((df + 1) / 2) - math.lgamma(df / 2)
+    log_c = log_c - math.log(df * math.pi) / 2 + (df - 1) / 2 * math.log(df)
     spread = scale * np.exp((log_c + np.log(lengths)) / df)  # (cL)^{1/ν}
     return np.asarray(math.exp(math.log(df) + math.lgamma(2 + 1 / df)) / (tilt * spread))
 

@@ -34,10 +34,9 @@ def _students(data: xr.Dataset) -> xr.Dataset:
 
 @study_figure(
     "tails",
-    "Lines: exact; marks: drawn prompts; dotted: what is predicted as L grows. Left: effective "
-    "number of tokens of Student-t prompts, which for every finite df rises and then falls to "
-    "one. Middle: Σ w² of Laplace prompts on either side of the edge √2. Right: how the weights "
-    "of Student-t prompts become argmax.",
+    "Lines: exact; marks: drawn prompts; dotted: predicted as L grows. Left: effective tokens of "
+    "Student-t prompts, which for every finite df fall to one. Middle: Σ w² of Laplace prompts on "
+    "either side of the edge √2. Right: how the weights of Student-t prompts become argmax.",
     size=(9.6, 3.7),
     panels=(1, 3),
     cards={"N3": 0},
@@ -71,9 +70,8 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
 
 @study_figure(
     "breakdown",
-    "Left: df below which Σ w² is twice that of Gaussian tokens of the same variance, exact. "
-    "Right: population risk at the end of training against df: runs of SGD (median, 10 to 90 %), "
-    "exact gradient descent, and the least risk.",
+    "Left: df below which Σ w² is twice that of Gaussian tokens, exact. Right: risk at the end of "
+    "training against df: SGD (median, 10 to 90 %), exact gradient descent, and the least risk.",
     size=(7.6, 3.4),
 )
 def breakdown(data: xr.Dataset, left: Axes, right: Axes) -> None:

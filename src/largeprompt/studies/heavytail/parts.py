@@ -42,9 +42,7 @@ def law_with_tilts(config: HeavyTailConfig, name: str, progress: Progress) -> xr
         "curve": np.stack([squared_weights(law, tilt, lengths) for tilt in tilts]),
         "asymptote": np.stack([asymptote(law, tilt, np.array(lengths, float)) for tilt in tilts]),
         "exact": np.stack(exact),
-        "variance": np.stack(
-            [spread_of_squared_weights(law, tilt, config.lengths) for tilt in tilts]
-        ),
+        "variance": np.stack([spread_of_squared_weights(law, u, config.lengths) for u in tilts]),
     }
     progress("drawing prompts")
     drawn = [_draw(config, law, tilts, index) for index in range(len(config.lengths))]
@@ -52,14 +50,10 @@ def law_with_tilts(config: HeavyTailConfig, name: str, progress: Progress) -> xr
         found[name_] = rows
     axes = {name: "grid" if name in ("curve", "asymptote") else "length" for name in found}
     df = law.df if isinstance(law, StudentTLaw) else math.nan
+    replicas = [[_replicas(config, each) for each in config.lengths]] * len(tilts)
     return xr.Dataset(
         {key: (("case", axes[key]), value) for key, value in found.items()}
-        | {
-            "replicas": (
-                ("case", "length"),
-                [[_replicas(config, each) for each in config.lengths]] * len(tilts),
-            )
-        },
+        | {"replicas": (("case", "length"), replicas)},
         {
             "grid": np.array(lengths, dtype=np.float64),
             "length": list(config.lengths),
@@ -121,13 +115,9 @@ def breakdown(config: HeavyTailConfig, tilt: float, progress: Progress) -> xr.Da
         if not math.isfinite(guess):
             return guess
         near, broken = math.log(guess), FACTOR * normal[place]
-        found = root_scalar(
-            lambda x: math.log(heavy(math.exp(x), [lengths[place]])[0] / broken),
-            x0=near,
-            x1=near + 1e-3,
-            xtol=1e-4,
-        )
-        return math.exp(found.root)  # the next step is smaller by far
+        excess = lambda x: math.log(heavy(math.exp(x), [lengths[place]])[0] / broken)  # noqa: E731
+        # the next step is smaller by far
+        return math.exp(root_scalar(excess, x0=near, x1=near + 1e-3, xtol=1e-4).root)
 
     ratio = np.stack([heavy(each, lengths) for each in df]) / normal
     breaks = [refined(place, crossing(df, column)) for place, column in enumerate(ratio.T)]

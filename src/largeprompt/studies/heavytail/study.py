@@ -39,9 +39,9 @@ STUDY = Study(
     question="How heavy may the tails of the tokens be before a long prompt is read through a few "
     "tokens, and what is computed then?",
     method="Student-t tokens from df = inf to 1, and Laplace tokens. Exact integration gives the "
-    "expected Σ w² at every length; drawn prompts check it. A law is said to break where Σ w² is "
-    "twice that of Gaussian tokens. Training is SGD on drawn prompts of in-context regression with "
-    "one scalar Student-t input, beside exact gradient descent.",
+    "expected Σ w² at every length; drawn prompts check it. A law breaks where Σ w² is twice that "
+    "of Gaussian tokens. SGD on drawn prompts of in-context regression with one Student-t input "
+    "is compared with exact gradient descent.",
     config=HeavyTailConfig,
     quick=HeavyTailConfig(
         tilts=(1.0,),

@@ -116,9 +116,8 @@ def stochastic(config: HeavyTailConfig, law: ScalarLaw) -> tuple[Tensor, Tensor]
     alive = torch.ones(config.runs, dtype=torch.bool)
     shape = (config.runs, config.batch_size)
     for _ in range(config.steps):
-        x, y, query, answer = prompts(
-            law, shape, config.training_length, config.noise_variance, generator
-        )
+        sizes = (config.training_length, config.noise_variance)
+        x, y, query, answer = prompts(law, shape, *sizes, generator)
         a, b = theta[:, :1], theta[:, 1:]
         mean, covariance = read(a, x, y, query)
         error = b * mean - answer

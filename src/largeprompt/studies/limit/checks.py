@@ -33,8 +33,7 @@ def gaussian_by_grid(mean: Array, root: Array, u: Array) -> Array:
 def mixture_by_tilt(shares: Array, means: Array, roots: Array, u: Array) -> Array:
     """Tilted mean of a mixture in any dimension: shares (k,), means (k, d), roots (k, d, r).
 
-    Of each component only the part t of ξ along R^T u is tilted; the trapezoidal rule is spectrally
-    accurate for e^{st} φ(t).
+    Of each component only the part t of ξ along R^T u is tilted.
     """
     log_mass, moved = [], []
     for mean, root in zip(means, roots, strict=True):
@@ -59,10 +58,8 @@ def layer(
     dim: int, generator: torch.Generator, q: float, covariance: torch.Tensor
 ) -> tuple[SoftmaxAttention, torch.Tensor]:
     """Random projections, and a query with score variance q (0 where there is no other)."""
-    K, Q, V = (
-        torch.randn(rows, dim, generator=generator, dtype=F) / math.sqrt(dim)
-        for rows in (dim, dim, 3)
-    )
+    shapes = ((dim, dim), (dim, dim), (3, dim))
+    K, Q, V = (torch.randn(s, generator=generator, dtype=F) / math.sqrt(dim) for s in shapes)
     attention = SoftmaxAttention.from_projections(K, Q, V)
     z = torch.randn(dim, generator=generator, dtype=F)
     u = attention.tilts(z)
@@ -73,8 +70,7 @@ def layer(
 def identity(config: LimitConfig, dim: int, progress: Progress) -> xr.Dataset:
     """Largest relative error of the operator against quadrature, over random layers and queries.
 
-    Tokens are m + Rξ with ξ standard normal; R is square, or has half as many columns as rows
-    (singular covariance).
+    Tokens are m + Rξ with ξ standard normal; R is square, or half as wide (singular covariance).
     """
     generator = torch.Generator().manual_seed(1000 * config.seed + dim)
     error, affine = np.zeros(len(KINDS)), np.zeros(len(KINDS))

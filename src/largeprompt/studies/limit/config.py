@@ -47,13 +47,7 @@ class LimitConfig:
     separations: Some[Annotated[float, Field(ge=0, le=1)]] = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.95)
     # skewness of skewed normal laws
     skews: Some[Annotated[float, Field(gt=-0.995, lt=0.995)]] = (
-        0.02,
-        0.05,
-        0.1,
-        0.2,
-        0.4,
-        0.6,
-        0.9,
+        *(0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.9),
     )
     scaling_points: Annotated[Few, Field(ge=2)] = 13  # parameters on the way to the Gaussian
     seed: Seed = 0

@@ -19,10 +19,9 @@ KINDS = {
 
 @study_figure(
     "limit",
-    "Root mean squared distance of attention over L tokens to the limit of their own law (left) "
-    "and to the affine map with the same moments (middle, dotted: the gap): only Gaussian tokens "
-    "reach the latter. Lines: exact law; marks: drawn prompts. Right: relative error of the "
-    "operator against quadrature.",
+    "Root mean squared distance over L tokens to the limit of their own law (left) and to the "
+    "affine map with the same moments (middle; dotted: the gap). Lines: exact law; marks: drawn "
+    "prompts. Right: relative error of the operator against quadrature.",
     size=(10.2, 3.2),
     panels=(1, 3),
     cards={"C1": 0, "C2": 1},
@@ -37,10 +36,8 @@ def limit(data: xr.Dataset, own: Axes, affine: Axes, identity: Axes) -> None:
     describe(own, LENGTH, TO_LIMIT, "to the limit of its own law", log="xy", legend=7)
     describe(affine, LENGTH, TO_AFFINE, "to the affine map", log="xy")
     for i, kind, one in curves(data, "kind"):
-        error = np.maximum(one.identity_error, 1e-17)
-        identity.plot(
-            data.dim, error, MARKERS[i] + "-", color=COLOURS[i], lw=0.8, label=KINDS[str(kind)]
-        )
+        error, line = np.maximum(one.identity_error, 1e-17), {"color": COLOURS[i], "lw": 0.8}
+        identity.plot(data.dim, error, MARKERS[i] + "-", label=KINDS[str(kind)], **line)
     missed = data.affine_error.sel(kind="mixture")
     identity.plot(data.dim, missed, "x:", color=COLOURS[5], lw=0.8, label="mixture, affine map")
     identity.axhline(2.0**-52, color="0.6", lw=0.8, ls="--", label="rounding unit")
@@ -51,9 +48,9 @@ def limit(data: xr.Dataset, own: Axes, affine: Axes, identity: Axes) -> None:
 
 @study_figure(
     "families",
-    "Families that leave the Gaussian, scalar tokens, one tilt, exact: root mean squared distance "
-    "to the limit of their own law (solid) and to the affine map (dashed), which stops at the gap. "
-    "Right: the gap against the distance from the Gaussian, with the prediction (lines).",
+    "Families that leave the Gaussian, exact: root mean squared distance to the limit of their own "
+    "law (solid) and to the affine map (dashed), which stops at the gap. Right: the gap against "
+    "the distance from the Gaussian, with the prediction (lines).",
     size=lambda data: (2.2 * (data.sizes["family"] + 1) + 0.6, 2.9),
     panels=lambda data: (1, data.sizes["family"] + 1),
     cards={"N1": 0},

@@ -49,8 +49,7 @@ def two_components(m: float) -> GaussianMixture:
 def shape_slope(u: float) -> float:
     """d/dβ of T - u at β = 2, fixed variance: G(u) - G'(0)u with G(u) = -E (ξ+u) ln|ξ+u|.
 
-    The logarithm of the density changes by -x² ln|x|/2 and a quadratic function of x, which moments
-    up to the second undo; all even cumulants change at first order, the fourth by -1: -u³/6 + ...
+    The logarithm of the density changes by -x² ln|x|/2 and a quadratic function of x.
     """
     from scipy.integrate import quad
     from scipy.stats import norm
@@ -58,10 +57,8 @@ def shape_slope(u: float) -> float:
     def integrand(x: float) -> float:
         return float(x * math.log(abs(x)) * norm.pdf(x - u)) if x else 0.0
 
-    value = sum(
-        quad(integrand, low, high, epsabs=1e-14, epsrel=1e-12)[0]
-        for low, high in ((u - 12, 0.0), (0.0, u + 12))
-    )
+    ends = ((u - 12, 0.0), (0.0, u + 12))
+    value = sum(quad(integrand, *both, epsabs=1e-14, epsrel=1e-12)[0] for both in ends)
     return -value + u * (1 - (math.log(2) + 0.5772156649015329) / 2)  # E ln|ξ| = -(γ + ln 2)/2
 
 

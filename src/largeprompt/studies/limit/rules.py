@@ -69,20 +69,13 @@ def own_limits(data: xr.Dataset) -> Finding:
     falls = falls and float((last.family_exact / data.family_exact[{"family_length": 0}]).max()) < 1
     off = max(float(abs(level - 1).max()), float(abs(levels - 1).max()))
     crossing = first_below(np.sqrt(data.family_exact) / gaps, 1.0, "family_length", between=True)
+    good = falls and max(abs(slope + 1) for slope in slopes) < 0.05 and off < 0.02
     return Finding(
-        judged(
-            falls and max(abs(slope + 1) for slope in slopes) < 0.05 and off < 0.02,
-            rests_on=[data.exact, data.gap, off],
-        ),
+        judged(good, rests_on=[data.exact, data.gap, off]),
         "Prompts of other tokens converge to a limit of their own, which is not linear in the "
         "query.",
         "Not all prompts of other tokens converge to a limit of their own.",
-        {
-            "last exponent": slopes,
-            "level over gap": levels,
-            "gap": gaps,
-            "the gap shows from L =": np.ceil(crossing),
-        },
+        {"last exponent": slopes, "gap": gaps, "the gap shows from L =": np.ceil(crossing)},
     )
 
 

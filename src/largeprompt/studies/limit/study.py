@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +35,8 @@ def errors(config: LimitConfig, name: str, progress: Progress) -> xr.Dataset:
     attention, every = SoftmaxAttention(eye, eye), length_grid(config.longest, config.points)
     progress("exact law, and drawn prompts")
     seed = torch.Generator().manual_seed(1000 * config.seed + list(LAWS).index(name))
-    curves = error_curves(
-        attention, mu, z, every.tolist(), drawn=config.drawn_lengths, generator=seed
-    )
+    draws: dict[str, Any] = {"drawn": config.drawn_lengths, "generator": seed}
+    curves = error_curves(attention, mu, z, every.tolist(), **draws)
     if mu.tilt_range(z)[1] <= 4:  # the squared error has no variance
         curves["drawn_error"] = curves.drawn_error * math.nan
     gap, affine = _to_affine(attention, mu, z, every.tolist())
@@ -125,11 +125,10 @@ STUDY = Study(
     name="limit",
     title="The infinite-prompt limit",
     question="Is attention over an infinite Gaussian prompt affine, and what is it for other laws?",
-    method="The operator is compared with quadratures that know nothing of cumulant generating "
-    "functions: for random layers, d up to 200, singular covariances, non-zero means and mixtures. "
-    "For six laws the exact law of a finite prompt gives its distance to the limit and to the "
-    "affine map from L = 1 to 10¹²; prompts are drawn as a check. Four families of scalar laws "
-    "leave the Gaussian by one parameter each: the distance of the two limits is predicted.",
+    method="The operator is compared with quadratures for random layers, d up to 200, singular "
+    "covariances, non-zero means and mixtures. For six laws the exact law of a finite prompt gives "
+    "its distance to the limit and to the affine map from L = 1 to 10¹²; drawn prompts check it. "
+    "Four families of scalar laws leave the Gaussian by one parameter each.",
     config=LimitConfig,
     quick=LimitConfig(
         dims=(1, 2, 10, 50, 200),
@@ -164,11 +163,10 @@ STUDY = Study(
             "family": "family of scalar laws",
             "member": "member of the family",
             "law_parameter": "parameter of the law",
-            "family_affine": "mean squared distance to the affine map, exact",
-            "family_gap": "distance of limit and affine map",
+            "*_affine": "mean squared distance to the affine map, exact, *",
+            "*_gap": "distance of limit and affine map, *",
             "cumulants": "that distance by third and fourth cumulant",
             "distance": "distance of the parameter from the Gaussian",
-            "scaling_gap": "distance of limit and affine map near the Gaussian",
             "scaling_predicted": "that distance, predicted",
             "power": "predicted power of the distance from the Gaussian",
             "step": "step towards the Gaussian",

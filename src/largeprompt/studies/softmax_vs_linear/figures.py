@@ -1,6 +1,4 @@
-"""Softmax against linear attention: regression, several heads, and the tasks where the answer turns
-round.
-"""
+"""Softmax against linear attention: regression, several heads, and where the answer turns round."""
 
 import math
 
@@ -24,47 +22,25 @@ from largeprompt.runs.style import (
 def _location(data: xr.Dataset, axes: Axes) -> None:
     for i, length, row in curves(data, "location_length"):
         shown = row.sel(spike=row.spike > 0)
-        axes.plot(
-            shown.spike,
-            shown.location_softmax,
-            ls="none",
-            ms=4,
-            label=length_label(float(length)),
-            **look(i),
-        )
+        label = length_label(float(length))
+        axes.plot(shown.spike, shown.location_softmax, ls="none", ms=4, label=label, **look(i))
         axes.plot(shown.spike, shown.location_annealed, color=COLOURS[i], lw=1.0)
         axes.plot(shown.spike, shown.location_linear, color=COLOURS[i], lw=0.9, ls="--")
         axes.plot([float(row.location_threshold)], [0.5], "|", color=COLOURS[i], ms=12, mew=1.6)
     entry(axes, "softmax, predicted")
     entry(axes, "linear", ls="--")
     entry(axes, r"$\nu=2\ln L$", marker="|", ls="none", ms=9, mew=1.6)
-    describe(
-        axes,
-        r"spike $\nu$",
-        "share of the answer read",
-        "one informative token",
-        log="x",
-        legend=7,
-        below=2,
-    )
+    words = (r"spike $\nu$", "share of the answer read", "one informative token")
+    describe(axes, *words, log="x", legend=7, below=2)
 
 
 def _outliers(data: xr.Dataset, axes: Axes) -> None:
     shares = data.outlier_share.values
-    axes.plot(
-        shares,
-        data.outlier_predicted,
-        color="0.2",
-        lw=1.4,
-        marker="_",
-        label="predicted, long prompts",
-    )
+    axes.plot(shares, data.outlier_predicted, "_-", color="0.2", label="predicted, long prompts")
     for i, length, row in curves(data.outlier_crossing, "outlier_length"):
         axes.plot(shares, row, ls="none", label=length_label(float(length)), **look(i))
-    axes.text(
-        0.95, 0.9, "softmax wins", transform=axes.transAxes, fontsize=8, ha="right", color="0.3"
-    )
-    axes.text(0.05, 0.08, "linear wins", transform=axes.transAxes, fontsize=8, color="0.3")
+    for x, y, side, word in ((0.95, 0.9, "right", "softmax"), (0.05, 0.08, "left", "linear")):
+        axes.text(x, y, f"{word} wins", transform=axes.transAxes, fontsize=8, ha=side, color="0.3")
     words = ("share of outliers $p$", r"crossing variance $\tau^2$", "marked outliers")
     describe(axes, *words, log="xy", legend=7, below=2)
     ticks(axes, "x", shares)
@@ -86,11 +62,10 @@ def _shifts(data: xr.Dataset, axes: Axes) -> None:
 
 selection = panels(
     "selection",
-    "Where softmax wins. One informative token among L: share of the answer that is read, exact "
-    "(marks), predicted (lines), linear attention (dashed). Marked outliers: the variance of the "
-    "outliers above which softmax has the lower risk. Prompts with a mean of their own: linear "
-    "attention keeps an error, a pair of softmax heads does not; dotted: the predicted lengths "
-    "from which on the pair wins.",
+    "Where softmax wins. One informative token among L: share of the answer read, exact (marks), "
+    "predicted (lines), linear attention (dashed). Marked outliers: the variance above which "
+    "softmax wins. Prompts with a mean of their own: a pair of softmax heads wins from the "
+    "predicted lengths (dotted).",
     _location,
     _outliers,
     _shifts,
@@ -101,54 +76,35 @@ selection = panels(
 
 @study_figure(
     "regression",
-    "Where it does not: excess risk of the best softmax head over that of the best linear "
-    "attention in in-context regression, against L with the predicted limits, and for long "
-    "prompts against d at several noise levels.",
+    "Where it does not: excess risk of the best softmax head over that of linear attention in "
+    "in-context regression, against L with predicted limits, and for long prompts against d.",
     size=(7.6, 3.7),
 )
 def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
-    """Excess of one head over linear attention: against L for each dimension, and its limit against
-    d for each noise level.
-    """
+    """Excess of one head over linear attention: against L, and its limit against d."""
     ratio, dims = data.softmax_best / data.linear_best, data.dim.values
     for i, d in enumerate(dims):
         row = ratio.sel(dim=d).isel(noise=0)
         left.plot(row.length, row, ls="-", ms=3.5, label=f"$d={int(d)}$", **look(i))
-        left.axhline(
-            float(data.limit_ratio.sel(dim=d).isel(noise=0)), color=COLOURS[i], lw=0.8, ls=":"
-        )
+        limit = float(data.limit_ratio.sel(dim=d).isel(noise=0))
+        left.axhline(limit, color=COLOURS[i], lw=0.8, ls=":")
     entry(left, "predicted limit", lw=0.8, ls=":")
     left.axhline(1.0, color="0.2", lw=0.9)
     title = f"$s^2={data.noise[0]:g}$, identity covariance"
-    describe(
-        left,
-        "prompt length $L$",
-        "excess risk, one head / linear",
-        title,
-        log="x",
-        legend=7,
-        below=4,
-    )
+    words = ("prompt length $L$", "excess risk, one head / linear", title)
+    describe(left, *words, log="x", legend=7, below=4)
     for j, noise in enumerate(data.noise.values):
-        right.plot(
-            dims,
-            data.limit_ratio.sel(noise=noise),
-            ls=DASHES[j],
-            color=COLOURS[j],
-            label=f"$s^2={noise:g}$",
-        )
-        right.plot(
-            dims, ratio.isel(length=-1).sel(noise=noise), ls="none", mfc="none", ms=5, **look(j)
-        )
+        limit, label = data.limit_ratio.sel(noise=noise), f"$s^2={noise:g}$"
+        right.plot(dims, limit, ls=DASHES[j], color=COLOURS[j], label=label)
+        last = ratio.isel(length=-1).sel(noise=noise)
+        right.plot(dims, last, ls="none", mfc="none", ms=5, **look(j))
     right.plot(dims, data.noise_limit, color="0.6", lw=0.8, label=r"$(1+2/d)^{1+d/2}$")
     right.axhline(math.e, color="0.2", lw=0.8, ls=":")
     right.text(float(dims[0]), math.e * 1.01, r"$e$", fontsize=8, va="bottom")
-    entry(
-        right, f"exact, {length_label(float(data.length[-1]))}", marker="o", ls="none", mfc="none"
-    )
-    describe(
-        right, "dimension $d$", "", "long prompts: predicted and exact", log="x", legend=7, below=3
-    )
+    label = f"exact, {length_label(float(data.length[-1]))}"
+    entry(right, label, marker="o", ls="none", mfc="none")
+    words = ("dimension $d$", "", "long prompts: predicted and exact")
+    describe(right, *words, log="x", legend=7, below=3)
     ticks(right, "x", dims)
 
 
@@ -162,10 +118,8 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
 )
 def heads(data: xr.Dataset, *every: Axes) -> None:
     """Excess of a pair relative to linear attention, one panel for each dimension."""
-    two, vanishing = (
-        (part / data.pair_linear).isel(pair_noise=0)
-        for part in (data.pair_best, data.pair_vanishing)
-    )
+    parts = (data.pair_best, data.pair_vanishing)
+    two, vanishing = ((part / data.pair_linear).isel(pair_noise=0) for part in parts)
     for axes, d in zip(every, data.pair_dim.values, strict=True):
         x, label = data.pair_length, "linear, $L-1$ tokens"
         axes.plot(x, vanishing.sel(pair_dim=d), color="0.5", lw=1.0, ls="--", label=label)

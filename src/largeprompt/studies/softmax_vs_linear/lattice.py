@@ -60,9 +60,7 @@ class Lattice:
         )
 
     def radii(self, dim: int, tilt: float) -> tuple[Array, Array]:
-        """Lengths r of a standard normal vector at which ``tilt`` r is a scale of the lattice, and
-        the weights of their law.
-        """
+        """Lengths r of a normal vector with ``tilt`` r on the lattice, and their weights."""
         r = self.scales / tilt
         log_weight = dim * np.log(r) - r**2 / 2 - math.lgamma(dim / 2)
         weight = np.exp(log_weight - (dim / 2 - 1) * math.log(2)) * STEP
@@ -83,9 +81,7 @@ class Lattice:
         return np.linspace(min(high - 6.0, -5.0), high, 65)
 
     def least_excess(self, dim: int, noise: float) -> float:
-        """Least 2R - s² over E t², over the tilt and the read-out; the same for every multiple
-        Σ_q of I.
-        """
+        """Least 2R - s² over E t², over the tilt and the read-out."""
 
         def excess(log_tilt: float) -> float:
             total, mixed, square = self.moments(dim, noise, math.exp(log_tilt))

@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 
 
 def missed_weight(length: float, spikes: Any) -> Any:
-    """1 - E w_ε at u = √ν k*, with its digits where the token is surely found: formula (quad.12) of
-    docs/mathematics/quadrature.md; the cost does not depend on L.
-    """
+    """1 - E w_ε at u = √ν k*, to its last digits: (quad.12) of docs/mathematics/quadrature.md."""
     if np.ndim(spikes):
         return np.array([missed_weight(length, spike) for spike in spikes])
     nu = np.array([float(spikes)])
@@ -59,9 +57,7 @@ def missed_weight(length: float, spikes: Any) -> Any:
 
 
 def annealed_weight(length: float, spike: float) -> float:
-    """E sigmoid(ν/2 + √νξ - ln(L - 1)), the sum of plain tokens replaced by its mean: a lower bound
-    of E w_ε, with a transition around ν = 2 ln L.
-    """
+    """E sigmoid(ν/2 + √νξ - ln(L - 1)), a lower bound of E w_ε."""
     sigma = math.sqrt(spike)
     step = min(0.5, 0.3 / max(sigma, 1e-9))
     xi = step * np.arange(-math.ceil(9 / step), math.ceil((9 + sigma) / step) + 1)

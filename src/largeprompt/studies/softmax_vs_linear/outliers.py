@@ -42,9 +42,8 @@ def long_prompt_crossing(dim: int, share: float) -> float:
         rest = 1 - 2 * y
         return float(rest ** (-dim / 2) * (1 / y + 1 / rest)) / (1 - share)
 
-    found = minimize_scalar(
-        constant, bounds=(1e-9, 0.5 - 1e-9), method="bounded", options={"xatol": 1e-12}
-    )
+    ends, options = (1e-9, 0.5 - 1e-9), {"xatol": 1e-12}
+    found = minimize_scalar(constant, bounds=ends, method="bounded", options=options)
     return _variance(dim, share, float(found.fun))
 
 
@@ -55,9 +54,7 @@ def _variance(dim: int, share: float, constant: float) -> float:
 
 
 def good_tokens(length: int, share: float) -> tuple[Array, Array]:
-    """Numbers of good tokens and their weights, none left out: the binomial law itself for short
-    prompts, else five numbers that match its first five moments.
-    """
+    """Numbers of good tokens and weights: the binomial law, or five that match its moments."""
     from scipy.stats import binom
 
     law = binom(length, 1 - share)
@@ -75,9 +72,7 @@ def good_tokens(length: int, share: float) -> tuple[Array, Array]:
 
 
 def silenced(length: int, share: float) -> Lattice:
-    """Moments of one head that does not read outliers; prompts of outliers alone, which are one in
-    a million at most, do not count.
-    """
+    """Moments of one head that does not read outliers."""
     counts, weights = good_tokens(length, share)
     each = [Lattice.of(int(count), LARGEST) for count in counts]
     names = ("shrink", "overlap", "along")
@@ -92,9 +87,7 @@ def crossing_variance(dim: int, share: float, length: int) -> float:
 
 
 def unmarked_excess(dim: int, share: float, length: int, variance: float) -> float:
-    """Least excess of softmax where outliers carry no mark: which tokens they are does not depend
-    on the weights.
-    """
+    """Least excess of softmax where outliers carry no mark, so that weights cannot see them."""
     good, lattice = 1 - share, Lattice.of(length, LARGEST)
     # E Σ w² ξ²; where scores vanish that of the mean
     square = weight_moments(length, torch.from_numpy(lattice.scales), [[(2, 2)]])[0].numpy()
@@ -120,16 +113,8 @@ def outliers(config: SoftmaxVsLinearConfig, length: int, progress: Progress) -> 
         c = linear_constant(dim, share, LARGEST_VARIANCE) / length
         excess = unmarked_excess(dim, share, length, LARGEST_VARIANCE)
         unmarked.append(excess * (1 + c) / c)
+    axis, known = "outlier_share", [long_prompt_crossing(dim, share) for share in shares]
     return xr.Dataset(
-        {
-            "outlier_crossing": ("outlier_share", crossing),
-            "outlier_unmarked": ("outlier_share", unmarked),
-        },
-        coords={
-            "outlier_share": list(shares),
-            "outlier_predicted": (
-                "outlier_share",
-                [long_prompt_crossing(dim, share) for share in shares],
-            ),
-        },
+        {"outlier_crossing": (axis, crossing), "outlier_unmarked": (axis, unmarked)},
+        {axis: list(shares), "outlier_predicted": (axis, known)},
     )

@@ -27,9 +27,7 @@ def lattice(length: float) -> Lattice:
 
 
 def linear_excess(dim: int, noise: float, length: float) -> float:
-    """Least excess of linear attention for Σ = Σ_q = I: c/(1 + c), formula (risk.9) of
-    docs/mathematics/regression.md.
-    """
+    """Least excess c/(1 + c) of linear attention: (risk.9) of docs/mathematics/regression.md."""
     c = ((1 + noise) * dim + 1) / length
     return c / (1 + c)
 
@@ -67,11 +65,8 @@ def pair(config: SoftmaxVsLinearConfig, length: int, progress: Progress) -> xr.D
     """
     progress(f"pair of heads, L = {length:g}")
     largest = 12.0 if length <= 3 else config.largest_scale
-    dims, noises, moments = (
-        config.pair_dims,
-        config.pair_noises,
-        Lattice.of(length, largest, pair=True),
-    )
+    dims, noises = config.pair_dims, config.pair_noises
+    moments = Lattice.of(length, largest, pair=True)
     best = table(length, dims, noises, lambda d, s2, _: moments.least_excess(d, s2))
     grid = ("pair_dim", "pair_noise")
     return xr.Dataset(
@@ -115,9 +110,8 @@ def long_prompts(task: LinearRegression) -> tuple[float, float, float]:
         return float(np.exp(-np.log(kept).sum() / 2) * (beta * spread + (signal / kept).sum()) / 2)
 
     center = math.log(max(float(mu.sum() / (2 * mu[-1])), 0.1))
-    found = minimize_scalar(
-        softmax, bounds=(center - 7, center + 7), method="bounded", options={"xatol": 1e-10}
-    )
+    ends, options = (center - 7, center + 7), {"xatol": 1e-10}
+    found = minimize_scalar(softmax, bounds=ends, method="bounded", options=options)
     linear = (spread * float(mu.sum()) + float(signal.sum())) / 2
     return linear, float(found.fun), math.sqrt(2 * mu[-1] * (1 + math.exp(float(found.x))))
 

@@ -1,5 +1,4 @@
-"""Regression on prompts with a mean of their own: a pair of softmax heads centers, linear attention
-cannot.
+"""Regression on prompts with a mean of their own, which a pair of softmax heads centers.
 
 Inputs are x = m + N(0, I) with a new m ~ N(0, τ²I) in every prompt, w ~ N(0, I/d), and the query
 has the same m. Linear attention reads (I + mmᵀ)w, and no fixed parameters undo that. The odd part
@@ -9,9 +8,9 @@ has the same m. Linear attention reads (I + mmᵀ)w, and no fixed parameters und
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
 import xarray as xr
 
 from largeprompt.runs.study import Progress
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 
 
 def shifted_linear_excess(dim: int, tau: float, length: float = math.inf) -> float:
-    """Least excess of linear attention over all of its parameters, without noise: formula (sel.9)
-    of docs/mathematics/selection.md; ``tau`` is τ², and lengths may be real.
-    """
+    """Least excess of linear attention, (sel.9) of docs/mathematics/selection.md; ``tau`` is τ²."""
     d, r2 = dim, tau * dim
     r4 = r2 * tau * (d + 2)
     r6 = r4 * tau * (d + 4)
@@ -59,28 +56,19 @@ def shifted(config: SoftmaxVsLinearConfig, length: int, progress: Progress) -> x
     dims, taus = config.shift_dims, config.shift_variances
     lattice = Lattice.of(length, config.largest_scale, pair=True)
     grid = ("shift_dim", "shift_variance")
-    linear, floor, crossing = np.array(
-        [
-            [
-                (
-                    shifted_linear_excess(d, tau, length),
-                    shifted_linear_excess(d, tau),
-                    crossing_length(d, tau),
-                )
-                for tau in taus
-            ]
-            for d in dims
-        ]
-    ).transpose(2, 0, 1)
+
+    def table(of: Callable[[int, float], float]) -> list[list[float]]:
+        return [[of(d, tau) for tau in taus] for d in dims]
+
     return xr.Dataset(
         {
-            "shift_linear": (grid, linear),
+            "shift_linear": (grid, table(lambda d, tau: shifted_linear_excess(d, tau, length))),
             "shift_pair": ("shift_dim", [lattice.least_excess(d, 0.0) for d in dims]),
         },
         coords={
             "shift_dim": list(dims),
             "shift_variance": list(taus),
-            "shift_floor": (grid, floor),
-            "shift_crossing": (grid, crossing),
+            "shift_floor": (grid, table(shifted_linear_excess)),
+            "shift_crossing": (grid, table(crossing_length)),
         },
     )

@@ -33,9 +33,7 @@ Scale = Annotated[float, Field(ge=0.1, le=12)]
 
 @settings
 class SoftmaxVsLinearConfig:
-    """In-context regression with tr WΣ = 1, so that s² is the ratio of noise to signal; then tasks
-    that need more than moments.
-    """
+    """Regression with tr WΣ = 1, then tasks that need more than moments."""
 
     dims: Distinct[LatticeDim] = (1, 2, 3, 5, 10, 20)
     noises: Distinct[NonNegative] = (0.0, 0.1, 1.0, 10.0)  # variances of the noise in the answers
@@ -76,20 +74,18 @@ class SoftmaxVsLinearConfig:
 
 
 LABELS = {
-    "limit_ratio": "softmax over linear excess risk for long prompts, predicted",
+    "limit_ratio": "softmax over linear excess risk of long prompts, predicted",
     "noise_limit": "softmax over linear excess risk where noise dominates, predicted",
-    "softmax_best": "relative excess risk of the best softmax head",
-    "linear_best": "relative excess risk of the best linear attention",
-    "spectrum_limit": "softmax over linear excess risk for long prompts, predicted",
+    "*_best": "relative excess risk of the best attention, *",
+    "spectrum_limit": "softmax over linear excess risk of long prompts, predicted",
     "spectrum_softmax": "relative excess risk of the best softmax head",
     "spectrum_linear": "relative excess risk of the best linear attention",
-    "pair_best": "relative excess risk of the best pair of heads with opposite tilts",
     "pair_linear": "relative excess risk of the best linear attention",
     "pair_vanishing": "relative excess risk of a pair as its tilts vanish, predicted",
     "outlier_predicted": "variance of outliers at which softmax wins, first order in 1/L",
     "outlier_crossing": "variance of outliers at which softmax wins, exact",
     "outlier_unmarked": "risk of softmax over linear attention without a mark",
-    "shift_crossing": "length from which on a pair beats linear attention, in closed form [tokens]",
+    "shift_crossing": "length from which a pair beats linear attention, predicted [tokens]",
     "shift_floor": "relative excess risk that linear attention keeps for ever",
     "shift_linear": "relative excess risk of linear attention on prompts with a mean of their own",
     "shift_pair": "relative excess risk of a pair of heads on prompts with a mean of their own",
@@ -98,17 +94,9 @@ LABELS = {
     "location_linear": "share of the answer's variance that linear attention reads",
     "location_half": "spike at which softmax reads half",
     "location_threshold": "predicted threshold 2 ln L of the spike",
-    "pair_dim": "dimension of the inputs",
-    "pair_noise": "variance of the noise in the answers",
-    "pair_length": "prompt length [tokens]",
+    "*_noise": "variance of the noise in the answers, *",
     "outlier_share": "share of outliers among the tokens",
-    "outlier_length": "prompt length with outliers [tokens]",
-    "spectrum_noise": "variance of the noise in the answers",
-    "spectrum_length": "prompt length [tokens]",
-    "shift_dim": "dimension of the inputs",
     "shift_variance": "variance of the prompt's mean",
-    "shift_length": "prompt length with a mean of its own [tokens]",
-    "location_length": "prompt length with one informative token [tokens]",
     "spike": "strength of the mark on the informative token",
 }
 
@@ -117,10 +105,9 @@ STUDY = Study(
     title="Softmax against linear attention",
     question="Where does softmax attention beat linear attention, by how much, and for which "
     "tasks?",
-    method="Least risks over the parameters, exact at every length: one softmax head, a pair of "
-    "heads with opposite tilts, and linear attention, over length, dimension, noise and spectrum, "
-    "with the long-prompt ratio in closed form. Then three tasks where the prompt has to be "
-    "centered, searched or cleaned, with the predicted lines on which the answer turns round.",
+    method="Least risks over the parameters, exact at every length, of one softmax head, a pair "
+    "with opposite tilts, and linear attention, with the long-prompt ratio in closed form. Then "
+    "three tasks where the prompt has to be centered, searched or cleaned.",
     config=SoftmaxVsLinearConfig,
     quick=SoftmaxVsLinearConfig(
         dims=(1, 5),

@@ -1,6 +1,7 @@
 """Trained transformers: risk beside the exact theory of one layer, and what the audit says."""
 
 import math
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -33,8 +34,7 @@ def name(model: xr.Dataset) -> str:
 @study_figure(
     "trained_risk",
     "Risk above the noise of trained transformers on fresh prompts (marks, mean and standard "
-    "error over trainings), over the exact curves of one layer and the Bayes risk, all computed "
-    "beforehand. Grey: lengths of training.",
+    "error), over the exact curves of one layer and the Bayes risk. Gray: lengths of training.",
     size=(7.6, 3.7),
     panels=lambda data: (1, len(set(shown_models(data).kind.values))),
     sharey=True,
@@ -66,11 +66,10 @@ def risk(data: xr.Dataset, *panels: Axes) -> None:
 
 @study_figure(
     "trained_heads",
-    "Heads of trained transformers at the query token. Left: median alpha along training, with "
-    "the level that the exact optimum of one head predicts (dashed). Middle: error of the affine "
-    "read-out after training. Right: risk after all heads are replaced by their affine read-out, "
-    "or by the mean (median and range over trainings, 20 or more at the edge). Dotted: borders of "
-    "the regimes linear, heavy, frozen.",
+    "Heads of trained transformers at the query token. Left: median alpha along training; dashed: "
+    "predicted by the exact optimum of one head. Middle: error of the affine read-out. Right: risk "
+    "after all heads are replaced by their affine read-out, or by the mean (median and range, 20 "
+    "or more at the edge). Dotted: borders of the regimes.",
     size=(9.6, 3.9),
     panels=(1, 3),
 )
@@ -106,9 +105,8 @@ def heads(data: xr.Dataset, along: Axes, end: Axes, change: Axes) -> None:
     describe(end, x, "error / output", "affine read-out of a head", log="y")
     describe(change, "all heads replaced by", "risk / risk with softmax", log="y")
     change.set_xticks(range(len(kinds)), ["affine read-out", "mean"])
-    end.figure.legend(
-        handles=handles, loc="outside lower center", ncols=3, fontsize=7.5, title=f"$L={length}$"
-    )
+    words: dict[str, Any] = {"loc": "outside lower center", "title": f"$L={length}$"}
+    end.figure.legend(handles=handles, ncols=3, fontsize=7.5, **words)
 
 
 FIGURES = (risk, heads)

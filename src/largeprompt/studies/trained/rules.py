@@ -11,9 +11,7 @@ LOWERED = 0.1  # share of the signal by which a model must lower the risk to hav
 
 
 def chosen(data: xr.Dataset, **wanted: object) -> xr.Dataset:
-    """The models of this kind and these numbers of layers and heads, trained on true prompts unless
-    ``shuffled``.
-    """
+    """Models of this kind, layers and heads, trained on true prompts unless ``shuffled``."""
     mask = data.shuffled.values.astype(bool) == wanted.pop("shuffled", False)
     for name, value in wanted.items():
         mask &= data[name].values == value
@@ -59,9 +57,7 @@ def optimum(data: xr.Dataset) -> Finding:
 
 
 def regime(kind: str) -> Rule:
-    """The rule for models of one kind: holds where the interval of the share of linear heads is
-    above a half, fails below.
-    """
+    """Rule that holds where the interval of the share of linear heads is above a half."""
     words = {"attention": "of bare attention", "blocks": "in real blocks"}[kind]
 
     @rule(
@@ -85,12 +81,7 @@ def regime(kind: str) -> Rule:
             "undecided" if low <= 0.5 <= high else outcome,
             said,
             said,
-            {
-                "share of linear heads": x / n,
-                "95 % interval": f"{low:.2f} to {high:.2f}",
-                "trainings": n,
-                "median alpha": last.alpha.median(),
-            },
+            {"share of linear heads": x / n, "95 % interval": f"{low:.2f} to {high:.2f}"},
         )
 
     return found
@@ -99,13 +90,10 @@ def regime(kind: str) -> Rule:
 @rule(
     "Q1",
     "Do two softmax heads in one bare layer reach the risk of the best linear attention?",
-    fails="A method: training does not find the opposite tilts with which two heads would reach "
-    "it.",
+    fails="A method: training does not find the opposite tilts that would reach it.",
 )
 def two_heads(data: xr.Dataset) -> Finding:
-    """Holds where the mean excess is within 10 % of linear attention's at every length of training,
-    in part at some.
-    """
+    """Holds within 10 % of linear attention's excess at every length, in part at some."""
     part = trained_on(chosen(data, kind="attention", layers=1, heads=2))
     ratio = excess(part, "linear_optimum")
     near = abs(ratio.mean("run") - 1) <= CLOSE
@@ -126,9 +114,7 @@ def two_heads(data: xr.Dataset) -> Finding:
     fails="Our conjecture, by this training: some of its runs end above the best single head.",
 )
 def deeper(data: xr.Dataset) -> Finding:
-    """Holds where every run is better beyond chance at every length of training, in part at some
-    length.
-    """
+    """Holds where every run is better beyond chance at every length, in part at some."""
     genuine = chosen(data)
     bare = (genuine.kind.values == "attention") & (genuine.layers.values == 1)
     if bare.all():
@@ -156,9 +142,7 @@ def deeper(data: xr.Dataset) -> Finding:
     fails="A stronger reading: heads that are linear one by one do not make the model linear.",
 )
 def replaced(data: xr.Dataset) -> Finding:
-    """Holds where no model has over 10 % more risk (median over runs), in part where some have
-    not.
-    """
+    """Holds where no model has over 10 % more risk (median), in part where some have not."""
     models = chosen(data)
     change = models.replaced_risk / models.replaced_risk.sel(replaced="softmax") - 1
     affine, mean = (change.sel(replaced=name).median("run") for name in ("affine", "mean"))

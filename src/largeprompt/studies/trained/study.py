@@ -1,6 +1,4 @@
-"""Small transformers trained here on in-context regression: is the theory of one layer what they
-do?
-"""
+"""Small transformers trained on in-context regression: is the theory of one layer what they do?"""
 
 from typing import Annotated, Self
 
@@ -32,9 +30,7 @@ from largeprompt.studies.variables import labels
 
 @settings
 class TrainedConfig:
-    """Models are 'attention LxH' or 'blocks LxH' (layers, heads), in ``runs`` copies, trained on
-    prompts of all training lengths at once; 'shuffled' ones on prompts without information.
-    """
+    """Models 'attention LxH' or 'blocks LxH' (layers, heads), trained on all lengths at once."""
 
     # architecture, layers x heads
     models: Distinct[Annotated[str, Field(pattern=NAME)]] = (
@@ -84,7 +80,7 @@ LABELS = {
     "risk_error": "standard error of the risk on fresh prompts",
     "replaced_risk": "risk with heads replaced",
     "exact_risk": "exact risk of the trained layer",
-    "exact_objective": "exact risk of the trained layer, averaged over the training lengths",
+    "exact_objective": "exact risk of the trained layer over the training lengths",
     "softmax_optimum": "risk of the best one-head softmax attention, exact",
     "linear_optimum": "risk of the best linear attention, exact",
     "carried": "risk of the head that is best over the training lengths, exact",
@@ -108,10 +104,9 @@ STUDY = Study(
     question="Do the heads of trained transformers sit in the linear regime, and where does their "
     "risk follow or beat the exact theory of one layer?",
     method="Small causal transformers, bare attention and real blocks of several depths, are "
-    "trained on in-context linear regression. The exact optimum of one layer at every length is "
-    "computed beforehand. Their heads are audited along training, the models are tested on fresh "
-    "prompts at every length, and heads are replaced by the affine read-out of the prompt's "
-    "moments.",
+    "trained on in-context linear regression. The exact optimum of one layer is computed "
+    "beforehand. Heads are audited along training, models are tested on fresh prompts, and heads "
+    "are replaced by the affine read-out of the prompt's moments.",
     config=TrainedConfig,
     quick=TrainedConfig(
         models=("blocks 2x2", "attention 1x2", "attention 1x1", "shuffled blocks 1x2"),

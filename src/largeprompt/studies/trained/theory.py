@@ -24,9 +24,7 @@ def regression(config: TrainedConfig) -> LinearRegression:
 
 
 def common_optimum(task: LinearRegression, lengths: Sequence[int]) -> tuple[float, float, float]:
-    """Least mean over several lengths of the exact risk of one head U = diag(aI, 0), v = (0, b):
-    the risk, a and b.
-    """
+    """Least mean risk of one head U = diag(aI, 0), v = (0, b) over several lengths: risk, a, b."""
     from scipy.optimize import minimize
 
     first = isotropic_optimum(task, lengths[0])
@@ -45,9 +43,7 @@ def common_optimum(task: LinearRegression, lengths: Sequence[int]) -> tuple[floa
 
 
 def theory(config: TrainedConfig, progress: Progress) -> xr.Dataset:
-    """Exact risks of the best single head and the best linear attention at each length, of the best
-    head for training, and Bayes.
-    """
+    """Exact risks of the best head, linear attention, the head best for training, and Bayes."""
     from scipy.stats import chi2
 
     progress("exact optima of one layer")
@@ -56,9 +52,7 @@ def theory(config: TrainedConfig, progress: Progress) -> xr.Dataset:
     point = (torch.tensor([a], dtype=torch.float64), torch.tensor([b], dtype=torch.float64))
     risks = {
         "softmax_optimum": [isotropic_optimum(task, length).risk for length in lengths],
-        "linear_optimum": [
-            isotropic_optimum(task, length, LinearAttention).risk for length in lengths
-        ],
+        "linear_optimum": [isotropic_optimum(task, n, LinearAttention).risk for n in lengths],
         "carried": [float(task.isotropic_risk(*point, length)[0]) for length in lengths],
         "bayes": [task.bayes_risk(length) for length in lengths],
         # at the median query

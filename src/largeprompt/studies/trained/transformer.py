@@ -1,6 +1,4 @@
-"""Small causal transformers for in-context regression, several independent ones trained side by
-side.
-"""
+"""Small causal transformers for in-context regression, several trained side by side."""
 
 import dataclasses
 import math
@@ -26,12 +24,9 @@ def softmax_attention(
 
 
 def reading_mask(length: int, prefixes: Sequence[int]) -> Tensor:
-    """Who reads whom, shape (1, 1, length + queries, length): token l reads tokens 1..l, query i
-    the first prefixes[i] tokens.
+    """Mask (1, 1, length + queries, length): token l reads 1..l, query i the first prefixes[i].
 
-    Nobody reads a query token, itself included, so that a query sees a prompt of exactly its own
-    length: prompts of several lengths share one sequence, and a single layer is the softmax
-    attention of the exact theory.
+    Nobody reads a query token, itself included: prompts of several lengths share one sequence.
     """
     rows = torch.cat([torch.arange(1, length + 1), torch.as_tensor(list(prefixes))])
     return (torch.arange(length) < rows[:, None])[None, None]
@@ -42,8 +37,7 @@ class Architecture:
     """Shape of a transformer that answers in-context regression.
 
     'attention': layers of bare attention on the tokens, z ← z + Σ_h P_h Σ_l softmax(z_l·U_h z) z_l,
-    and the answer is the last coordinate of the query token, which starts at 0 (one layer and one
-    head is the exact theory's softmax attention). 'blocks': linear embedding, pre-norm blocks of
+    read at the last coordinate of the query token. 'blocks': linear embedding, pre-norm blocks of
     attention and a GELU network, a last LayerNorm, linear read-out.
     """
 
@@ -68,9 +62,7 @@ class Architecture:
 
     @property
     def head_width(self) -> int:
-        """Width of a head: all of a bare token, so that U_h and P_h are free, or a share of the
-        stream.
-        """
+        """Width of a head: all of a bare token, or a share of the stream."""
         return self.inputs if self.kind == "attention" else self.width // self.heads
 
     @property
@@ -80,8 +72,7 @@ class Architecture:
 
 
 class StackedTransformer:
-    """``runs`` transformers of one architecture with weights of their own: each product of matrices
-    serves all of them.
+    """``runs`` transformers with weights of their own: each product of matrices serves all.
 
     The generator draws the first weights, in float32.
     """
@@ -125,9 +116,8 @@ class StackedTransformer:
     def __call__(self, tokens: Tensor, mask: Tensor, attend: Attend = softmax_attention) -> Tensor:
         """Answers at the query tokens, shape (runs, batch, queries).
 
-        ``tokens`` are a prompt, then queries, shape (runs, batch, length + queries, inputs),
-        ``mask`` is :func:`reading_mask`, and ``attend`` stands for softmax attention: the batch
-        that it sees is (run, prompt), flattened.
+        ``tokens`` are a prompt, then queries, shape (runs, batch, length + queries, inputs);
+        ``attend``, for softmax attention, sees (run, prompt) flattened.
         """
         runs, batch, rows, _ = tokens.shape
         length = mask.shape[-1]
@@ -145,10 +135,8 @@ class StackedTransformer:
             found = found.transpose(1, 2).reshape(runs, batch, rows - begin, inner)
             stream = stream[:, :, begin:] + self._product(found, get[f"{i}.write"])
             if shape.kind == "blocks":
-                hidden = functional.gelu(
-                    self._affine(self._norm(stream, f"{i}.between"), f"{i}.up")
-                )
-                stream = stream + self._affine(hidden, f"{i}.down")
+                inside = self._affine(self._norm(stream, f"{i}.between"), f"{i}.up")
+                stream = stream + self._affine(functional.gelu(inside), f"{i}.down")
         if shape.kind == "attention":
             return stream[..., -1]
         return self._affine(self._norm(stream, "last"), "answer").squeeze(-1)
@@ -168,14 +156,11 @@ class StackedTransformer:
         return torch.addcmul(shift, functional.layer_norm(x, x.shape[-1:]), gain)
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.reshape(
-            -1, x.shape[-2], self.architecture.heads, self.architecture.head_width
-        ).transpose(1, 2)
+        shape = self.architecture
+        return x.reshape(-1, x.shape[-2], shape.heads, shape.head_width).transpose(1, 2)
 
     def single_layer(self) -> tuple[Tensor, Tensor]:
-        """U (runs, D, D) and V (runs, 1, D) of one bare layer with one head, as SoftmaxAttention
-        takes them, float64.
-        """
+        """U (runs, D, D) and V (runs, 1, D) of one bare layer with one head, float64."""
         shape = self.architecture
         query, key, value = self.parameters["0.read"].detach().double().chunk(3, dim=-1)
         write = self.parameters["0.write"].detach().double()
@@ -191,12 +176,10 @@ def train(
     learning_rate: float,
     watch: Callable[[int], None],
 ) -> None:
-    """Adam on the mean squared error, the learning rate warmed up over a twentieth of the steps and
-    then lowered to 0 by a cosine.
+    """Adam on the mean squared error, the rate warmed up, then lowered to 0 by a cosine.
 
-    ``draw`` gives fresh prompts: tokens (runs, batch, length + queries, inputs) and answers (runs,
-    batch, queries). ``watch`` is called with the number of steps taken, before the first and after
-    every one; each run's own gradient is kept to length one.
+    ``draw`` gives fresh tokens and answers; ``watch`` is called with the number of steps taken,
+    before the first and after every one; each run's gradient is kept to length one.
     """
     optimizer = torch.optim.Adam(model.parameters.values(), lr=learning_rate, betas=(0.9, 0.98))
     warm = max(1, steps // 20)

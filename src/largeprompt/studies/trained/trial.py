@@ -1,6 +1,4 @@
-"""One model of the study: trained with the audit watching, tested at every length, its heads
-replaced.
-"""
+"""One model: trained with the audit watching, tested at every length, its heads replaced."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ def draw(
     queries: int,
     shuffled: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens (runs, prompts, length + queries, d + 1) with y = 0 at the queries, w·x_q, and
-    w·x_q + noise.
-    """
+    """Tokens (runs, prompts, length + queries, d + 1), y = 0 at queries; w·x_q; w·x_q + noise."""
     d = config.dim
 
     def normal(*shape: int) -> Tensor:
@@ -79,18 +75,13 @@ def draw(
 
 
 def trial(config: TrainedConfig, name: str, progress: Progress) -> xr.Dataset:
-    """A model by its name: trained, audited on the way, tested at every length, its heads
-    replaced.
-    """
-    shape, longest = (
-        Architecture.named(name, config.dim + 1, config.width),
-        config.training_lengths[-1],
-    )
+    """A model by its name: trained, audited on the way, tested, its heads replaced."""
+    shape = Architecture.named(name, config.dim + 1, config.width)
+    longest = config.training_lengths[-1]
     sequence = np.random.SeedSequence([config.seed, config.models.index(name)])
     seeds = sequence.generate_state(4, np.uint64) >> np.uint64(1)
-    first, auditing, training, testing = (
-        torch.Generator().manual_seed(int(seed)) for seed in seeds
-    )
+    streams = (torch.Generator().manual_seed(int(seed)) for seed in seeds)
+    first, auditing, training, testing = streams
     model = StackedTransformer(shape, config.runs, first)
     texts = draw(config, auditing, config.audit_prompts, longest, config.test_queries)[0]
     steps: int = getattr(config, f"{shape.kind}_steps")
@@ -121,14 +112,10 @@ def trial(config: TrainedConfig, name: str, progress: Progress) -> xr.Dataset:
     }
     attentions = {"softmax": softmax_attention, "affine": put("affine"), "mean": put("mean")}
     replaced = squared_errors(config, model, testing, [longest], list(attentions.values()))
+    changed = replaced[..., 0].mean(2) + config.noise_variance / 2
     found = xr.Dataset(
-        {
-            **{key: (("run", "length"), value) for key, value in tested.items()},
-            "replaced_risk": (
-                ("replaced", "run"),
-                replaced[..., 0].mean(2) + config.noise_variance / 2,
-            ),
-        },
+        {key: (("run", "length"), value) for key, value in tested.items()}
+        | {"replaced_risk": (("replaced", "run"), changed)},
         coords={"length": list(config.test_lengths), "replaced": list(attentions)},
     )
     if (shape.kind, shape.layers, shape.heads) == ("attention", 1, 1):
@@ -181,9 +168,7 @@ def squared_errors(
     lengths: Sequence[int],
     attentions: Sequence[Attend],
 ) -> NDArray[np.float64]:
-    """½(ŷ - w·x_q)², shape (attention, run, prompt, length): the mean over a prompt's queries of
-    each length.
-    """
+    """½(ŷ - w·x_q)², shape (attention, run, prompt, length), means over the queries."""
     shape, longest, rows = model.architecture, max(lengths), len(lengths) * config.test_queries
     mask = reading_mask(longest, np.repeat(lengths, config.test_queries).tolist())
     bare = shape.kind == "attention"

@@ -26,8 +26,8 @@ def _slope(axes: Axes, x: np.ndarray, end: float) -> None:
 
 @study_figure(
     "tube",
-    "Distance of the flow at length L to the infinite-prompt flow: in time with its Grönwall "
-    "envelope (dotted), and its supremum against L for both attentions.",
+    "Distance of the flow at length L to the infinite-prompt flow, with its Grönwall envelope "
+    "(dotted): in time, and its supremum against L.",
     size=(7.6, 3.4),
     cards={"C5": 0, "E2": 1},
 )
@@ -50,9 +50,8 @@ def tube(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "gradients",
-    "The critical path: gradients at length L where the infinite-prompt flow passes, against those "
-    "that it follows. Left: one minus their cosine; right: their relative distance. Solid: "
-    "softmax; dashed: linear attention.",
+    "The critical path: gradients at length L where the infinite-prompt flow passes, against its "
+    "own: one minus their cosine, and their relative distance. Dashed: linear attention.",
     size=(7.6, 3.4),
 )
 def gradients(data: xr.Dataset, left: Axes, right: Axes) -> None:
@@ -74,8 +73,8 @@ def gradients(data: xr.Dataset, left: Axes, right: Axes) -> None:
 
 @study_figure(
     "excess",
-    "Excess risk against L for identity covariance: at the optimum of each length; and for softmax "
-    "at the infinite-prompt end point, where it falls more slowly in low dimension.",
+    "Excess risk against L for identity covariance: at the optimum of each length, and for softmax "
+    "at the infinite-prompt end point.",
     size=(7.6, 3.2),
     cards={"C7": 0},
     sharey=True,
@@ -98,8 +97,7 @@ def excess(data: xr.Dataset, left: Axes, right: Axes) -> None:
 @study_figure(
     "drift",
     "Read-out b and excess risk against time: after the fast approach the parameters of every "
-    "finite length drift for a time of order L, to the optimum of their own length (marks), which "
-    "is not the infinite prompt's end point; the risk falls on the way.",
+    "finite length drift to the optimum of their own length (marks); the risk falls on the way.",
     cards={"C6": 1},
 )
 def drift(data: xr.Dataset, left: Axes, right: Axes) -> None:

@@ -56,10 +56,7 @@ def _gradients(config: TrainingConfig, limit: Trajectory) -> xr.Dataset:
     grid = ("gradient_time", "gradient_length")
     return xr.Dataset(
         {"gradient_cosine": (grid, cosines), "gradient_distance": (grid, distances)},
-        {
-            "gradient_time": list(config.gradient_times),
-            "gradient_length": np.asarray(lengths, dtype=float),
-        },
+        {"gradient_time": list(config.gradient_times), "gradient_length": np.array(lengths, float)},
     )
 
 
@@ -69,12 +66,8 @@ def excess(config: TrainingConfig, d: int, progress: Progress) -> xr.Dataset:
     lengths = np.logspace(1, config.excess_decades, 2 * config.excess_decades - 1).round()
     b_end, c = d**0.25, (d + 1) / lengths
     a, b = torch.tensor([1 / b_end], dtype=F), torch.tensor([b_end], dtype=F)
-    found = {
-        "softmax_at_limit_endpoint": [
-            float(task.isotropic_risk(a, b, float(length))[0]) for length in lengths
-        ],
-        "linear_predicted": (c / (1 + c) / 2).tolist(),
-    }
+    at_end = [float(task.isotropic_risk(a, b, float(length))[0]) for length in lengths]
+    found = {"softmax_at_limit_endpoint": at_end, "linear_predicted": (c / (1 + c) / 2).tolist()}
     for kind, attention in KINDS.items():
         start, risks = (1 / b_end, b_end), list[float]()
         # from the longest prompt, so that each optimum starts the search of the next

@@ -45,9 +45,8 @@ def inputs(config: TrainingConfig, name: str, progress: Progress) -> xr.Dataset:
         return gaussian.block_risks(*Block(2).split(theta), [math.inf] * len(theta))
 
     misled = _solved(config, gaussian_risk, _blocks(starts))
-    limit_risk, misled_risk = (
-        task.block_risk(*Block(2).split(path[:, -1])).numpy() for path in (limit, misled)
-    )
+    risks = (task.block_risk(*Block(2).split(path[:, -1])).numpy() for path in (limit, misled))
+    limit_risk, misled_risk = risks
     grid = ("input_start", "input_length")
     return xr.Dataset(
         {
@@ -75,9 +74,7 @@ def _blocks(pairs: Tensor) -> Tensor:
 
 
 def _solved(config: TrainingConfig, risk: Callable[[Tensor], Tensor], starts: Tensor) -> Tensor:
-    """Parameters along the flow from all starts, shape (start, time, p); steps are short for every
-    risk, so that what flows differ by is not the solver's.
-    """
+    """Parameters from all starts, shape (start, time, p), with short steps for every risk."""
     until, steps = config.input_until, config.input_steps
 
     def slope(_: float, flat: np.ndarray) -> np.ndarray:
@@ -127,12 +124,10 @@ def parabolas(
         at = half * (1 + torch.from_numpy(x)[:, None]).expand(-1, 2)
         sides = torch.tensor([1.0, -1.0], dtype=F).expand_as(at)
         parts = zip(at.split(AT_ONCE), sides.split(AT_ONCE), strict=True)
-        plus, minus = torch.cat(
-            [
-                task.block_risk(a[..., None, None] * EYE, b, length, queries=queries)
-                for a, b in parts
-            ]
-        ).unbind(-1)
+        risks = [
+            task.block_risk(a[..., None, None] * EYE, b, length, queries=queries) for a, b in parts
+        ]
+        plus, minus = torch.cat(risks).unbind(-1)
         return torch.stack([(plus - minus) / 2, (plus + minus) / 2 - silent], -1).numpy()
 
     silent = float(task.block_risk(0 * EYE, torch.zeros((), dtype=F), length, queries=queries))

@@ -22,15 +22,11 @@ LABELS = {  # what the variables of the dataset are, and their units
     "softmax_at_limit_endpoint": "excess risk of softmax attention at the limit's end point",
     "*_best": "least excess risk of * attention",
     "linear_predicted": "least excess risk of linear attention, in closed form",
-    "excess_length": "prompt length of the excess risks [tokens]",
-    "gradient_length": "prompt length of the gradients [tokens]",
-    "gradient_time": "time of the infinite-prompt flow at which gradients are compared",
+    "*_time": "time of the flow, *",
     "drift_b": "read-out b",
     "drift_risk": "excess risk along the drift",
     "drift_theorem_b": "read-out b of the theorem's end point",
     "drift_optimal_b": "read-out b of the optimum at this length",
-    "drift_length": "prompt length of the drift [tokens]",
-    "drift_time": "time of the drift",
     "end_b": "read-out b at the end",
     "end_theorem_error": "relative error of b against the theorem's tr(Σ⁻²)^(1/4)",
     "end_b_error": "relative error of b against the end point that the conserved quantity allows",
@@ -41,7 +37,6 @@ LABELS = {  # what the variables of the dataset are, and their units
     "cell": "covariance and dimension",
     "inputs": "law of the inputs",
     "input_start": "where the flow on other inputs starts",
-    "input_length": "prompt length of the flow on other inputs [tokens]",
     "input_distance": "largest distance of the flow to that on the limit of the law",
     "input_gaussian_distance": "largest distance of the flow to that of the Gaussian theory",
     "input_level": "largest distance between the two infinite-prompt flows",
@@ -55,9 +50,8 @@ STUDY = Study(
     question="Does gradient flow at length L follow the infinite-prompt flow, where do both end, "
     "and from which length is the risk within eps?",
     method="Flows on the exact risk of every length and of the infinite prompt run side by side "
-    "from the theorem's balanced start. Their distance is compared with a Grönwall envelope, and "
-    "their gradients with each other. Excess risks are minimized exactly up to L = 10⁹. Both run "
-    "on to their ends. Signs and uniform inputs are trained too.",
+    "from the theorem's balanced start, to their ends. Their distance is compared with a Grönwall "
+    "envelope, their gradients with each other. Excess risks are minimized exactly up to L = 10⁹.",
     config=TrainingConfig,
     quick=TrainingConfig(
         dim=3,

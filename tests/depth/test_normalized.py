@@ -1,4 +1,4 @@
-"""Moments of normalised Gaussian tokens, against closed forms and polar integrals."""
+"""Moments of normalized Gaussian tokens, against closed forms and polar integrals."""
 
 import math
 
@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import largeprompt as lp
-from largeprompt.depth import normalised
-from largeprompt.depth.normalised import normalised_moments
+from largeprompt.depth import normalized
+from largeprompt.depth.normalized import normalized_moments
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5, 40])
 def test_isotropic_tokens_become_uniform_on_the_sphere(dim):
-    found = normalised_moments(
+    found = normalized_moments(
         lp.Gaussian(
             torch.zeros(dim, dtype=torch.float64), 2.5 * torch.eye(dim, dtype=torch.float64)
         )
@@ -42,7 +42,7 @@ def test_plane_by_polar_coordinates():
     m = density.sum(0) @ n
     second = np.einsum("a,ai,aj->ij", density.sum(0), n, n)
     cross = np.einsum("ra,r,ai,aj->ij", density, r, unit, n)
-    found = normalised_moments(lp.Gaussian(mean, covariance))
+    found = normalized_moments(lp.Gaussian(mean, covariance))
     np.testing.assert_allclose(found.mean, m, rtol=1e-9)
     np.testing.assert_allclose(found.covariance, second - np.outer(m, m), rtol=1e-9)
     np.testing.assert_allclose(found.cross, cross - np.outer(mean, m), rtol=1e-9)
@@ -54,7 +54,7 @@ def test_trace_is_the_dimension_for_singular_and_ill_conditioned_tokens():
             torch.tensor([0.0, 0.5, 0.0], dtype=torch.float64),
             torch.diag(torch.tensor(values, dtype=torch.float64)),
         )
-        found = normalised_moments(mu)
+        found = normalized_moments(mu)
         assert float(found.covariance.trace() + found.mean @ found.mean) == pytest.approx(
             3, rel=1e-10
         )
@@ -65,9 +65,9 @@ def test_halving_the_step_changes_nothing(monkeypatch):
         torch.tensor([0.3, 2.0, -0.1], dtype=torch.float64),
         torch.diag(torch.tensor([4.0, 0.1, 1.0], dtype=torch.float64)),
     )
-    before = normalised_moments(mu)
-    monkeypatch.setattr(normalised, "STEP", normalised.STEP / 2)
-    after = normalised_moments(mu)
+    before = normalized_moments(mu)
+    monkeypatch.setattr(normalized, "STEP", normalized.STEP / 2)
+    after = normalized_moments(mu)
     for name in ("mean", "covariance", "cross"):
         torch.testing.assert_close(
             getattr(after, name), getattr(before, name), rtol=1e-12, atol=1e-13

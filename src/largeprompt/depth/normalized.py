@@ -14,20 +14,16 @@ REACH = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
-class NormalisedMoments:
-    """Of n = √d z/‖z‖ for Gaussian z: mean (d,), covariance (d, d), and the covariance of z with n
-    (d, d).
-    """
+class NormalizedMoments:
+    """Of n = √d z/‖z‖: mean (d,), covariance (d, d), and covariance of z with n (d, d)."""
 
     mean: Tensor
     covariance: Tensor
     cross: Tensor
 
 
-def normalised_moments(mu: Gaussian) -> NormalisedMoments:
-    """Mean and covariance of n(z) = √d z/‖z‖ and Cov(z, n(z)), z ~ N(m, Γ): formula (depth.3) of
-    docs/mathematics/depth.md.
-    """
+def normalized_moments(mu: Gaussian) -> NormalizedMoments:
+    """Moments of n(z) = √d z/‖z‖, z ~ N(m, Γ): (depth.3) of docs/mathematics/depth.md."""
     values, vectors = torch.linalg.eigh(mu.covariance)
     lam, m = (part.detach().cpu().numpy() for part in (values.clamp_min(0.0), vectors.mT @ mu.mean))
     scale = float(lam.sum() + m @ m)  # E‖z‖²
@@ -50,7 +46,7 @@ def normalised_moments(mu: Gaussian) -> NormalisedMoments:
         turned: Tensor = vectors @ torch.from_numpy(matrix).to(vectors) @ vectors.mT
         return turned
 
-    return NormalisedMoments(
+    return NormalizedMoments(
         vectors @ torch.from_numpy(mean).to(vectors),
         back(square - np.outer(mean, mean)),
         back(cross - np.outer(m, mean)),
