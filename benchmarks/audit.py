@@ -15,8 +15,11 @@ from largeprompt.audit import audit_model, load_model, monitor
 SETUP = """
 import torch, transformers
 torch.manual_seed(0)
-config = transformers.LlamaConfig(vocab_size=97, hidden_size=64, intermediate_size=64, num_hidden_layers={layers},
-    num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=8192, bos_token_id=1, eos_token_id=2)
+config = transformers.LlamaConfig(
+    vocab_size=97, hidden_size=64, intermediate_size=64, num_hidden_layers={layers},
+    num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=8192,
+    bos_token_id=1, eos_token_id=2,
+)
 model = transformers.LlamaForCausalLM(config).eval()
 model.set_attn_implementation({implementation!r})
 inputs = {{"input_ids": torch.randint(3, 97, (1, 8192))}}

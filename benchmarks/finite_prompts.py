@@ -17,7 +17,8 @@ import torch, largeprompt as lp
 torch.set_num_threads(1)
 eye = torch.eye(4, dtype=torch.float64)
 mu, attention = lp.Gaussian(torch.zeros(4, dtype=torch.float64), eye), lp.SoftmaxAttention(eye, eye)
-lp.sample_prompts(attention, mu, [1.0, 0.0, 0.0, 0.0], [{length}], 1, torch.Generator().manual_seed(0), reduced={reduced})
+z, generator = [1.0, 0.0, 0.0, 0.0], torch.Generator().manual_seed(0)
+lp.sample_prompts(attention, mu, z, [{length}], 1, generator, reduced={reduced})
 """
 
 
@@ -36,7 +37,7 @@ def monte_carlo(
     return squared
 
 
-def neighbours() -> list[tuple[str, str, str]]:
+def neighbors() -> list[tuple[str, str, str]]:
     """Settings of other people's experiments, exact, against prompts drawn by this library."""
     eye, wide = (torch.eye(dim, dtype=torch.float64) for dim in (4, 50))
     small, large = lp.Gaussian(0 * eye[0], eye), lp.Gaussian(0 * wide[0], wide)
@@ -136,7 +137,7 @@ def many_queries() -> tuple[str, str, str]:
 
 
 def rows() -> list[tuple[str, str, str]]:
-    table = neighbours()
+    table = neighbors()
     dim, length = 16, 10_000
     eye = torch.eye(dim, dtype=torch.float64)
     mu, attention = (

@@ -51,7 +51,7 @@ def tracked():
 
 
 def formulas(text):
-    """Numbered formulas that a text names, ranges spelt out."""
+    """Numbered formulas that a text names, ranges spelled out."""
     for name, first, last in FORMULA.findall(text):
         yield from (f"{name}.{number}" for number in range(int(first), int(last or first) + 1))
 

@@ -21,6 +21,7 @@ BESIDE_THE_MIRROR = {
     "audit/adapters/test_strangers.py",  # models and texts, whichever module reads them
     "test_package.py",
     "test_docs.py",
+    "studies/softmax_vs_linear/test_selection.py",
     "theory/test_rates.py",
     "theory/test_accuracy.py",
     "theory/test_peers.py",
@@ -31,11 +32,13 @@ BESIDE_THE_MIRROR = {
     "faults/test_surface.py",
 }
 PUBLIC = """
-Attention Certificate Discrete Empirical FinitePromptLaw Gaussian GaussianMixture InvalidArgumentError Laplace
-LargePromptError LinearAttention LinearRegression Measure NoMomentError Product PromptLength PromptSamples
-Rademacher SoftmaxAttention Sphere StudentT Task TiltDomainError Trajectory Uniform affine_limit as_measure audit certificate depth
-finite_prompt gradient_descent gradient_flow jacobian_certificate law length_scaling measures output_scale prompt_length query_average sample_prompts scalar
-stochastic_gradient_descent training weight_moment
+Attention Certificate Discrete Empirical FinitePromptLaw Gaussian GaussianMixture
+InvalidArgumentError Laplace LargePromptError LinearAttention LinearRegression Measure
+NoMomentError Product PromptLength PromptSamples Rademacher SoftmaxAttention Sphere StudentT
+Task TiltDomainError Trajectory Uniform affine_limit as_measure audit certificate depth
+finite_prompt gradient_descent gradient_flow jacobian_certificate law length_scaling measures
+output_scale prompt_length query_average sample_prompts scalar stochastic_gradient_descent
+training weight_moment
 """.split()  # noqa: SIM905
 
 
@@ -80,7 +83,8 @@ import largeprompt as lp
 for module in pkgutil.iter_modules(lp.__path__):
     if module.name != "__main__":
         importlib.import_module(f"largeprompt.{module.name}")
-print([name for name in lp.__all__ if name[0].islower() and isinstance(getattr(lp, name), types.ModuleType)])
+names = [name for name in lp.__all__ if name[0].islower()]
+print([name for name in names if isinstance(getattr(lp, name), types.ModuleType)])
 """
     assert sorted(eval(run_python(code))) == [
         "audit",

@@ -42,14 +42,14 @@ def idea() -> None:
         (panels[1], 1000 * weights, bell(1.2, 1), "2. the query tilts it"),
         (panels[2], None, bell(1.2, 1), "3. attention reports the mean"),
     ):
-        colour = GREY if axes is panels[0] else BLUE
-        axes.fill_between(X, curve, color=colour, alpha=0.35, lw=0)
+        color = GREY if axes is panels[0] else BLUE
+        axes.fill_between(X, curve, color=color, alpha=0.35, lw=0)
         if sizes is not None:
             axes.scatter(
                 tokens,
                 np.full(40, -0.06),
                 sizes,
-                color=colour if colour != GREY else "0.4",
+                color=color if color != GREY else "0.4",
                 alpha=0.6,
                 lw=0,
                 clip_on=False,
@@ -72,11 +72,11 @@ def shapes() -> None:
     """
     figure, panels = plt.subplots(1, 3, figsize=(9.6, 2.6), layout="constrained")
     mixture = lp.GaussianMixture([0.7, 0.3], [[-1.0], [2.0]], [[[0.25]], [[0.25]]])
-    for tilt, colour in ((0.0, GREY), (0.7, "#56B4E9"), (1.6, BLUE)):
-        panels[0].plot(X, bell(tilt, 1), color=colour, lw=2)
+    for tilt, color in ((0.0, GREY), (0.7, "#56B4E9"), (1.6, BLUE)):
+        panels[0].plot(X, bell(tilt, 1), color=color, lw=2)
         up = np.exp(tilt) / (2 * np.cosh(tilt))
         panels[1].bar(
-            [-1 + 0.3 * tilt - 0.25, 1 + 0.3 * tilt - 0.25], [1 - up, up], 0.18, color=colour
+            [-1 + 0.3 * tilt - 0.25, 1 + 0.3 * tilt - 0.25], [1 - up, up], 0.18, color=color
         )
         tilted = mixture.tilt([tilt])
         parts = zip(
@@ -88,7 +88,7 @@ def shapes() -> None:
         panels[2].plot(
             X,
             sum(weight * bell(mean, variance) for weight, mean, variance in parts),
-            color=colour,
+            color=color,
             lw=2,
         )
     for axes, title in zip(

@@ -18,7 +18,7 @@ variances, lengths = np.linspace(0.05, 30, 40), np.round(np.logspace(1, 12, 40))
 attention, tokens = lp.SoftmaxAttention([[1.0]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
 law = lp.finite_prompt(attention, tokens, np.sqrt(variances)[:, None], lengths.tolist())
 
-# %% Colour: how many tokens are effectively read, as a power of ten. Lines: where one regime ends
+# %% Color: how many tokens are effectively read, as a power of ten. Lines: where one regime ends
 # and the next begins.
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 image = axes.pcolormesh(

@@ -28,14 +28,14 @@ tolerances = [0.5, 0.1, 0.02]
 # %%
 # Solid: exact. Dotted: proved to suffice. The price of a proof is small where prompts are long.
 figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
-for colour, (name, law) in zip(("C0", "C1", "C2"), laws.items(), strict=True):
+for color, (name, law) in zip(("C0", "C1", "C2"), laws.items(), strict=True):
     z = query if "half" not in name else query / 2
     exact, proved = (
         [lp.prompt_length(attention, law, z, tolerance, method).length for tolerance in tolerances]
         for method in ("exact", "certified")
     )
-    axes.loglog(tolerances, exact, "o-", ms=4, color=colour, label=name)
-    axes.loglog(tolerances, proved, ":", color=colour)
+    axes.loglog(tolerances, exact, "o-", ms=4, color=color, label=name)
+    axes.loglog(tolerances, proved, ":", color=color)
 axes.invert_xaxis()
 axes.set_xticks(tolerances, [str(tolerance) for tolerance in tolerances], minor=False)
 axes.xaxis.set_minor_formatter("")

@@ -28,8 +28,8 @@ for count in counts:
 # it, it cannot.
 figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 axes.loglog(counts, gap, "o-", ms=4, label="distance of the limit from the straight line")
-for colour, (length, row) in zip(("C1", "C2"), errors.items(), strict=True):
-    axes.loglog(counts, row, "--", color=colour, label=f"typical error of {length:,} tokens")
+for color, (length, row) in zip(("C1", "C2"), errors.items(), strict=True):
+    axes.loglog(counts, row, "--", color=color, label=f"typical error of {length:,} tokens")
 axes.set(xlabel="number of signs in a token", ylabel="distance")
 axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 plt.show()

@@ -24,13 +24,13 @@ predicted = lp.depth.deep_noise(limit).token
 # Marks: forty prompts of each length, run through all layers. Lines: the prediction.
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 generator = torch.Generator().manual_seed(0)
-for colour, length in (("C0", 64), ("C1", 256), ("C2", 1024)):
+for color, length in (("C0", 64), ("C1", 256), ("C2", 1024)):
     prompts = tokens.sample(40 * length, generator).reshape(40, length, 2)
     strayed = [states - limit.tokens(prompts)[k] for k, states in enumerate(stack.states(prompts))]
     axes.plot(
-        [float(shift.square().sum(-1).mean()) ** 0.5 for shift in strayed], "o", ms=4, color=colour
+        [float(shift.square().sum(-1).mean()) ** 0.5 for shift in strayed], "o", ms=4, color=color
     )
-    axes.plot((predicted / length).sqrt(), color=colour, label=f"{length:,} tokens")
+    axes.plot((predicted / length).sqrt(), color=color, label=f"{length:,} tokens")
 axes.set(xlabel="layer", ylabel="distance of a token from the limit")
 axes.legend(frameon=False)
 plt.show()

@@ -2,7 +2,7 @@
 Tokens that depend on one another
 =================================
 
-The tokens of a text are not independent. Take a two-state Markov chain whose neighbours tend to
+The tokens of a text are not independent. Take a two-state Markov chain whose neighbors tend to
 agree: a prompt of L symbols is then worth fewer than L. Attention that averages pays in full;
 attention that looks up the current symbol hardly pays at all.
 """
@@ -12,7 +12,7 @@ import torch
 
 import largeprompt as lp
 
-# %% A token is a pair of neighbours; the head predicts the symbol that follows the current one. β
+# %% A token is a pair of neighbors; the head predicts the symbol that follows the current one. β
 # says how hard it looks for a match.
 persistence = torch.linspace(0.5, 0.98, 25, dtype=torch.float64).tolist()
 eye, length = torch.eye(4, dtype=torch.float64), 2_000

@@ -22,7 +22,7 @@ heads = summary(
     audit_heads(module_heads(module, torch.randn(1, 400, 64, generator=generator)), components=())
 ).isel(layer=0)
 
-# %% Below the line the affine read-out is within a fifth of the head's output. The colours are the
+# %% Below the line the affine read-out is within a fifth of the head's output. The colors are the
 # audit's verdicts.
 figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
 for code in sorted(set(heads.finding.values.tolist())):

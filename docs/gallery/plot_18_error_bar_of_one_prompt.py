@@ -28,9 +28,9 @@ for axes, query in zip(panels, (0.7, 2.5), strict=True):
     bar = attention.error_bar(lp.Empirical(tokens), [query])
     output, width = bar.output[:, 0], 1.96 * bar.standard_error[:, 0]
     misses = (output - query).abs() > width
-    for chosen, colour in ((~misses, "C0"), (misses, "C3")):
+    for chosen, color in ((~misses, "C0"), (misses, "C3")):
         places = torch.arange(30)[chosen]
-        axes.errorbar(places, output[chosen], width[chosen], fmt="o", ms=3, lw=1, color=colour)
+        axes.errorbar(places, output[chosen], width[chosen], fmt="o", ms=3, lw=1, color=color)
     axes.axhline(query, color="k", ls="--", lw=1)
     axes.set(
         title=f"score variance {query**2:.2g}: {int(misses.sum())} of 30 miss",

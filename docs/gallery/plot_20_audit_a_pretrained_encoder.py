@@ -19,7 +19,7 @@ model, inputs = audit.load_model(path), audit.read_texts(path, ["../examples/pro
 heads = audit.summary(audit.audit_model(model, inputs))
 
 # %%
-# Every head in the colour of its verdict, the first layer at the bottom.
+# Every head in the color of its verdict, the first layer at the bottom.
 figure, axes = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
 audit.plot(heads, axes)
 plt.show()

@@ -1,4 +1,4 @@
-# The public names and where they come from: read by type checkers, and by __init__.py when it is imported.
+# The public names and where they come from, for type checkers and for __init__.py.
 from . import audit as audit
 from . import depth as depth
 from . import law as law

@@ -126,7 +126,7 @@ def test_linear_attention_is_the_second_moment():
     assert_close(z @ matrix.mT + offset, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_linear_attention_is_the_first_order_of_softmax_for_centred_tokens():
+def test_linear_attention_is_the_first_order_of_softmax_for_centered_tokens():
     mu, z = lp.Uniform(3), draw(3)
     U, V = draw(3, 3, seed=1), draw(2, 3, seed=2)
     softmax, linear = lp.SoftmaxAttention(1e-5 * U, V), lp.LinearAttention(1e-5 * U, V)

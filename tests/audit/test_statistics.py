@@ -20,12 +20,12 @@ def test_statistics_are_their_definitions(kind, random_heads, one_by_one, masks)
         scores, value = one_by_one(heads, text, head, int(positions[index]))
         weights = torch.softmax(scores, 0)
         output, mean = weights @ value, value.mean(0)
-        centred = scores - scores.mean()
-        affine = mean + (centred[:, None] * value).mean(0)
-        third = ((centred**2)[:, None] * (value - mean)).mean(0)
-        fourth = ((centred**3)[:, None] * (value - mean)).mean(0) - 3 * centred.square().mean() * (
-            affine - mean
-        )
+        centered = scores - scores.mean()
+        affine = mean + (centered[:, None] * value).mean(0)
+        third = ((centered**2)[:, None] * (value - mean)).mean(0)
+        fourth = ((centered**3)[:, None] * (value - mean)).mean(
+            0
+        ) - 3 * centered.square().mean() * (affine - mean)
         expected = {
             "tokens": len(scores),
             "score_variance": scores.var(correction=0),

@@ -60,8 +60,8 @@ def by_autodiff(stack, mu, count):
         jacobian = torch.autograd.functional.jacobian(
             lambda w, k=k: torch.cat([each.flatten() for each in run(w)[k]]), mass
         )
-        centred = jacobian - (jacobian @ mass).unsqueeze(-1)
-        variance = centred.square() @ mass
+        centered = jacobian - (jacobian @ mass).unsqueeze(-1)
+        variance = centered.square() @ mass
         token = float(mass @ variance[: n * d].reshape(n, d).sum(-1))
         found.append(
             (token, float(variance[n * d : n * d + d].sum()), float(variance[n * d + d :].sum()))

@@ -55,7 +55,7 @@ def test_error_bars_stay_above_zero():
     np.testing.assert_allclose(ends, [[0.5, 1.5], [0.1 * 0.001, 0.5]])
 
 
-def test_paths_have_a_colour_for_each_length_and_black_for_the_infinite_prompt():
+def test_paths_have_a_color_for_each_length_and_black_for_the_infinite_prompt():
     axes = draw_paths(
         Figure().subplots(), [0, 1], np.arange(8.0).reshape(2, 2, 2), (10.0, math.inf)
     )

@@ -44,7 +44,7 @@ def test_numbers_in_a_line_of_code():
     ]
 
 
-def test_html_is_well_formed_escaped_and_without_colours():
+def test_html_is_well_formed_escaped_and_without_colors():
     text = html_table("Law(<exact>)", COLUMNS)
     table = ElementTree.fromstring(text)  # raises where tags do not close
     assert [cell.text for cell in table.iter("td")][:3] == ["10", "0.1235", "frozen"]

@@ -92,7 +92,7 @@ def test_laplace_tokens_are_asked_only_where_they_have_a_limit():
 
 
 def test_every_field_has_a_label_but_those_of_runs():
-    labelled = {
+    labeled = {
         kind.tab: all("label" in f.metadata for f in dataclasses.fields(kind)) for kind in STATES
     }
-    assert labelled == {"law": True, "training": True, "scaling": True, "runs": False}
+    assert labeled == {"law": True, "training": True, "scaling": True, "runs": False}

@@ -52,14 +52,14 @@ def listed():
         error = output - limit
         read, total = error @ V.T, output @ V.T
         mean = chance @ total
-        centred = total - mean
+        centered = total - mean
         collision = (weights**2 / np.maximum(counts, 1)).sum(-1)
         in_u = np.square(V @ (spread - limit_spread)).sum((-2, -1))
         return SimpleNamespace(
             limit=V @ limit,
             mean=mean,
             bias=chance @ read,
-            covariance=np.einsum("p,pi,pj->ij", chance, centred, centred),
+            covariance=np.einsum("p,pi,pj->ij", chance, centered, centered),
             mse=chance @ np.square(read).sum(-1),
             jacobian_v_mse=len(V) * (chance @ np.square(error).sum(-1)),
             jacobian_u_mse=size * (chance @ in_u),
@@ -86,9 +86,9 @@ def drawn_law():
         )
         prompts = Empirical(tokens)
         output = attention(prompts, z)
-        centred = output - law.mean
+        centered = output - law.mean
         assert_sample_mean(output, law.mean)
-        assert_sample_mean(centred[:, :, None] * centred[:, None, :], law.covariance)
+        assert_sample_mean(centered[:, :, None] * centered[:, None, :], law.covariance)
         assert_sample_mean((output - law.limit).square().sum(-1), law.mse)
         weights = torch.softmax(tokens @ (attention.U @ z), -1)
         assert_sample_mean(weights.square().sum(-1), 1 / law.effective_tokens)

@@ -71,8 +71,8 @@ def test_two_values_are_a_binomial_sum(start):
     np.testing.assert_allclose(found.error(np.eye(1)), error, rtol=1e-12)
     np.testing.assert_allclose(found.error(4 * np.eye(1)), 4 * error, rtol=1e-12)
     np.testing.assert_allclose(found.second()[:, 0, 0], error, rtol=1e-12)
-    centred = VALUES - LIMIT
-    limit = (MASS * np.exp(SCORES) * centred.T) @ centred
+    centered = VALUES - LIMIT
+    limit = (MASS * np.exp(SCORES) * centered.T) @ centered
     np.testing.assert_allclose(
         jacobian_error(found, np.eye(1), 9 * np.eye(1), limit), 9 * spread, rtol=1e-10
     )

@@ -362,7 +362,7 @@ def test_few_evaluations_at_complex_tilts(monkeypatch):
 
 @pytest.mark.parametrize("scale", [1 - 1e-15, 1.0, 1 + 1e-15, 1 + 1e-12])
 def test_a_tilt_whose_double_is_the_edge_of_the_domain(scale):
-    """Laplace tokens at u = 1/√2, where E e^{2s} ends: between its neighbours, as the law is
+    """Laplace tokens at u = 1/√2, where E e^{2s} ends: between its neighbors, as the law is
     continuous there.
     """
     eye = torch.eye(3, dtype=torch.float64)

@@ -66,11 +66,11 @@ def test_against_sampling(mu, size, length):
         mu.sample(n * length, torch.Generator().manual_seed(1)).reshape(n, length, 2)
     )
     error = attention(prompts, z) - law.limit
-    centred = attention(prompts, z) - law.mean
+    centered = attention(prompts, z) - law.mean
     checks = [
         (error, law.bias),
         (error.square().sum(-1), law.mse),
-        (centred[:, :, None] * centred[:, None, :], law.covariance),
+        (centered[:, :, None] * centered[:, None, :], law.covariance),
     ]
     in_v = (
         (attention.jacobian_v(prompts, z) - attention.jacobian_v(mu, z)).flatten(1).square().sum(-1)
@@ -271,7 +271,7 @@ def test_hessian_at_the_origin(length):
         assert_close(isotropic, 2 * eye)
 
 
-def test_first_order_expansion_is_labelled_and_tends_to_the_exact_law():
+def test_first_order_expansion_is_labeled_and_tends_to_the_exact_law():
     attention, z = layer(2, size=0.7), draw(2, seed=1)
     for mu in (gaussian(2), MIXTURE):
         rough, exact = (

@@ -103,7 +103,7 @@ def test_one_token_and_endless_prompts():
 
 @settings(deadline=None, max_examples=40, derandomize=True)
 @given(st.floats(0.02, 8.0), st.integers(2, 10**12), st.floats(-2, 2))
-def test_centre_is_only_a_shift(sigma, length, c):
+def test_center_is_only_a_shift(sigma, length, c):
     """E (Σ w (ξ - c))² = E S² - 2c E S + c²."""
     s, s2 = (float(v) for v in weight_moments(length, sigma, [S, S2]))
     assert float(weight_moment(length, sigma, S2, center=c)) == pytest.approx(

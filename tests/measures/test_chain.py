@@ -111,8 +111,8 @@ def test_long_run_covariance_is_the_limit_and_does_not_depend_on_the_order_that_
     assert_close(c._lifted(4).long_run_covariance(f), limit, rtol=1e-10, atol=1e-12)
     lags = c.lagged_covariance(f)
     law = c.ngram_law(3).flatten()
-    centred = f - (f @ law).unsqueeze(-1)
-    assert_close(limit, (centred * law) @ centred.mT + lags + lags.mT)
+    centered = f - (f @ law).unsqueeze(-1)
+    assert_close(limit, (centered * law) @ centered.mT + lags + lags.mT)
     batch = torch.stack([f, 2 * f])
     assert_close(c.long_run_covariance(batch), torch.stack([limit, 4 * limit]))
 
@@ -135,7 +135,7 @@ def test_lazy_chain_keeps_its_law_and_moves_its_eigenvalues(holding):
 
 
 def test_simulation_agrees_with_the_exact_variance():
-    """Squared centred means of paths at a false-alarm rate of 1e-9, and the frequency of every
+    """Squared centered means of paths at a false-alarm rate of 1e-9, and the frequency of every
     window.
     """
     c, length = chain(3, 2, seed=1).lazy(0.5), 200

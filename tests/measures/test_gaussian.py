@@ -46,8 +46,8 @@ def test_gaussian_samples_of_a_batch_have_their_own_moments():
     roots = torch.randn(4, 2, 2, generator=generator, dtype=F)
     many = lp.Gaussian(torch.randn(4, 2, generator=generator, dtype=F), roots @ roots.mT)
     tokens = many.sample(200_000, torch.Generator().manual_seed(0))
-    centred = tokens - many.mean.unsqueeze(-2)
-    covariance = centred.mT @ centred / 200_000
+    centered = tokens - many.mean.unsqueeze(-2)
+    covariance = centered.mT @ centered / 200_000
     # entries of a sample covariance have standard deviation at most sqrt(2/n) times the largest
     # variance
     bound = 6.5 * (2 / 200_000) ** 0.5 * many.covariance.amax(dim=(-2, -1))

@@ -65,8 +65,8 @@ def test_correlated_gaussian_mixture_in_the_plane():
     )
     mass = weight.sum()
     mean = np.einsum("ij,ijk->k", weight, points) / mass
-    centred = points - mean
-    covariance = np.einsum("ij,ijk,ijl->kl", weight, centred, centred) / mass
+    centered = points - mean
+    covariance = np.einsum("ij,ijk,ijl->kl", weight, centered, centered) / mass
     np.testing.assert_allclose(mu.cgf(u), math.log(mass), rtol=1e-11)
     np.testing.assert_allclose(mu.tilted_mean(u), mean, rtol=1e-11)
     np.testing.assert_allclose(mu.tilted_covariance(u), covariance, rtol=1e-10, atol=1e-12)

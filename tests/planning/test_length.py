@@ -175,7 +175,7 @@ def test_a_random_query_against_a_dense_sum(square, truth):
         float(lp.finite_prompt(layer, NORMAL, z[:, None], int(exact) - k).mse @ weights)
         for k in (0, 1)
     )
-    slack = 1e-12 * at  # rounding: neighbouring lengths of 10^12 differ by less
+    slack = 1e-12 * at  # rounding: neighboring lengths of 10^12 differ by less
     assert at <= 0.003**2 + slack
     assert before >= 0.003**2 - slack
 

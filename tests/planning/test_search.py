@@ -100,7 +100,7 @@ def test_a_power_law_takes_few_errors(power, length):
     tolerance = (length - 0.5) ** -power
     assert smallest_length(errors, tolerance)[0] == pytest.approx(
         length, rel=1e-14
-    )  # the errors of 10^15 and its neighbour are equal
+    )  # the errors of 10^15 and its neighbor are equal
     assert len(looked_at) == len(set(looked_at)) < 130
 
 

@@ -93,7 +93,7 @@ def laplace(u):
 
 
 def log_normal(u):
-    """e^{xi/2}, centred and scaled to unit variance; e^{xi/2} = v log(1 + e^y), v its deviation."""
+    """e^{xi/2}, centered, of unit variance; e^{xi/2} = v log(1 + e^y), v its deviation."""
     mean = mpmath.exp(mpf(1) / 8)
     v = mean * mpmath.sqrt(mpmath.expm1(mpf(1) / 4))
 

@@ -122,9 +122,7 @@ def test_the_page_is_whole(several, tmp_path):
     assert others == ["https://arxiv.org/abs/2512.11784"]
     assert "https://" not in "".join(each["text"] for each in found.all("main"))
     named = {
-        each
-        for element in found.elements
-        for each in (element.get("aria-labelledby") or "").split()
+        each for element in found.elements for each in (element.get("aria-labeledby") or "").split()
     }
     assert named <= set(ids)
     (root,) = found.all("html")
@@ -527,14 +525,14 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert target.read_text() == "old"
 
 
-def brightness(colour):
-    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+def brightness(color):
+    parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def expand(colour):
-    return colour if len(colour) == 7 else "#" + "".join(2 * letter for letter in colour[1:])
+def expand(color):
+    return color if len(color) == 7 else "#" + "".join(2 * letter for letter in color[1:])
 
 
 def test_text_stands_out_in_light_dark_and_print():

@@ -43,7 +43,7 @@ def test_a_run_that_is_not_finished_has_settings_alone(tmp_path):
     found = read_section(make_run(tmp_path / "a", finished=False), "here")
     assert not found.complete
     assert found.config
-    assert (found.judgements, found.plates, found.provenance) == ((), (), ())
+    assert (found.judgments, found.plates, found.provenance) == ((), (), ())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_run_that_is_not_finished_has_settings_alone(tmp_path):
 def test_badges(tmp_path, outcome, control, badge, kind):
     (found,) = read_section(
         make_run(tmp_path / "a", [verdict(outcome=outcome, control=control)]), "here"
-    ).judgements
+    ).judgments
     assert (found.badge, found.kind) == (badge, kind)
 
 
@@ -98,7 +98,7 @@ def test_large_settings_are_written_as_in_print():
     ]
 
 
-def test_pictures_that_colour_fills_keep_their_colours():
+def test_pictures_that_color_fills_keep_their_colors():
     def drawn(draw):
         figure = Figure(figsize=(3, 2))
         draw(figure.subplots())

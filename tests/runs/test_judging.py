@@ -158,7 +158,7 @@ def test_values_are_found_as_sel_finds_them():
         at(RISK.isel(length=[]), length=16)
 
 
-def test_a_misspelt_coordinate_is_an_error():
+def test_a_misspelled_coordinate_is_an_error():
     @rule("C1", "?")
     def typo(data):
         return "holds", str(at(data.risk, lenght=16))

@@ -204,8 +204,8 @@ def test_ranges_are_checked_where_the_config_is_made():
         config_of(ranged, {"steps": [0]})
     with pytest.raises(ValueError, match="greater than 0"):
         RangedConfig(steps=(-1.0,))
-    with pytest.raises(InvalidArgumentError, match="colour"):
-        config_of(ranged, {"colour": 1})
+    with pytest.raises(InvalidArgumentError, match="color"):
+        config_of(ranged, {"color": 1})
 
 
 def test_sizes_have_an_end_that_is_said():

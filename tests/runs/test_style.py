@@ -33,13 +33,13 @@ def test_rendering_gives_png_and_pdf_and_leaves_settings_alone():
     assert dict(mpl.rcParams) == before
 
 
-def test_a_png_has_few_colours_and_cards_have_one_panel_each():
-    """Pillow reads the pictures back: a palette, the size of a card, and the colour of the one
+def test_a_png_has_few_colors_and_cards_have_one_panel_each():
+    """Pillow reads the pictures back: a palette, the size of a card, and the color of the one
     curve of each.
     """
     figure = Figure(figsize=(6, 3))
-    for axes, colour in zip(figure.subplots(1, 2), ("red", "blue"), strict=True):
-        axes.plot([1, 2], [3, 4], color=colour, lw=6, label="curve")
+    for axes, color in zip(figure.subplots(1, 2), ("red", "blue"), strict=True):
+        axes.plot([1, 2], [3, 4], color=color, lw=6, label="curve")
         axes.legend()
     files = rendered(figure, {"C1": 1, "C2": -2, "C3": 7})
     assert list(files) == ["png", "pdf", "C1.png", "C2.png", "C3.png"]
@@ -48,7 +48,7 @@ def test_a_png_has_few_colours_and_cards_have_one_panel_each():
     }
     assert {picture.mode for picture in pictures.values()} == {"P"}
     seen = {
-        name: {colour for _, colour in picture.convert("RGB").getcolors(1 << 16)}
+        name: {color for _, color in picture.convert("RGB").getcolors(1 << 16)}
         for name, picture in pictures.items()
     }
     red, blue = (255, 0, 0), (0, 0, 255)

@@ -56,20 +56,20 @@ CASES = {
 }
 
 
-def features(outputs, centre):
+def features(outputs, center):
     """First and second moments over both lengths, the cross-covariance among them: (2, n, o) -> (n,
     2o + 4o²).
     """
-    rows = (outputs - centre).movedim(0, 1).flatten(1)
+    rows = (outputs - center).movedim(0, 1).flatten(1)
     return torch.cat([rows, (rows.unsqueeze(-1) * rows.unsqueeze(-2)).flatten(1)], 1)
 
 
-def assert_same_law(mu, z, lengths, centre=None):
-    centre = ATTENTION(mu, z) if centre is None else centre
+def assert_same_law(mu, z, lengths, center=None):
+    center = ATTENTION(mu, z) if center is None else center
     full = sample_prompts(ATTENTION, mu, z, lengths, REPLICAS, seeded(1)).outputs
     short = sample_prompts(ATTENTION, mu, z, lengths, REPLICAS, seeded(2), reduced=True).outputs
     assert short.shape == full.shape
-    difference = features(full, centre) - features(short, centre)
+    difference = features(full, center) - features(short, center)
     assert_sample_mean(difference, torch.zeros_like(difference[0]), false_alarm=FALSE_ALARM)
 
 
@@ -77,10 +77,10 @@ def assert_exact_moments(outputs, law):
     for samples, mean, covariance in zip(
         outputs.to(torch.float64), law.mean, law.covariance, strict=True
     ):
-        centred = samples - mean
-        assert_sample_mean(centred, torch.zeros_like(mean), false_alarm=FALSE_ALARM)
+        centered = samples - mean
+        assert_sample_mean(centered, torch.zeros_like(mean), false_alarm=FALSE_ALARM)
         assert_sample_mean(
-            centred.unsqueeze(-1) * centred.unsqueeze(-2), covariance, false_alarm=FALSE_ALARM
+            centered.unsqueeze(-1) * centered.unsqueeze(-2), covariance, false_alarm=FALSE_ALARM
         )
 
 
@@ -123,7 +123,7 @@ def test_reduced_has_the_law_of_the_full_sampler_across_cells(monkeypatch, case)
 )
 @pytest.mark.parametrize("sigma", [1e4, 1e150])
 def test_huge_queries_read_one_token(mu, sigma):
-    assert_same_law(mu, scaled(mu, sigma), (3, 20), centre=ATTENTION.V @ mu.mean)
+    assert_same_law(mu, scaled(mu, sigma), (3, 20), center=ATTENTION.V @ mu.mean)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -173,10 +173,10 @@ def test_one_token_has_the_law_of_a_token(mu, longest, sigma):
         attention, mu, scaled(mu, sigma), lengths, 3000, seeded(3), reduced=True
     )
     assert bool(torch.isfinite(samples.outputs).all())
-    centred = samples.outputs[0] - mu.mean
-    assert_sample_mean(centred, torch.zeros(3, dtype=torch.float64), false_alarm=FALSE_ALARM)
+    centered = samples.outputs[0] - mu.mean
+    assert_sample_mean(centered, torch.zeros(3, dtype=torch.float64), false_alarm=FALSE_ALARM)
     assert_sample_mean(
-        centred.unsqueeze(-1) * centred.unsqueeze(-2), mu.covariance, false_alarm=FALSE_ALARM
+        centered.unsqueeze(-1) * centered.unsqueeze(-2), mu.covariance, false_alarm=FALSE_ALARM
     )
 
 
@@ -238,8 +238,8 @@ def test_queries_are_independent_and_keep_their_shape():
     z = DIRECTION.expand(2, 2, 3)
     outputs = sample_prompts(ATTENTION, GAUSSIAN, z, 5, REPLICAS, seeded(), reduced=True).outputs
     assert outputs.shape == (1, REPLICAS, 2, 2, 2)
-    centred = (outputs - outputs.mean(1, keepdim=True))[0].flatten(1, 2)  # (replicas, queries, o)
-    product = centred[:, 0, :, None] * centred[:, 3, None, :]
+    centered = (outputs - outputs.mean(1, keepdim=True))[0].flatten(1, 2)  # (replicas, queries, o)
+    product = centered[:, 0, :, None] * centered[:, 3, None, :]
     assert_sample_mean(product, torch.zeros(2, 2, dtype=torch.float64), false_alarm=FALSE_ALARM)
     assert sample_prompts(
         ATTENTION, GAUSSIAN, z[:0], 5, 3, seeded(), reduced=True

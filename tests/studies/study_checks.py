@@ -149,7 +149,7 @@ def undecided_without_numbers(study, data, names=None):
 
 
 def figures_are_complete(study, data):
-    """Every figure can be drawn and laid out without warnings, with labelled axes (below the lowest
+    """Every figure can be drawn and laid out without warnings, with labeled axes (below the lowest
     of a column) and a caption.
     """
     assert 1 <= len(study.drawable(data)) <= 4
@@ -193,7 +193,7 @@ WRITTEN = {
 WRITTEN |= {"replaced", "setting", "kind"}
 
 
-def is_labelled(study, data):
+def is_labeled(study, data):
     """Every variable is described in the study's table, and has its words and units from there."""
     for name, value in data.variables.items():
         fits = [pattern for pattern in study.variables if fnmatch.fnmatchcase(name, pattern)]
@@ -210,7 +210,7 @@ def answers_to_few_settings(study, data):
     """No rule raises where settings leave one entry, along one dimension or along all; 'undecided'
     comes with a reason.
     """
-    is_labelled(study, data)
+    is_labeled(study, data)
     names = [name for name in data.sizes if name not in WRITTEN]
     assert names
     for where in [{name: [place]} for name in names for place in (0, -1)] + [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from largeprompt.audit.kinds import FINDINGS, READ_OUTS, longest, mixtures
 from largeprompt.audit.table import heads_of
 from largeprompt.display.look import given_axes
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, study_figure
+from largeprompt.runs.style import COLORS, MARKERS, Axes, study_figure
 
 # by verdict, in the order of FINDINGS: no two alike, in print and for the color-blind
 TINTS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
@@ -171,7 +171,7 @@ def readouts(data: xr.Dataset, axes: Axes) -> None:
 def replacement(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Effect on the model's output against the number of heads replaced."""
     language = bool(data.kl.notnull().any())
-    for (name, label), marker, color in zip(CURVES.items(), MARKERS, COLOURS, strict=False):
+    for (name, label), marker, color in zip(CURVES.items(), MARKERS, COLORS, strict=False):
         if name in data.curve:
             one = data.sel(curve=name)
             label += f" of {int(data.mixture_components)}" if name == "mixture" else ""

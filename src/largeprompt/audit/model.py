@@ -102,7 +102,7 @@ def audit_model(
             progress(f"text {number} of {len(texts)}: {length} tokens")
             collector = Collector(layers, place, sizes, sinks)
             found[-1].append(_seen(model, text, length, collector))
-    data = _labelled(found, sorted(layers), heads, places, wanted)
+    data = _labeled(found, sorted(layers), heads, places, wanted)
     data.attrs |= {"model": type(model).__name__, "tokens": max(counts), "sinks": sinks}
     data.attrs |= {"dtype": str(model.dtype), "attending_layers": reach}
     data.attrs |= {"silent_layers": silent} if silent else {}
@@ -218,10 +218,10 @@ def audit_heads(
         [{name: each[text : text + 1] for name, each in known.items()} | same]
         for text in range(heads.batch)
     ]
-    return described(_labelled(texts, [0], list(range(heads.count)), [[where]] * heads.batch))
+    return described(_labeled(texts, [0], list(range(heads.count)), [[where]] * heads.batch))
 
 
-def _labelled(
+def _labeled(
     found: list[list[Statistics]],
     layers: list[int],
     chosen: list[int],

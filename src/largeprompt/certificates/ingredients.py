@@ -88,7 +88,7 @@ class TiltedMoments:
     """Moments of a law under the tilts ju, around T = ∇Λ(u), for u of shape (query, d): each of
     shape (query,).
 
-    Tokens are centred, so that no digits are lost to a large mean, and divided by 2^exponent where
+    Tokens are centered, so that no digits are lost to a large mean, and divided by 2^exponent where
     they are huge or tiny.
     """
 
@@ -98,14 +98,14 @@ class TiltedMoments:
         spread = self.each(
             lambda u, *_: mu.covariance.diagonal(dim1=-2, dim2=-1).sum(-1).expand(len(u))
         )
-        spread, centre = torch.cat([u.new_zeros(1), spread]).nan_to_num(posinf=0.0), mu.mean
+        spread, center = torch.cat([u.new_zeros(1), spread]).nan_to_num(posinf=0.0), mu.mean
         self.exponent = binary_exponent(spread.sqrt(), (0,))
         if abs(float(self.exponent)) < ORDINARY:
             self.exponent = torch.zeros_like(self.exponent)
-        if bool((centre != 0).any()) or float(self.exponent) != 0:
+        if bool((center != 0).any()) or float(self.exponent) != 0:
             size = torch.exp2(-self.exponent)
             self.mu = mu = mu.map(
-                size * torch.eye(mu.dim, dtype=u.dtype, device=u.device), -size * centre
+                size * torch.eye(mu.dim, dtype=u.dtype, device=u.device), -size * center
             )
             self.u, self.limit = u / size, mu.tilted_mean(u / size)
         self.cgf = mu.cgf(self.u)

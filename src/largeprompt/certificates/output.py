@@ -69,9 +69,9 @@ class Certificate(ByLength):
         The part that falls like 1/L: (ρ/L) times the variance of the tilt by 2u around T.
     remainder
         ``bound`` minus what the leading part and its corrections give: the price of a small
-        normaliser.
+        normalizer.
     theta
-        The level below which the normaliser counts as small; 1 where none is needed.
+        The level below which the normalizer counts as small; 1 where none is needed.
     rho
         ρ = e^{Λ(2u) - 2Λ(u)}; a prompt must be longer than that to be read well. Infinite where
         Λ(2u) is.
@@ -101,8 +101,8 @@ class Certificate(ByLength):
         "bound": "upper bound of the mean squared error",
         "rmse": "upper bound of the root mean squared error",
         "leading": "part of the bound that falls like 1/L",
-        "remainder": "price of a small normaliser",
-        "theta": "level below which the normaliser counts as small",
+        "remainder": "price of a small normalizer",
+        "theta": "level below which the normalizer counts as small",
         "rho": "tokens above which a prompt is read well",
         "reason": "which bound was taken",
     }

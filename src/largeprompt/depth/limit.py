@@ -103,7 +103,8 @@ def deep_limit(stack: ResidualStack, mu: Gaussian) -> DeepLimit:
     Examples
     --------
     >>> eye = torch.eye(1, dtype=torch.float64).expand(4, 1, 1)
-    >>> limit = lp.depth.deep_limit(lp.depth.ResidualStack(0.5 * eye, 0.25 * eye), lp.Gaussian([0.0], [[1.0]]))
+    >>> stack = lp.depth.ResidualStack(0.5 * eye, 0.25 * eye)
+    >>> limit = lp.depth.deep_limit(stack, lp.Gaussian(dim=1))
     >>> limit
     DeepLimit(exact, layers=4 of 4, score variance 0.25 to 1.56)
     >>> limit.covariance[:, 0, 0]

@@ -129,7 +129,8 @@ def deep_noise(limit: DeepLimit, degree: int = 4) -> DeepNoise:
     >>> noise = lp.depth.deep_noise(limit)
     >>> noise
     DeepNoise(layers=6 of 6, degree=4)
-    >>> [f"{math.sqrt(float(noise.token[k]) / 1000):.4f}" for k in (1, 6)]  # root mean squared displacement at L = 1000
+    >>> # root mean squared displacement at L = 1000
+    >>> [f"{math.sqrt(float(noise.token[k]) / 1000):.4f}" for k in (1, 6)]
     ['0.0104', '0.1947']
     """
     _checked(limit)
@@ -204,7 +205,8 @@ def breaking_layer(
     Examples
     --------
     >>> eye = torch.eye(1, dtype=torch.float64).expand(8, 1, 1)
-    >>> limit = lp.depth.deep_limit(lp.depth.ResidualStack(0.5 * eye, 0.5 * eye), lp.Gaussian([0.0], [[1.0]]))
+    >>> stack = lp.depth.ResidualStack(0.5 * eye, 0.5 * eye)
+    >>> limit = lp.depth.deep_limit(stack, lp.Gaussian(dim=1))
     >>> [lp.depth.breaking_layer(limit, length) for length in (10, 1000, 10**6)]
     [3, 4, 4]
     """

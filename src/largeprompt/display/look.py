@@ -19,7 +19,7 @@ else:  # matplotlib is loaded when a figure is drawn: workers that only compute 
 
 # Okabe and Ito's palette, ordered so that neighbors differ in lightness too
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
-COLOURS = PALETTE * 20
+COLORS = PALETTE * 20
 MARKERS = ("o", "s", "^", "D", "v", "P", "X") * 20
 DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1))) * 20
 
@@ -95,7 +95,7 @@ def draw_errors(
         shown = np.isfinite(x) & np.isfinite(column) & (column > 0)
         # an error bar that reaches 0 would have no end
         bar = None if spread is None else np.stack([np.minimum(bar, 0.999 * column), bar])[:, shown]
-        look = {"color": COLOURS[drawn + i], "marker": MARKERS[drawn + i]} | line
+        look = {"color": COLORS[drawn + i], "marker": MARKERS[drawn + i]} | line
         axes.errorbar(x[shown], column[shown], bar, label=None if i else label, **look)
     axes.set(xscale="log", yscale="log")
     axes.set(xlabel="prompt length $L$", ylabel="root mean squared error")
@@ -117,7 +117,7 @@ def draw_paths(
     look = {"ls": DASHES[len(drawn)], "gid": f"paths {len(drawn)}"} | line
     every = zip(np.atleast_1d(array(lengths)), array(paths), strict=True)
     for i, (length, path) in enumerate(every):
-        color = "black" if math.isinf(length) else COLOURS[i]
+        color = "black" if math.isinf(length) else COLORS[i]
         for j, curve in enumerate(np.atleast_2d(path.T)):
             label = length_label(length) if named and not j else None
             shown: dict[str, Any] = {"color": color, "label": label} | look

@@ -11,7 +11,7 @@ from largeprompt.explore.picture import Picture, Scale, decades
 from largeprompt.explore.reading import Audit
 from largeprompt.explore.text import cards, figure, in_words, note, table
 from largeprompt.report.page import typeset
-from largeprompt.report.sections import Judgement, Plate, read_section
+from largeprompt.report.sections import Judgment, Plate, read_section
 from largeprompt.runs.files import RunError
 from largeprompt.runs.store import Run
 
@@ -35,15 +35,15 @@ def overview(run: Run) -> str:
         section = read_section(run, run.folder.name)
     except RunError as error:
         return note(f"Damaged run: {error}")
-    judgements = sorted(section.judgements, key=lambda each: each.verdict.control)
+    judgments = sorted(section.judgments, key=lambda each: each.verdict.control)
     about = f"<h2>{html.escape(run.title)}</h2><p>{html.escape(run.question)}</p>"
     about += f"<p><strong>{html.escape(section.told.answer)}</strong></p>"
-    verdicts = f'<ul class="verdicts">{"".join(map(_verdict, judgements))}</ul>'
+    verdicts = f'<ul class="verdicts">{"".join(map(_verdict, judgments))}</ul>'
     plates = f'<div class="plates">{"".join(map(_plate, section.plates))}</div>'
     return f'<section class="run">{about}{verdicts}{plates}</section>'
 
 
-def _verdict(each: Judgement) -> str:
+def _verdict(each: Judgment) -> str:
     found = each.verdict
     asked, meaning, measured = (
         typeset(text, {}) for text in (found.asked, found.meaning, found.measured)

@@ -274,10 +274,10 @@ def path_moments(
 
     share = torch.exp(scores) * rows * stationary.repeat_interleave(chain.alphabet)
     # (query, o, windows), to the last digit
-    centred = (values - (share.unsqueeze(1) @ values) / share.sum(-1)[:, None, None]).mT
-    weighted = torch.exp(scores).unsqueeze(1) * centred
+    centered = (values - (share.unsqueeze(1) @ values) / share.sum(-1)[:, None, None]).mT
+    weighted = torch.exp(scores).unsqueeze(1) * centered
     survival, gone = torch.exp(-rise), -torch.expm1(-rise)
-    a = grown.unsqueeze(1) * centred[query]  # (τ, o, windows)
+    a = grown.unsqueeze(1) * centered[query]  # (τ, o, windows)
     start = matrices(a * survival.unsqueeze(1))
     step = _Powers(
         matrices(torch.ones_like(rows)),
@@ -321,13 +321,13 @@ def _found(state: _Powers, query: Tensor, t: Tensor, last: Tensor, exponent: Ten
     end = last[query].unsqueeze(1)  # (τ, 1, contexts)
     scale = torch.exp(-exponent)  # (τ, 1)
     moved = state.moved[query]
-    centred = t * (
+    centered = t * (
         (moved * (end - 1).unsqueeze(1)).sum(-1) - (state.away * end.unsqueeze(1)).sum(-1)
     ).squeeze(-1).unsqueeze(-1)
-    centred, direct = centred.squeeze(-1), (state.read * end.unsqueeze(1)).sum((-2, -1))  # (τ, o)
+    centered, direct = centered.squeeze(-1), (state.read * end.unsqueeze(1)).sum((-2, -1))  # (τ, o)
     small = (t * (state.near * end + _norm(moved) * (end - 1).abs())).sum((-2, -1)).unsqueeze(-1)
     large = (state.apart * end).sum((-2, -1)).unsqueeze(-1)
-    mean = torch.where(small <= large, centred, direct)
+    mean = torch.where(small <= large, centered, direct)
     others = [
         (part * end).sum((-2, -1)).unsqueeze(-1)
         for part in (state.squared, state.collided, state.spread)

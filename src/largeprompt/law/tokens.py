@@ -1,4 +1,4 @@
-"""Moments of a centred token y = x - T at the nodes of a quadrature, up to the fourth, whatever
+"""Moments of a centered token y = x - T at the nodes of a quadrature, up to the fourth, whatever
 kind of node it is.
 
 A node fixes the score, or one complex tilt; y still varies given the node, with mean m, covariance

@@ -122,7 +122,8 @@ def query_average(
     --------
     >>> attention, mu = lp.SoftmaxAttention([[0.5]], [[1.0]]), lp.Gaussian([0.0], [[1.0]])
     >>> from largeprompt.planning import query_average
-    >>> exact, proved = (query_average(attention, mu, mu, 100, method=one) for one in ("exact", "certified"))
+    >>> exact = query_average(attention, mu, mu, 100)
+    >>> proved = query_average(attention, mu, mu, 100, method="certified")
     >>> print(f"{float(exact.mse):.8f} <= {float(proved.mse):.8f}")
     0.01792020 <= 0.02100096
     """

@@ -106,13 +106,14 @@ def prompt_length(
     Examples
     --------
     >>> eye = torch.eye(16, dtype=torch.float64)
-    >>> attention, mu = lp.SoftmaxAttention(eye, eye), lp.Gaussian(torch.zeros(16, dtype=torch.float64), eye)
+    >>> attention, mu = lp.SoftmaxAttention(eye, eye), lp.Gaussian(dim=16)
     >>> z = torch.zeros(16, dtype=torch.float64); z[0] = 2**0.5
     >>> from largeprompt.planning import prompt_length
     >>> answer = prompt_length(attention, mu, z, tolerance=0.05)
     >>> int(answer), answer.regime
     (53084, 'linear')
-    >>> int(prompt_length(attention, mu, lp.Gaussian(0 * z, eye / 8), tolerance=0.05))  # a random query of the same mean square
+    >>> queries = lp.Gaussian(0 * z, eye / 8)  # random, of the same mean square
+    >>> int(prompt_length(attention, mu, queries, tolerance=0.05))
     72708
     """
     one_head(attention)

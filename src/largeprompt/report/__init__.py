@@ -1,1 +1,1 @@
-"""Labelled datasets in, figures and pages out; nothing here needs torch."""
+"""Labeled datasets in, figures and pages out; nothing here needs torch."""

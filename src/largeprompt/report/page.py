@@ -19,7 +19,7 @@ import markupsafe
 
 from largeprompt.report.sections import (
     KINDS,
-    Judgement,
+    Judgment,
     Section,
     distinct,
     duration,
@@ -57,7 +57,7 @@ class Group:
 
     claim: Claim
     anchor: str
-    rows: tuple[tuple[Judgement, Section], ...]
+    rows: tuple[tuple[Judgment, Section], ...]
     see: tuple[Section, ...]
 
     @property
@@ -91,7 +91,7 @@ class Group:
     @property
     def counts(self) -> list[tuple[str, int, str]]:
         """Word, number and class of each outcome; a control counts where it does not fail."""
-        kinds = Counter(judgement.kind for judgement, _ in self.rows)
+        kinds = Counter(judgment.kind for judgment, _ in self.rows)
         found = []
         for kind, word in COUNTED.items():
             verb = "s" if kinds[kind] == 1 and kind in ("good", "bad") else ""
@@ -148,8 +148,8 @@ def render(runs: Sequence[Run]) -> str:
         text, {group.claim.id: group for group in groups}
     )
     provenances = [section.run.provenance for section in sections if section.complete]
-    judgements = [each for section in sections for each in section.judgements]
-    controls = [each.kind for each in judgements if each.verdict.control]
+    judgments = [each for section in sections for each in section.judgments]
+    controls = [each.kind for each in judgments if each.verdict.control]
     heading = "Softmax attention over long prompts"
     parts = [(words, [each for each in groups if each.part == words]) for words in PARTS]
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
@@ -211,10 +211,10 @@ def _groups(sections: Sequence[Section], taken: set[str]) -> list[Group]:
     """Verdicts of all runs by claim: claims that runs name, C2 before C10, then any other id."""
     known = {claim.id: claim for section in sections for claim in section.run.claims}
     names = sorted(known, key=_in_order)
-    rows: dict[str, list[tuple[Judgement, Section]]] = {name: [] for name in names}
+    rows: dict[str, list[tuple[Judgment, Section]]] = {name: [] for name in names}
     for section in sections:
-        for judgement in section.judgements:
-            rows.setdefault(judgement.verdict.claim, []).append((judgement, section))
+        for judgment in section.judgments:
+            rows.setdefault(judgment.verdict.claim, []).append((judgment, section))
     found = []
     for name, spoken in rows.items():
         claim = known.get(name, Claim(name, "", ""))
@@ -249,7 +249,7 @@ def _card(group: Group) -> Card:
     ending = f"{claim.id}.png"
     shown = next((figure for run in runs for figure in run.figures if figure.has(ending)), None)
     word = WORDS[outcome or "undecided"][bool(claim.question)] if group.asked else "to come"
-    told = [row.verdict.claim for each in group.see for row in each.judgements]
+    told = [row.verdict.claim for each in group.see for row in each.judgments]
     return Card(
         claim,
         group.anchor,

@@ -22,7 +22,7 @@ KINDS = {"holds": "good", "holds in part": "part", "fails": "bad", "undecided": 
 
 
 @dataclasses.dataclass(frozen=True)
-class Judgement:
+class Judgment:
     """A verdict as the page shows it: the badge's words and color."""
 
     verdict: Verdict
@@ -65,7 +65,7 @@ class Section:
     run: Run
     anchor: str
     complete: bool
-    judgements: tuple[Judgement, ...] = ()
+    judgments: tuple[Judgment, ...] = ()
     plates: tuple[Plate, ...] = ()
     config: tuple[tuple[str, str], ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
@@ -97,7 +97,7 @@ def read_section(run: Run, anchor: str) -> Section:
         run,
         anchor,
         complete=True,
-        judgements=tuple(judgement(verdict) for verdict in run.verdicts),
+        judgments=tuple(judgment(verdict) for verdict in run.verdicts),
         plates=tuple(plates),
         config=config,
         provenance=tuple(_provenance(run.provenance)),
@@ -119,13 +119,13 @@ def told(run: Run) -> Told:
         raise RunError(f"{place} is not the answer of a run ({error}).") from None
 
 
-def judgement(verdict: Verdict) -> Judgement:
+def judgment(verdict: Verdict) -> Judgment:
     """The badge of a verdict: a control that fails is good news, any other one a warning."""
     if not verdict.control:
-        return Judgement(verdict, verdict.outcome, KINDS[verdict.outcome])
+        return Judgment(verdict, verdict.outcome, KINDS[verdict.outcome])
     if verdict.outcome == "fails":
-        return Judgement(verdict, "fails, as it must", "control")
-    return Judgement(verdict, f"warning: {verdict.outcome}, but must fail", "warning")
+        return Judgment(verdict, "fails, as it must", "control")
+    return Judgment(verdict, f"warning: {verdict.outcome}, but must fail", "warning")
 
 
 def _plate(figure: StoredFigure, anchor: str) -> Plate:

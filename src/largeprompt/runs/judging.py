@@ -12,7 +12,7 @@ from largeprompt.runs.words import typeset
 
 Outcome = Literal["holds", "holds in part", "fails", "undecided"]
 Answer = tuple[Outcome, str] | tuple[Outcome, str, str]  # outcome, numbers behind it, headline
-Labelled = TypeVar("Labelled", xr.Dataset, xr.DataArray)
+Labeled = TypeVar("Labeled", xr.Dataset, xr.DataArray)
 Id = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
 
 FALSE_ALARM = 1e-6  # of one verdict, over all of its comparisons of samples with predictions
@@ -180,7 +180,7 @@ def judged(holds: bool, *, in_part: bool = False, rests_on: Iterable[Any] = ()) 
     return "holds" if holds else "holds in part" if in_part else "fails"
 
 
-def at(data: Labelled, **where: Any) -> Labelled:
+def at(data: Labeled, **where: Any) -> Labeled:
     """Return ``data.sel(**where)``; :class:`NotInRunError` names what the run lacks.
 
     Examples

@@ -69,7 +69,7 @@ class Part:
     Attributes
     ----------
     compute
-        ``compute(config, *item, progress)``: one cell, as a labelled dataset. Cells may run
+        ``compute(config, *item, progress)``: one cell, as a labeled dataset. Cells may run
         anywhere, in any order.
     over
         The items of a config, one cell each: values, or tuples of values. None: one cell.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from largeprompt.display.look import COLOURS as COLOURS
+from largeprompt.display.look import COLORS as COLORS
 from largeprompt.display.look import DASHES as DASHES
 from largeprompt.display.look import MARKERS as MARKERS
 from largeprompt.display.look import PALETTE as PALETTE
@@ -29,14 +29,14 @@ def curves(data: xr.Dataset | xr.DataArray, dimension: str) -> Iterator[tuple[in
 
 
 def look(i: int, **more: Any) -> dict[str, Any]:
-    """Colour and marker of the i-th curve, and what else is asked of it, as keywords."""
-    return {"color": COLOURS[i], "marker": MARKERS[i]} | more
+    """Color and marker of the i-th curve, and what else is asked of it, as keywords."""
+    return {"color": COLORS[i], "marker": MARKERS[i]} | more
 
 
 def marks(
     axes: Axes, i: int, x: Any, y: Any, error: Any, label: str | None = None, **more: Any
 ) -> Any:
-    """Marks with error bars, in the colour of the i-th curve; what was drawn, for a legend."""
+    """Marks with error bars, in the color of the i-th curve; what was drawn, for a legend."""
     return axes.errorbar(x, y, error, label=label, **look(i, ls="none", ms=4, lw=0.8) | more)
 
 

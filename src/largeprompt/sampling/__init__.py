@@ -120,7 +120,7 @@ class PromptSamples:
         )
 
     def to_xarray(self) -> xr.Dataset:
-        """The outputs as a labelled dataset of dimensions length, replica, batch (or batch_0,
+        """The outputs as a labeled dataset of dimensions length, replica, batch (or batch_0,
         batch_1, ...) and output.
         """
         import xarray as xr  # brings pandas along, and few need it

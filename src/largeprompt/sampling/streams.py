@@ -27,7 +27,7 @@ from largeprompt.measures import Gaussian, Measure, RunningTilt
 # random numbers in a cell: what stays in the cache, and what keeps a GPU busy
 CELL_SCALARS = {"cpu": 2**20, "cuda": 2**28}
 CELL_REPLICAS = 1024  # so that few replicas of a short prompt do not cost a whole cell
-# scores (and centred tokens, for the Jacobian) held while a cell is read
+# scores (and centered tokens, for the Jacobian) held while a cell is read
 READ_SCALARS = {"cpu": 2**20, "cuda": 2**26}
 
 

@@ -1,1 +1,1 @@
-"""Whole studies: a frozen config in, a labelled dataset out."""
+"""Whole studies: a frozen config in, a labeled dataset out."""

@@ -17,7 +17,7 @@ from largeprompt.law import finite_prompt
 from largeprompt.law.weights import weight_moments
 from largeprompt.measures import Gaussian, Measure
 from largeprompt.runs.judging import FALSE_ALARM, Finding, Rule, judged, rule
-from largeprompt.runs.style import COLOURS, Axes, describe, marks
+from largeprompt.runs.style import COLORS, Axes, describe, marks
 from largeprompt.sampling import sample_prompts
 
 # replicas from which their own spread may judge their mean: squared errors are skewed by up to 5.5,
@@ -216,12 +216,12 @@ def length_panel(
     """
     shown = np.sqrt if root else (lambda value: value)
     looks: dict[str, dict[str, Any]] = {
-        "certified": {"color": COLOURS[5], "lw": 1.2, "ls": "-.", "label": "certified"},
+        "certified": {"color": COLORS[5], "lw": 1.2, "ls": "-.", "label": "certified"},
         "first_order": {"color": "0.55", "lw": 1.0, "ls": "--", "label": "first order"},
-        "exact": {"color": COLOURS[0], "lw": 1.6, "label": "exact"},
+        "exact": {"color": COLORS[0], "lw": 1.6, "label": "exact"},
     }
     if i is not None:
-        looks = {"exact": {"color": COLOURS[i], "lw": 1.1}}
+        looks = {"exact": {"color": COLORS[i], "lw": 1.1}}
     for name, look in looks.items():
         if name in data:
             axes.plot(data.length, shown(data[name]), **look)

@@ -24,7 +24,7 @@ from largeprompt.runs.settings import (
     settings,
 )
 from largeprompt.runs.study import Part, Progress, Study, along
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, curves, describe, entry, study_figure
+from largeprompt.runs.style import COLORS, MARKERS, Axes, curves, describe, entry, study_figure
 from largeprompt.studies.claims import claims
 from largeprompt.studies.covariances import KINDS, F, covariance
 from largeprompt.studies.variables import labels
@@ -208,9 +208,9 @@ def trained_risks(data: xr.Dataset, *panels: Axes) -> None:
     for axes, setting in zip(panels, data.setting.values, strict=True):
         part = last.sel(setting=setting, length=data.length[np.isfinite(data.length)])
         for i, kind, risk in curves(part.risk, "attention"):
-            axes.plot(part.length, risk, MARKERS[i] + "-", color=COLOURS[i], label=kind)
+            axes.plot(part.length, risk, MARKERS[i] + "-", color=COLORS[i], label=kind)
             limit = float(last.risk.sel(setting=setting, attention=kind)[-1])
-            axes.axhline(limit, color=COLOURS[i], lw=0.8, ls=":")
+            axes.axhline(limit, color=COLORS[i], lw=0.8, ls=":")
         axes.plot(part.length, part.bayes_risk[0], color="black", ls="--", label="Bayes")
         title = f"{setting} setting, $t={data.time[-1]:g}$"
         describe(axes, "prompt length $L$", "", title, log="xy")
@@ -231,9 +231,9 @@ def sgd_risks(data: xr.Dataset, *panels: Axes) -> None:
     for axes, kind in zip(panels, data.attention.values, strict=True):
         for i, length, runs in curves(data.sgd_risk.sel(attention=kind), "sgd_length"):
             flow = part.risk.sel(attention=kind, length=float(length))
-            axes.plot(part.time, flow, color=COLOURS[i], label=f"$L={length}$, exact flow")
+            axes.plot(part.time, flow, color=COLORS[i], label=f"$L={length}$, exact flow")
             for run in runs.transpose("sgd_seed", ...):
-                axes.plot(data.sgd_time, run, MARKERS[i], color=COLOURS[i], ms=3, mfc="none")
+                axes.plot(data.sgd_time, run, MARKERS[i], color=COLORS[i], ms=3, mfc="none")
         entry(axes, "SGD on drawn prompts", marker="o", ls="none", ms=3, mfc="none")
         axes.set(xlabel="time $t$ (steps times learning rate)", title=f"{kind} attention")
     describe(panels[0], "", "population risk", legend=7.5)

@@ -15,7 +15,7 @@ from largeprompt.planning import query_average
 from largeprompt.runs.judging import Finding, judged, rule
 from largeprompt.runs.settings import Dimension, Distinct, Increasing, Positive, Two, settings
 from largeprompt.runs.study import Part, Progress, Study, along
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, describe, study_figure
+from largeprompt.runs.style import COLORS, MARKERS, Axes, describe, study_figure
 from largeprompt.studies.claims import claims
 from largeprompt.studies.lengths import sharp_exponent
 from largeprompt.studies.ranges import Decade
@@ -200,10 +200,10 @@ def figure(data: xr.Dataset, *panels: Axes) -> None:
             low, high = int(data.decade[k]), int(data.decade_end[k])
             label = rf"$L=10^{{{low}}}$ to $10^{{{high}}}$"
             axes.plot(
-                square, exponents.isel(decade_end=k), MARKERS[i], color=COLOURS[i], label=label
+                square, exponents.isel(decade_end=k), MARKERS[i], color=COLORS[i], label=label
             )
         if corrected is not None and bool((corrected != exponents.isel(decade_end=-1)).any()):
-            axes.plot(square, corrected, MARKERS[i], color=COLOURS[i], mfc="none", ms=6)
+            axes.plot(square, corrected, MARKERS[i], color=COLORS[i], mfc="none", ms=6)
         describe(axes, r"$H^2=\|\Gamma^{1/2}UC^{1/2}\|^2$", "", title, ylim=(0, 1.1))
     describe(panels[0], "", r"decay exponent of $\mathbf{E}\,\|T_L-T\|^2$", legend=7)
 

@@ -117,8 +117,8 @@ def test_an_atom_is_a_key_of_value_zero(random_heads):
     score = torch.tensor([2.0, -1.0, 0.0, 5.0], dtype=torch.float64)
     found = attention(with_atom(heads, score))
     plain = [rows for _, rows in heads.rows()]
-    normaliser = torch.cat([rows.whole().logsumexp(-1, keepdim=True) for rows in plain], 2)
-    share = 1 / (1 + torch.exp(score[None, :, None, None] - normaliser))
+    normalizer = torch.cat([rows.whole().logsumexp(-1, keepdim=True) for rows in plain], 2)
+    share = 1 / (1 + torch.exp(score[None, :, None, None] - normalizer))
     torch.testing.assert_close(found, share * attention(heads))
     masked = with_atom(
         dataclasses.replace(

@@ -86,7 +86,7 @@ AUDITED = {  # class, with /encoder for the encoder of an encoder-decoder, and i
     "GPT2LMHeadModel": GPT,
     "GPTBigCodeForCausalLM": GPT,  # one key head
     "Qwen2ForCausalLM": GROUPED,
-    "Qwen3ForCausalLM": WIDE,  # queries and keys normalised
+    "Qwen3ForCausalLM": WIDE,  # queries and keys normalized
     "MistralForCausalLM": GROUPED | WINDOW,
     "MixtralForCausalLM": GROUPED | LOCAL_EXPERTS,
     "GemmaForCausalLM": WIDE,

@@ -22,11 +22,11 @@ def naive(tokens, u, weights=None):
     scores = torch.einsum("...d,...ld->...l", u, tokens) + log_weights
     p = torch.softmax(scores, -1)
     mean = torch.einsum("...l,...ld->...d", p, tokens)
-    centred = tokens - mean.unsqueeze(-2)
+    centered = tokens - mean.unsqueeze(-2)
     return (
         torch.logsumexp(scores, -1),
         mean,
-        torch.einsum("...l,...li,...lj->...ij", p, centred, centred),
+        torch.einsum("...l,...li,...lj->...ij", p, centered, centered),
     )
 
 

@@ -30,7 +30,7 @@ def test_one_coordinate_unless_told_otherwise(kind):
 
 
 class Gamma(lp.scalar.ScalarLaw):
-    """A centred gamma law of shape 4 whose author forgot that its cgf ends at 1."""
+    """A centered gamma law of shape 4 whose author forgot that its cgf ends at 1."""
 
     def cgf(self, u):
         return -4 * torch.log1p(-u) - 4 * u

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from study_checks import is_labelled
+from study_checks import is_labeled
 
 from largeprompt.display.labels import label
 from largeprompt.measures import StudentT
@@ -32,7 +32,7 @@ def test_drawn_prompts_are_near_the_exact_law_whatever_else_is_drawn():
     np.testing.assert_allclose(found.curve[:, :2], found.exact)
     fewer = law_with_tilts(dataclasses.replace(SMALL, dfs=(math.inf, 5.0)), "df = 5", quiet)
     assert fewer.identical(found)
-    is_labelled(STUDY, label(found, STUDY.variables))
+    is_labeled(STUDY, label(found, STUDY.variables))
 
 
 def test_breakdown_and_lasting_length_are_exact_and_inverse():

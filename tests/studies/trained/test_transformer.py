@@ -114,7 +114,7 @@ def test_blocks_of_every_run_agree_with_a_slow_reference():
 
 
 def test_runs_train_apart():
-    """A run trains as it would alone: neither its neighbours' losses nor their
+    """A run trains as it would alone: neither its neighbors' losses nor their
     gradients reach it.
     """
 

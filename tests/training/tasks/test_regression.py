@@ -96,7 +96,7 @@ def test_block_risks_are_those_of_a_dense_grid(length):
     found = float(task.block_risks(A[None], torch.tensor([b], dtype=F), [length]))
     assert found == pytest.approx(block_reference(task, A, b, length), rel=1e-10)
     U, V = torch.nn.functional.pad(A, (0, 1, 0, 1)), torch.tensor([[0.0, 0.0, b]], dtype=F)
-    assert float(task.risk(lp.SoftmaxAttention(U, V), length)) == found  # recognised
+    assert float(task.risk(lp.SoftmaxAttention(U, V), length)) == found  # recognized
 
 
 def test_block_limit_and_linear_attention_are_closed_forms():

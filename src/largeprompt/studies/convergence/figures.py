@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     MARKERS,
     Axes,
@@ -49,7 +49,7 @@ def convergence(data: xr.Dataset, *panels: Axes) -> None:
             c1, c2 = float(part.c1), float(part.c2)
             form = paper_form(part.length, q, c1, c2, LOGS[quantity])
             form = np.where(part.length > 1, form, np.nan)
-            axes.plot(part.length, form, color=COLOURS[3], ls=":", label="paper's form, fitted")
+            axes.plot(part.length, form, color=COLORS[3], ls=":", label="paper's form, fitted")
             axes.axvline(np.exp(2 * q), color="0.8", lw=0.8, zorder=0)
             limits = float(part.exact.min()) / 3, 60 * float(part.exact.max())
             axes.set(title=rf"$\sigma^2={q:g}$" if not i else "", ylim=limits)
@@ -76,7 +76,7 @@ def spectra(data: xr.Dataset, errors: Axes, relative: Axes, table: Axes) -> None
     for i, case in enumerate(sorted({order[0], order[len(order) // 2], order[-1]})):
         one = part.isel(spectrum=case)
         for name in (each for each in DIRECTIONS if each in data.direction.values):
-            way, dash, color = one.sel(direction=name), DIRECTIONS[name], COLOURS[i]
+            way, dash, color = one.sel(direction=name), DIRECTIONS[name], COLORS[i]
             label = f"{one.spectrum.values}, {name}"
             errors.plot(length, way.spectrum_exact * length, dash, color=color, label=label)
             error = np.sqrt(way.spectrum_exact / way.spectrum_size)
@@ -123,15 +123,15 @@ def short(data: xr.Dataset, limit: Axes, first: Axes, risk: Axes) -> None:
     for i, q, one in curves(near.sel(short_dim=dim), "short_variance"):
         error, ratio = np.sqrt(one.short_exact / one.short_limit), one.short_first_order
         label, dash = rf"$\sigma^2={q:g}$", DASHES[i]
-        limit.plot(near.short_length, error, ls=dash, color=COLOURS[i], label=label)
-        first.plot(near.short_length, ratio / one.short_exact, ls=dash, color=COLOURS[i])
+        limit.plot(near.short_length, error, ls=dash, color=COLORS[i], label=label)
+        first.plot(near.short_length, ratio / one.short_exact, ls=dash, color=COLORS[i])
     limit.axhline(0.5, color="0.6", lw=0.8)
     first.axhspan(0.9, 1.1, color="0.9", zorder=0)
     describe(limit, LENGTH, RELATIVE, f"the limit, $d={dim}$", log="y", legend=7)
     describe(first, LENGTH, "first order / exact error", f"the first order, $d={dim}$", log="y")
     for i, condition, one in curves(data.sel(attention="softmax"), "regression_condition"):
         label = f"condition {condition:g}"
-        risk.plot(data.regression_length, one.risk, color=COLOURS[i], ls=DASHES[i], label=label)
+        risk.plot(data.regression_length, one.risk, color=COLORS[i], ls=DASHES[i], label=label)
     risk.axhline(float(data.limit_risk.max()), color="0.5", lw=0.9, label="limit")
     risk.axhline(float(data.zero_risk.max()), color="0.5", lw=0.9, ls=":", label="answering 0")
     describe(risk, LENGTH, "risk", "regression, softmax attention", log="xy", legend=7)
@@ -151,10 +151,10 @@ def regimes(data: xr.Dataset, plane: Axes, sharp: Axes, scaled: Axes) -> None:
     _plane(data, plane)
     for i, _, one in curves(data[["ratio", "law"]], "case"):
         dash = "-" if one.law == "Gaussian" else "--"
-        sharp.plot(data.multiple, one.ratio, dash, color=COLOURS[i])
+        sharp.plot(data.multiple, one.ratio, dash, color=COLORS[i])
     describe(sharp, r"$L/\rho$", "bound / exact", "certificates", log="xy")
     for i, q, one in curves(data, "scaled_variance"):
-        scaled.plot(data.growth, one.factor, MARKERS[i] + "-", color=COLOURS[i], ms=3)
+        scaled.plot(data.growth, one.factor, MARKERS[i] + "-", color=COLORS[i], ms=3)
         scaled.annotate(rf"$\sigma^2={q:.3g}$", (data.growth[-1], one.factor[-1]), fontsize=7)
     for name, label, dash in (("log_n", "log-n", "--"), ("yarn", "YaRN", ":")):
         scaled.plot(data.growth, data[f"{name}_factor"], dash, color="0.3", label=label)

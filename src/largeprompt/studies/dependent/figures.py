@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     Axes,
     curves,
@@ -24,7 +24,7 @@ def draw_paths(data: xr.Dataset, axes: Axes) -> None:
     for i, _, one in curves(middle, "case"):
         label = f"{int(one.alphabet)} symbols, order {int(one.order)}"
         axes.plot(one.length, one.exact, label=label, **look(i, lw=1.2, ms=3.5))
-        axes.plot(one.length, one.constant / one.length, color=COLOURS[i], lw=0.9, ls="--")
+        axes.plot(one.length, one.constant / one.length, color=COLORS[i], lw=0.9, ls="--")
     alone = middle.isel(case=0)
     axes.plot(alone.length, alone.memoryless, color="0.35", marker="x", lw=0.9, ms=4)
     entry(axes, "independent symbols", marker="x", lw=0.9)
@@ -38,7 +38,7 @@ def draw_mixing(data: xr.Dataset, axes: Axes) -> None:
     """Price of dependence against the relaxation time: predicted (lines), exact (marks)."""
     for i, beta, one in curves(data, "mixing_beta"):
         curve = one.mixing_constant / one.mixing_independent
-        axes.plot(data.mixing_time, curve, color=COLOURS[i], ls=DASHES[i], lw=1.2)
+        axes.plot(data.mixing_time, curve, color=COLORS[i], ls=DASHES[i], lw=1.2)
         exact = one.mixing_exact / one.mixing_independent
         axes.plot(data.mixing_time, exact, ls="none", ms=4, label=rf"$\beta={beta:g}$", **look(i))
     words = (r"relaxation time $1/(1-|\lambda_2|)$", "error over that of independent tokens")
@@ -51,7 +51,7 @@ def draw_effective(data: xr.Dataset, axes: Axes) -> None:
     found = share * data.correlated_predicted / data.correlated_drawn
     error = found * data.correlated_error / data.correlated_drawn
     for i, phi, one in curves(share, "correlation"):
-        axes.plot(data.score_variance, one, color=COLOURS[i], lw=1.0)
+        axes.plot(data.score_variance, one, color=COLORS[i], lw=1.0)
         x = data.score_variance * 1.03 ** (i - 1)
         marks(axes, i, x, found[i], 2 * error[i], rf"correlation ${phi:g}$")
     axes.axhline(1.0, color="0.5", lw=0.8)
@@ -79,7 +79,7 @@ def draw_flows(data: xr.Dataset, axes: Axes) -> None:
     """β against time: infinite prompt with its law, and the exact risk of each length."""
     late = data.sel(time=slice(1e-2, None))
     for i, length, one in curves(late, "training_length"):
-        axes.plot(late.time, one.beta_exact, color=COLOURS[i], lw=1.2, label=length_label(length))
+        axes.plot(late.time, one.beta_exact, color=COLORS[i], lw=1.2, label=length_label(length))
     axes.plot(late.time, late.beta_infinite, color="black", lw=1.6, label=length_label(np.inf))
     law = late.beta_infinite_predicted.where(late.beta_infinite_predicted > 1.0)
     axes.plot(late.time, law, color="0.5", lw=1.2, ls=":", label=r"$\frac{1}{2}\ln(2At)$")
@@ -103,7 +103,7 @@ def draw_limit(data: xr.Dataset, axes: Axes) -> None:
         one = data.isel(case=int(np.flatnonzero(orders == order)[-1]))
         label = f"{int(one.alphabet)} symbols, order {int(one.order)}"
         axes.plot(data.operator_beta, one.row_distance, label=label, **look(i, lw=1.3, ms=3.5))
-        axes.plot(data.operator_beta, one.affine_gap, color=COLOURS[i], lw=1.3, ls="--")
+        axes.plot(data.operator_beta, one.affine_gap, color=COLORS[i], lw=1.3, ls="--")
     entry(axes, "to the row of the query")
     entry(axes, "to the affine read-out", ls="--")
     words = (r"strength $\beta$ of a match", "distance of the limit", "the limit is not affine")

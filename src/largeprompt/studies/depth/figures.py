@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     MARKERS,
     Axes,
@@ -49,7 +49,7 @@ def band(data: xr.Dataset, *panels: Axes) -> None:
         marked = one.layer.values[:: 2 if data.sizes["layer"] > 13 else 1]  # where they crowd
         for i, length, part in curves(one, "length"):
             known = part.band.where(part.band > 0)
-            axes.plot(one.layer, np.sqrt(known / length), color=COLOURS[i], lw=1.3)
+            axes.plot(one.layer, np.sqrt(known / length), color=COLORS[i], lw=1.3)
             few = part.sel(layer=marked)
             root = np.sqrt(few.error.where(few.error > 0))
             # 2 standard errors of the square are one of the root
@@ -91,7 +91,7 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
         look: dict[str, Any] = {"ls": dashes[str(one.weights.values)], "lw": 1.0}
         variance = one.score_variance.where(one.score_variance < 100 * top)
         i = scales.index(str(one.value_scale.values))
-        left.plot(data.layer + 1, variance, color=COLOURS[i], **look)
+        left.plot(data.layer + 1, variance, color=COLORS[i], **look)
     for length in (data.length.values[0], data.length.values[-1]):
         edge = np.log(float(length)) / 2
         left.axhline(edge, color="0.4", lw=0.8, ls=":")
@@ -99,8 +99,8 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
         left.text(1.0, edge * 1.06, words, fontsize=7.5, color="0.3", va="bottom", ha="left")
     for name, dash in dashes.items():
         entry(left, f"{name} weights", ls=dash)
-    words = ("layer $k$", r"score variance $\sigma_k^2$, recursion")
-    describe(left, *words, log="y", ylim=(None, top), legend=7.5, below=2)
+    variance = r"score variance $\sigma_k^2$, recursion"
+    describe(left, "layer $k$", variance, log="y", ylim=(None, top), legend=7.5, below=2)
     random = np.random.default_rng(0)
     for i, scale in enumerate(scales):
         chosen = data.isel(case=np.flatnonzero(data.value_scale.values == scale))
@@ -109,7 +109,7 @@ def breaking(data: xr.Dataset, left: Axes, right: Axes) -> None:
         points = points + random.uniform(-0.28, 0.28, size=points.shape)
         label = SCALE_LABELS.get(scale, scale)
         look = {"ms": 4, "mec": "0.2", "mew": 0.3, "alpha": 0.8, "label": label}
-        right.plot(*points, MARKERS[i], color=COLOURS[i], **look)
+        right.plot(*points, MARKERS[i], color=COLORS[i], **look)
     right.plot([1, none], [1, none], color="0.6", lw=0.8, zorder=0)
     places = sorted({1, *range(none // 4, none - 2, max(1, none // 4)), none})
     names = ["none" if each == none else str(each) for each in places]

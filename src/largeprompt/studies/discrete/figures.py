@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     MARKERS,
     Axes,
@@ -22,8 +22,8 @@ def _descent(data: xr.Dataset, axes: Axes) -> None:
     """Largest distance of descent to the flow against the step size."""
     steps = np.sort(data.step_size.values)
     for i, length, one in curves(data, "length"):
-        axes.plot(steps, float(one.predicted_gap) * steps, color=COLOURS[i], ls=DASHES[i], lw=1.0)
-        axes.plot(one.step_size, one.gap, MARKERS[i], color=COLOURS[i], label=length_label(length))
+        axes.plot(steps, float(one.predicted_gap) * steps, color=COLORS[i], ls=DASHES[i], lw=1.0)
+        axes.plot(one.step_size, one.gap, MARKERS[i], color=COLORS[i], label=length_label(length))
     entry(axes, "predicted")
     distance = r"$\sup_t\,\|\theta_{\rm GD}-\theta\|$"
     describe(axes, r"step size $\eta$", distance, "gradient descent", log="xy", legend=7, below=4)
@@ -44,7 +44,7 @@ def _authors(data: xr.Dataset, axes: Axes) -> None:
     """The law at the authors' settings, with runs over its first part."""
     shown = data.isel(paper_time=slice(1, None), paper_step=slice(1, None))
     root = np.sqrt(shown.paper_spread)
-    axes.plot(shown.paper_time, shown.paper_law, color=COLOURS[0], label="predicted")
+    axes.plot(shown.paper_time, shown.paper_law, color=COLORS[0], label="predicted")
     error = shown.paper_spread_error / root
     marks(axes, 1, shown.paper_step, root, error, "runs ± 2 s.e.", ms=3.5)
     distance = r"root mean square $\|\theta_{\rm SGD}-\theta\|$"
@@ -56,9 +56,9 @@ def _adam(data: xr.Dataset, axes: Axes) -> None:
     common = usual(data)
     one = data.sel(adam_step_size=common)
     few = one.isel(adam_time=slice(None, None, max(1, one.sizes["adam_time"] // 20)))
-    axes.plot(one.adam_time, one.memory_b, color=COLOURS[0], label="its flow with memory")
+    axes.plot(one.adam_time, one.memory_b, color=COLORS[0], label="its flow with memory")
     label = rf"Adam, $\eta={common:g}$"
-    axes.plot(few.adam_time, few.adam_b, "o", color=COLOURS[1], ms=3.5, label=label)
+    axes.plot(few.adam_time, few.adam_b, "o", color=COLORS[1], ms=3.5, label=label)
     axes.axhline(float(one.flow_b), color="0.6", lw=0.9, ls=":", label="end of gradient flow")
     time = r"time (steps times $\eta$)"
     describe(axes, time, "read-out $b$", r"Adam, $L=\infty$", legend=7, below=2)

@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     Axes,
     curves,
@@ -46,7 +46,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
     mark = {"ls": "none", "ms": 3.5, "mec": "0.2", "mew": 0.3}
     tilt, students = middle_tilt(data), _students(data)
     for i, df, case in curves(students.swap_dims(case="df"), "df"):
-        line: dict[str, Any] = {"color": COLOURS[i], "ls": DASHES[i], "label": _label(df)}
+        line: dict[str, Any] = {"color": COLORS[i], "ls": DASHES[i], "label": _label(df)}
         left.plot(case.grid, 1 / case.curve, **line)
         left.plot(case.length, 1 / case.sampled, **look(i, **mark))
         if df <= 5:
@@ -54,7 +54,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
             right.plot(case.grid, (1 - case.asymptote).clip(max=3), color="0.4", lw=0.7, ls=":")
     laplace = cases(data, data.law == "Laplace")
     for i, u, case in curves(laplace.swap_dims(case="tilt"), "tilt"):
-        middle.plot(case.grid, case.curve, color=COLOURS[i], ls=DASHES[i], label=f"$u={u:g}$")
+        middle.plot(case.grid, case.curve, color=COLORS[i], ls=DASHES[i], label=f"$u={u:g}$")
         middle.plot(case.length, case.sampled, **look(i, **mark))
         middle.plot(case.grid, case.asymptote, color="0.4", lw=0.7, ls=":", zorder=1)
     entry(left, "drawn", marker="o", ls="none", ms=3.5)
@@ -77,7 +77,7 @@ def tails(data: xr.Dataset, left: Axes, middle: Axes, right: Axes) -> None:
 def breakdown(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """df below which a prompt breaks, against length; risk of training against df."""
     for i, tilt, row in curves(data, "breakdown_tilt"):
-        left.plot(row.grid, row.breakdown, color=COLOURS[i], ls=DASHES[i], label=f"$u={tilt:g}$")
+        left.plot(row.grid, row.breakdown, color=COLORS[i], ls=DASHES[i], label=f"$u={tilt:g}$")
     words = (LENGTH, "df below which prompts break")
     describe(left, *words, log="xy", legend=7, below=3, ylim=(2, 300))
     ticks(left, "y", (2, 5, 10, 20, 50, 100, 200))
@@ -90,8 +90,8 @@ def breakdown(data: xr.Dataset, left: Axes, right: Axes) -> None:
     right.errorbar(place[seen], middle[seen], spread, label="SGD", **look(1, ls="none", ms=4))
     finite = part.isel(training_df=np.isfinite(part.descent_risk.values))
     inside = place[: finite.sizes["training_df"]]
-    right.plot(inside, finite.descent_risk, color=COLOURS[0], label="exact descent")
-    right.plot(inside, finite.least_risk, color=COLOURS[2], ls="--", label="least risk")
+    right.plot(inside, finite.descent_risk, color=COLORS[0], label="exact descent")
+    right.plot(inside, finite.least_risk, color=COLORS[2], ls="--", label="least risk")
     for x, share in enumerate(100 * part.diverged.astype(float).mean("run").values):
         if share:
             lost = f"{share:.0f} % of\nSGD lost"

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from largeprompt.runs.style import COLOURS, MARKERS, Axes, curves, describe, study_figure
+from largeprompt.runs.style import COLORS, MARKERS, Axes, curves, describe, study_figure
 from largeprompt.studies.lengths import length_panel
 from largeprompt.studies.limit.laws import FAMILIES
 
@@ -30,16 +30,16 @@ def limit(data: xr.Dataset, own: Axes, affine: Axes, identity: Axes) -> None:
     """Distances of six laws to both limits, and the error of the operator by dimension."""
     for i, law, one in curves(data, "law"):
         length_panel(own, one, i, label=str(law), root=True)
-        affine.plot(one.length, np.sqrt(one.affine), color=COLOURS[i], lw=1.1)
+        affine.plot(one.length, np.sqrt(one.affine), color=COLORS[i], lw=1.1)
         if float(one.gap) > 1e-9:
-            affine.axhline(float(one.gap), color=COLOURS[i], lw=1.0, ls=":")
+            affine.axhline(float(one.gap), color=COLORS[i], lw=1.0, ls=":")
     describe(own, LENGTH, TO_LIMIT, "to the limit of its own law", log="xy", legend=7)
     describe(affine, LENGTH, TO_AFFINE, "to the affine map", log="xy")
     for i, kind, one in curves(data, "kind"):
-        error, line = np.maximum(one.identity_error, 1e-17), {"color": COLOURS[i], "lw": 0.8}
-        identity.plot(data.dim, error, MARKERS[i] + "-", label=KINDS[str(kind)], **line)
+        error, form = np.maximum(one.identity_error, 1e-17), f"{MARKERS[i]}-"
+        identity.plot(data.dim, error, form, label=KINDS[str(kind)], color=COLORS[i], lw=0.8)
     missed = data.affine_error.sel(kind="mixture")
-    identity.plot(data.dim, missed, "x:", color=COLOURS[5], lw=0.8, label="mixture, affine map")
+    identity.plot(data.dim, missed, "x:", color=COLORS[5], lw=0.8, label="mixture, affine map")
     identity.axhline(2.0**-52, color="0.6", lw=0.8, ls="--", label="rounding unit")
     title = "against quadrature"
     describe(identity, "dimension $d$", "relative error", title, log="xy", ylim=(5e-18, 1e2))
@@ -64,13 +64,13 @@ def families(data: xr.Dataset, *panels: Axes) -> None:
         for i, member in enumerate(sorted({known[0], known[len(known) // 2], known[-1]})):
             law = one.isel(member=member)
             label = f"${about.symbol}={law.law_parameter:g}$"
-            axes.plot(law.family_length, np.sqrt(law.family_exact), color=COLOURS[i], label=label)
-            axes.plot(law.family_length, np.sqrt(law.family_affine), "--", color=COLOURS[i])
+            axes.plot(law.family_length, np.sqrt(law.family_exact), color=COLORS[i], label=label)
+            axes.plot(law.family_length, np.sqrt(law.family_affine), "--", color=COLORS[i])
         describe(axes, LENGTH, "", about.title, log="xy", legend=7, loc="lower left", xlim=(1, 1e8))
         axes.set_ylim(1e-4, 5)
     describe(panels[0], "", "distance")
     for i, name, one in curves(data, "family"):
-        color, label = COLOURS[i], str(name)
+        color, label = COLORS[i], str(name)
         panels[-1].plot(one.distance, one.scaling_predicted, color=color, lw=1.0)
         panels[-1].plot(one.distance, one.scaling_gap, MARKERS[i], color=color, label=label, ms=4)
     gap = r"$|T-T_{\mathrm{affine}}|$"

@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     MARKERS,
     Axes,
     curves,
@@ -49,7 +49,7 @@ def language(data: xr.Dataset, left: Axes, right: Axes) -> None:
     ):
         axes.errorbar(data.length, *mean_of(seen), label="seen", **look(0, ms=4, lw=1.2))
         words = f"foretold at {int(data.made_at[0])} tokens"
-        axes.plot(data.length, mean_of(before)[0], ":", color=COLOURS[0], lw=1.2, label=words)
+        axes.plot(data.length, mean_of(before)[0], ":", color=COLORS[0], lw=1.2, label=words)
     total = data.sizes["layer"] * data.sizes["head"]
     describe(left, "tokens", "affine error, median over heads", log="xy", legend=7)
     describe(right, "tokens", f"heads of {total} within {tolerance:g}", log="x")
@@ -70,7 +70,7 @@ def states(data: xr.Dataset, axes: Axes) -> None:
     names = {"window": "first and last tokens", "moments": "and moments of the others"}
     styles = ("-", "--", ":", "-.")
     for i, state, one in curves(100 * data.state_change / data.loss, "state"):
-        entry(axes, names[str(state)], color=COLOURS[i])
+        entry(axes, names[str(state)], color=COLORS[i])
         for j, _, row in curves(one, "recent"):
             style = look(i, ms=4, lw=1.0, ls=styles[j % 4])
             axes.errorbar(100 * data.replaced_share, *mean_of(row), **style)
@@ -121,14 +121,14 @@ def tables(data: xr.Dataset, *panels: Axes) -> None:
     count = data.sizes["table_layer"]
     for axes, (_, kind, one) in zip(panels, curves(ratio, "kind"), strict=True):
         for i, _, line in curves(one, "table_layer"):
-            style: dict[str, Any] = {"color": COLOURS[0], "ms": 2.5, "lw": 0.9}
+            style: dict[str, Any] = {"color": COLORS[0], "ms": 2.5, "lw": 0.9}
             style["alpha"] = 0.25 + 0.5 * i / count
             if i == 0:
-                style = {"color": COLOURS[1], "ms": 4, "lw": 1.6, "zorder": 5}
+                style = {"color": COLORS[1], "ms": 4, "lw": 1.6, "zorder": 5}
             axes.plot(data.rows, line, marker=MARKERS[i > 0], **style)
         axes.axhline(1.0, color="0.3", lw=1, ls=":")
-        entry(axes, "first layer", color=COLOURS[1])
-        entry(axes, "later layers", color=COLOURS[0])
+        entry(axes, "first layer", color=COLORS[1])
+        entry(axes, "later layers", color=COLORS[0])
         describe(axes, "labeled rows $N$", title=str(kind), log="xy", legend=8, loc="upper left")
     panels[0].set_ylabel("affine error, found over expected")
 

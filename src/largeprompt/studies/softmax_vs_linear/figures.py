@@ -5,7 +5,7 @@ import math
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     Axes,
     curves,
@@ -24,9 +24,9 @@ def _location(data: xr.Dataset, axes: Axes) -> None:
         shown = row.sel(spike=row.spike > 0)
         label = length_label(float(length))
         axes.plot(shown.spike, shown.location_softmax, ls="none", ms=4, label=label, **look(i))
-        axes.plot(shown.spike, shown.location_annealed, color=COLOURS[i], lw=1.0)
-        axes.plot(shown.spike, shown.location_linear, color=COLOURS[i], lw=0.9, ls="--")
-        axes.plot([float(row.location_threshold)], [0.5], "|", color=COLOURS[i], ms=12, mew=1.6)
+        axes.plot(shown.spike, shown.location_annealed, color=COLORS[i], lw=1.0)
+        axes.plot(shown.spike, shown.location_linear, color=COLORS[i], lw=0.9, ls="--")
+        axes.plot([float(row.location_threshold)], [0.5], "|", color=COLORS[i], ms=12, mew=1.6)
     entry(axes, "softmax, predicted")
     entry(axes, "linear", ls="--")
     entry(axes, r"$\nu=2\ln L$", marker="|", ls="none", ms=9, mew=1.6)
@@ -52,7 +52,7 @@ def _shifts(data: xr.Dataset, axes: Axes) -> None:
     for i, tau, part in curves(row, "shift_variance"):
         label = rf"linear, $\tau^2={tau:g}$"
         axes.plot(data.shift_length, part.shift_linear, label=label, **look(i, ms=3.5, lw=1.0))
-        axes.axvline(float(part.shift_crossing), color=COLOURS[i], lw=0.8, ls=":")
+        axes.axvline(float(part.shift_crossing), color=COLORS[i], lw=0.8, ls=":")
     axes.plot(data.shift_length, row.shift_pair, color="0.2", lw=1.3, label="pair of heads")
     entry(axes, "predicted crossing", lw=0.8, ls=":")
     title = f"prompts with their own mean, $d={int(row.shift_dim)}$"
@@ -87,7 +87,7 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
         row = ratio.sel(dim=d).isel(noise=0)
         left.plot(row.length, row, ls="-", ms=3.5, label=f"$d={int(d)}$", **look(i))
         limit = float(data.limit_ratio.sel(dim=d).isel(noise=0))
-        left.axhline(limit, color=COLOURS[i], lw=0.8, ls=":")
+        left.axhline(limit, color=COLORS[i], lw=0.8, ls=":")
     entry(left, "predicted limit", lw=0.8, ls=":")
     left.axhline(1.0, color="0.2", lw=0.9)
     title = f"$s^2={data.noise[0]:g}$, identity covariance"
@@ -95,7 +95,7 @@ def regression(data: xr.Dataset, left: Axes, right: Axes) -> None:
     describe(left, *words, log="x", legend=7, below=4)
     for j, noise in enumerate(data.noise.values):
         limit, label = data.limit_ratio.sel(noise=noise), f"$s^2={noise:g}$"
-        right.plot(dims, limit, ls=DASHES[j], color=COLOURS[j], label=label)
+        right.plot(dims, limit, ls=DASHES[j], color=COLORS[j], label=label)
         last = ratio.isel(length=-1).sel(noise=noise)
         right.plot(dims, last, ls="none", mfc="none", ms=5, **look(j))
     right.plot(dims, data.noise_limit, color="0.6", lw=0.8, label=r"$(1+2/d)^{1+d/2}$")

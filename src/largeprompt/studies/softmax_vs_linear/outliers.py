@@ -42,8 +42,8 @@ def long_prompt_crossing(dim: int, share: float) -> float:
         rest = 1 - 2 * y
         return float(rest ** (-dim / 2) * (1 / y + 1 / rest)) / (1 - share)
 
-    ends, options = (1e-9, 0.5 - 1e-9), {"xatol": 1e-12}
-    found = minimize_scalar(constant, bounds=ends, method="bounded", options=options)
+    ends = (1e-9, 0.5 - 1e-9)
+    found = minimize_scalar(constant, bounds=ends, method="bounded", options={"xatol": 1e-12})
     return _variance(dim, share, float(found.fun))
 
 

@@ -110,8 +110,8 @@ def long_prompts(task: LinearRegression) -> tuple[float, float, float]:
         return float(np.exp(-np.log(kept).sum() / 2) * (beta * spread + (signal / kept).sum()) / 2)
 
     center = math.log(max(float(mu.sum() / (2 * mu[-1])), 0.1))
-    ends, options = (center - 7, center + 7), {"xatol": 1e-10}
-    found = minimize_scalar(softmax, bounds=ends, method="bounded", options=options)
+    ends = (center - 7, center + 7)
+    found = minimize_scalar(softmax, bounds=ends, method="bounded", options={"xatol": 1e-10})
     linear = (spread * float(mu.sum()) + float(signal.sum())) / 2
     return linear, float(found.fun), math.sqrt(2 * mu[-1] * (1 + math.exp(float(found.x))))
 

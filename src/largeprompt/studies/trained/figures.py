@@ -105,8 +105,8 @@ def heads(data: xr.Dataset, along: Axes, end: Axes, change: Axes) -> None:
     describe(end, x, "error / output", "affine read-out of a head", log="y")
     describe(change, "all heads replaced by", "risk / risk with softmax", log="y")
     change.set_xticks(range(len(kinds)), ["affine read-out", "mean"])
-    words: dict[str, Any] = {"loc": "outside lower center", "title": f"$L={length}$"}
-    end.figure.legend(handles=handles, ncols=3, fontsize=7.5, **words)
+    legend: dict[str, Any] = {"loc": "outside lower center", "title": f"$L={length}$"}
+    end.figure.legend(handles=handles, ncols=3, fontsize=7.5, **legend)
 
 
 FIGURES = (risk, heads)

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from largeprompt.runs.style import (
-    COLOURS,
+    COLORS,
     DASHES,
     Axes,
     curves,
@@ -34,8 +34,8 @@ def _slope(axes: Axes, x: np.ndarray, end: float) -> None:
 def tube(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Distance in time for softmax; its supremum against L for both attentions."""
     for i, length, one in curves(data.isel(time=slice(1, None)), "length"):
-        left.plot(one.time, one.softmax_distance, color=COLOURS[i], label=length_label(length))
-        left.plot(one.time, one.softmax_envelope, color=COLOURS[i], ls=":")
+        left.plot(one.time, one.softmax_distance, color=COLORS[i], label=length_label(length))
+        left.plot(one.time, one.softmax_envelope, color=COLORS[i], ls=":")
     entry(left, "envelope", ls=":")
     words = ("time $t$", r"$\|\theta_L(t)-\theta_\infty(t)\|$", "softmax attention")
     describe(left, *words, log="xy", legend=7, below=3, ylim=(1e-5, None))
@@ -82,8 +82,8 @@ def gradients(data: xr.Dataset, left: Axes, right: Axes) -> None:
 def excess(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Excess risk at the optimum of each length, and at the infinite-prompt end point."""
     for i, d, row in curves(data, "dim"):
-        left.plot(row.excess_length, row.softmax_best, color=COLOURS[i], label=f"$d={d}$")
-        left.plot(row.excess_length, row.linear_best, color=COLOURS[i], ls="--")
+        left.plot(row.excess_length, row.softmax_best, color=COLORS[i], label=f"$d={d}$")
+        left.plot(row.excess_length, row.linear_best, color=COLORS[i], ls="--")
         limit = row.softmax_at_limit_endpoint
         right.plot(row.excess_length, limit, label=f"$d={d}$", **look(i, ms=3))
     entry(left, "softmax")
@@ -103,7 +103,7 @@ def excess(data: xr.Dataset, left: Axes, right: Axes) -> None:
 def drift(data: xr.Dataset, left: Axes, right: Axes) -> None:
     """Read-out b and excess risk against time, one curve for each length."""
     for i, length, one in curves(data, "drift_length"):
-        color, dash = ("black", "-") if np.isinf(length) else (COLOURS[i], DASHES[i])
+        color, dash = ("black", "-") if np.isinf(length) else (COLORS[i], DASHES[i])
         left.plot(one.drift_time, one.drift_b, color=color, ls=dash, label=length_label(length))
         right.plot(one.drift_time, np.maximum(one.drift_risk, 1e-12), color=color, ls=dash)
         if np.isfinite(length):

@@ -155,7 +155,7 @@ class Trajectory(Outcome):
         return layer.to(device=self.objective.device)
 
     def to_xarray(self) -> xr.Dataset:
-        """Everything as a labelled dataset with dimensions (length,) time and parameter."""
+        """Everything as a labeled dataset with dimensions (length,) time and parameter."""
         import xarray as xr  # brings pandas along, and few need it
 
         lead = ("length",) if self.risk.dim() == 2 else ()

@@ -64,7 +64,7 @@ class Tube:
         return self.distance.amax(-1)
 
     def to_xarray(self) -> xr.Dataset:
-        """Everything as a labelled dataset with dimensions length and time."""
+        """Everything as a labeled dataset with dimensions length and time."""
         import xarray as xr
 
         values = {
