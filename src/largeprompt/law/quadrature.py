@@ -94,6 +94,7 @@ def log_survival(lost: Values, kept: Values) -> Values:
 
 def falling_factorial_weight(length: Any, count: int, log_phi: Values) -> Values:
     """L(L-1)...(L-k+1) φ^{L-k}: k tokens picked, and the others left."""
+    length = 1.0 * length  # products of integers overflow
     ways = math.prod(length - i for i in range(count))
     exponent = log_phi * np.maximum(length - count, 0.0)
     return ways * (torch.exp(exponent) if isinstance(exponent, Tensor) else np.exp(exponent))  # type: ignore[no-any-return]

@@ -24,8 +24,6 @@ def sobol_points(mu: Measure, count: int, seed: int, *, name: str = "count") -> 
     >>> abs(float(points.mean()) - 1.0) < 0.01
     True
     """
-    from scipy.stats import norm, qmc  # slow to import, and few need it
-
     if not isinstance(mu, Gaussian | GaussianMixture) or mu.batch_shape:
         allowed = "one Gaussian or GaussianMixture, the law of the queries"
         raise InvalidArgumentError("queries", validation.text(mu), allowed)
@@ -36,11 +34,25 @@ def sobol_points(mu: Measure, count: int, seed: int, *, name: str = "count") -> 
         remedy = f"Use {1 << count.bit_length()}."
         raise InvalidArgumentError(name, str(count), "a power of two", remedy)
     mixture = isinstance(mu, GaussianMixture)
-    uniform = qmc.Sobol(mu.dim + mixture, scramble=True, rng=seed).random(count)
-    normal = torch.from_numpy(norm.ppf(uniform.clip(1e-16, 1 - 1e-16))).to(mu._like)
+    uniform, normal = _standard(mu.dim + mixture, count, seed)
+    normal = normal.to(mu._like)
     if isinstance(mu, Gaussian):
         return mu.mean + normal @ square_root(mu.covariance).mT
-    place = torch.from_numpy(uniform[:, -1].copy()).to(mu.weights)
+    place = uniform[:, -1].contiguous().to(mu.weights)
     label = torch.searchsorted(mu.weights.cumsum(0), place, right=True)
     label = label.clamp_max(mu.components - 1)
     return mu.means[label] + (square_root(mu.covariances)[label] @ normal[:, :-1, None]).squeeze(-1)
+
+
+def normal_points(dim: int, count: int, seed: int) -> Tensor:
+    """Return scrambled Sobol points of N(0, I), shape (count, dim)."""
+    return _standard(dim, count, seed)[1]
+
+
+def _standard(dim: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the points in the unit cube, and of N(0, I)."""
+    from scipy.stats import norm, qmc  # slow to import, and few need it
+
+    uniform = qmc.Sobol(dim, scramble=True, rng=seed).random(count)
+    normal = norm.ppf(uniform.clip(1e-16, 1 - 1e-16))
+    return torch.from_numpy(uniform), torch.from_numpy(normal)

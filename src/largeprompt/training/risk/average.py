@@ -7,8 +7,7 @@ from torch import Tensor
 
 from largeprompt import validation
 from largeprompt.errors import InvalidArgumentError
-from largeprompt.measures import Gaussian, sobol_points
-from largeprompt.measures.numerics.sobol import MOST_POINTS
+from largeprompt.measures.numerics.sobol import MOST_POINTS, normal_points
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +40,7 @@ class SobolAverage:
 
     def normal(self, dim: int) -> Tensor:
         """The points, of the law N(0, I), shape (points, dim)."""
-        law = Gaussian(torch.zeros(dim, dtype=torch.float64), torch.eye(dim, dtype=torch.float64))
-        return sobol_points(law, self.points, self.seed)
+        return normal_points(dim, self.points, self.seed)
 
     @property
     def weights(self) -> Tensor:
