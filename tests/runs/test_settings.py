@@ -225,7 +225,7 @@ def test_sizes_have_an_end_that_is_said():
         configured(registry.study("limit"), ["dims=1000000"], quick=True)
     with pytest.raises(InvalidArgumentError, match="--set points: got '1000000'"):
         configured(registry.study("convergence"), ["points=1000000"])
-    with pytest.raises(InvalidArgumentError, match="number of contexts, must be at most 100"):
+    with pytest.raises(InvalidArgumentError, match="alphabet to the power of order is at most 100"):
         configured(registry.study("dependent"), ["cases=[[100, 3]]"])
 
 
