@@ -112,6 +112,7 @@ def last_exponents(data: xr.Dataset) -> xr.DataArray:
 @rule(
     "C3",
     "Averaged over Gaussian queries, is the exponent g(H) rather than the 1/(1+H²) of 2512.10656?",
+    stronger=True,
 )
 def sharp(data: xr.Dataset) -> Finding:
     """Holds where every exponent is nearer to g(H) than half the distance of the two."""

@@ -90,6 +90,7 @@ def regime(kind: str) -> Rule:
 @rule(
     "Q1",
     "Do two softmax heads in one bare layer reach the risk of the best linear attention?",
+    stronger=True,
     fails="A method: training does not find the opposite tilts that would reach it.",
 )
 def two_heads(data: xr.Dataset) -> Finding:
